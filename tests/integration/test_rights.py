@@ -182,7 +182,7 @@ def guarded() -> Iterator[Guarded]:
         open_regions(administrator, ("north",))
         begin(administrator).send(ORDER, b"an order")
         administrator.flush()
-        _transact(administrator)  # the topics of transmission
+        administrator.transmitter().close()  # makes the topics, and leaves all partitions to others
         administrator.begin_dialog(SHOP_SERVICE, service_of("north"), ORDERING).send(ORDER, b"for operators")
         administrator.flush()
         receive(administrator, "North", 1)
