@@ -51,6 +51,7 @@ _SETTLING: Final = frozenset({
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001  # one of several has no leader yet
 })  # fmt: skip
 """What a broker says of a topic that it does not serve yet."""
 
