@@ -272,7 +272,7 @@ FORGERIES: Final = frozenset({
 
 RARE: Final = frozenset({
     "asked again", "fenced and silent", "FIN behind a move", "redirected first, opened by another",
-    "redirected to what has moved", "move to another partition refused", "missed behind a loss",
+    "redirected to what has moved", "move to another partition refused", "missed behind a loss", "of a former life",
 })  # fmt: skip
 """Paths that come once in hundreds of runs or thousands: only long runs can be asked for them."""
 
