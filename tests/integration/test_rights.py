@@ -126,7 +126,7 @@ def _audit(broker: Broker) -> None:
 
 def _look(broker: Broker) -> None:
     target = next(row for row in broker.views.conversation_endpoints("Orders") if not row.is_initiator)
-    [*broker.why(target.conversation_id)]
+    assert list(broker.why(target.conversation_id))
     assert target.conversation_id in {row.conversation for row in broker.conversations()}
 
 
