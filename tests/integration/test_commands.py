@@ -115,7 +115,7 @@ def test_a_queue_without_a_reader_says_so_and_names_what_waits_with_and_without_
     code, out, err = run(*view, "--json")
     assert (code, json.loads(out)["partitions"]["0"]) == (
         0,
-        {"owner": None, "reader": False, "since": None, "waiting": 4, "held_up": None},
+        {"owner": None, "reader": False, "since": None, "waiting": 4, "held_up": None, "forged": 0, "forged_at": None},
     )
     assert "need Redis" in err
     code, out, _ = run("verify", "Orders", *common)

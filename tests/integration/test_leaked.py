@@ -174,7 +174,7 @@ def test_owners_end_it_and_where_none_runs_that_is_said(servers: Servers, databa
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker)
         silent(broker)
-        with pytest.raises(OutcomeUnknown, match="no reader of their queue runs"):
+        with pytest.raises(OutcomeUnknown, match="no reader of its queue runs"):
             broker.end_leaked(broker.leaked(older_than=0.0), timeout=0.1)
 
 
