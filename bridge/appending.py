@@ -8,7 +8,7 @@ from collections import deque
 from functools import partial
 from typing import Any, Final
 
-from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import KafkaException, Message
 
 from konverse.dialog.events import Append, Appended
 from konverse.dialog.owner import Owner
@@ -95,9 +95,7 @@ class Appending:
             self._outcomes.append((flight.owner, Appended(*flight.last, flight.together)))
 
     def _words(self, error: object) -> str:
-        error = error.args[0] if isinstance(error, KafkaException) else error
-        need = Need.topic("WRITE", self._topic)
-        return self._kafka.words(error, need) if isinstance(error, KafkaError) else str(error)
+        return self._kafka.words(error, Need.topic("WRITE", self._topic))
 
     def _unknown(self, flight: _Flight) -> None:
         """One record without an answer is enough: what follows it says nothing more."""

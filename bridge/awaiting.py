@@ -93,7 +93,7 @@ def wait_for(awaited: list[Awaited], conversation: UUID, timeout_s: float) -> No
         return left
 
     def late(_: object) -> OutcomeUnknown:
-        return _late(conversation, timeout_s, nobody=all(one.following.head.clean for one in left))
+        return _late(conversation, timeout_s, unowned=all(one.following.head.clean for one in left))
 
     until_none(look, time.monotonic() + timeout_s, late)
 
@@ -106,22 +106,23 @@ def until_none(look: Callable[[], Left], deadline: float, late: Callable[[Left],
         time.sleep(LOOK_EVERY_S)
 
 
-def late_sweep(count: int, *, nobody: bool) -> OutcomeUnknown:
-    """The error for sides with which nothing was done in time; `nobody`: no owner has their partitions."""
+def late_sweep(count: int, *, unowned: bool) -> OutcomeUnknown:
+    """The error for sides that did not end in time; `unowned`: no reader has their partitions."""
     return OutcomeUnknown(
-        f"whether {count} sides of conversations end is unknown: they are as before, and {_why(nobody=nobody)}. "
+        f"whether {count:,} side{'' if count == 1 else 's'} of conversations will end is unknown: nothing has changed "
+        f"yet, and {_why(unowned=unowned)}. "
         f"{STILL_COUNTS}. Give the command again for what was not asked for yet"
     )
 
 
-def _late(conversation: UUID, timeout_s: float, *, nobody: bool) -> OutcomeUnknown:
+def _late(conversation: UUID, timeout_s: float, *, unowned: bool) -> OutcomeUnknown:
     return OutcomeUnknown(
-        f"what becomes of the order for conversation {conversation} is unknown: after {timeout_s:.0f} s nobody has "
-        f"followed it, and {_why(nobody=nobody)}. {STILL_COUNTS}. `konverse why {conversation}` tells how it stands"
+        f"the outcome of the order for conversation {conversation} is unknown: it was not carried out within "
+        f"{timeout_s:.0f} s, and {_why(unowned=unowned)}. {STILL_COUNTS}. `konverse why {conversation}` shows its state"
     )
 
 
-def _why(*, nobody: bool) -> str:
-    if nobody:
+def _why(*, unowned: bool) -> str:
+    if unowned:
         return "no reader of its queue runs: start a worker (`konverse run`)"
     return "a handler has its group, or its owner is dead"

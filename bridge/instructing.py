@@ -290,7 +290,7 @@ def _wait_for_ends(
         sides = (state.endpoint(role, conversation) for role, conversation in wanted)
         return [one for one in sides if one is not None and meant(one)]
 
-    until_none(look, deadline, lambda left: late_sweep(len(left), nobody=following.head.clean))
+    until_none(look, deadline, lambda left: late_sweep(len(left), unowned=following.head.clean))
 
 
 def shown(queue: Queue, partition: int, endpoint: Endpoint, now_ms: int) -> Suspended:

@@ -99,9 +99,10 @@ class Kafka:
             if isinstance(outcome, KafkaError) and is_refusal(outcome):
                 raise self.not_taken(topic, outcome)
 
-    def words(self, error: KafkaError, need: Need) -> str:
-        """What stands in a log line about an error: which right is missing, or the client's own words."""
-        return words(error, need, self.settings.client)
+    def words(self, error: object, need: Need) -> str:
+        """The text of a log line about an error of the client: which right is missing, or the client's own words."""
+        error = error.args[0] if isinstance(error, KafkaException) else error
+        return words(error, need, self.settings.client) if isinstance(error, KafkaError) else str(error)
 
     def check_event(self, message: Message, group: str = "") -> None:
         """Raise what a consumer's event means, when it means something; it needs a group to take it in, if any."""

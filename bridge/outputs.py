@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from itertools import groupby
 from typing import Any, Final
 
-from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import KafkaException, Message
 
 from konverse.dialog.emitter import Emit
 from konverse.dialog.events import Drained, Effect, ProducerReplaced
@@ -187,7 +187,5 @@ class Outputs:
 
     def _say_refused(self, place: tuple[str, int], what: str, error: object) -> None:
         if self._refusals.due(place):
-            error = error.args[0] if isinstance(error, KafkaException) else error
-            need = Need.topic("WRITE", place[0])
-            why = self._kafka.words(error, need) if isinstance(error, KafkaError) else str(error)
+            why = self._kafka.words(error, Need.topic("WRITE", place[0]))
             log.warning("outputs to %s/%d are not %s: %s", *place, what, why)

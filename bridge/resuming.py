@@ -121,6 +121,6 @@ def _wait(groups: Iterable[Parked], deadline: float) -> None:
 
     def late(_: object) -> OutcomeUnknown:
         nobody = all(group.following.head.clean for group in left)
-        return late_sweep(sum(group.left() for group in left), nobody=nobody)
+        return late_sweep(sum(group.left() for group in left), unowned=nobody)
 
     until_none(look, deadline, late)
