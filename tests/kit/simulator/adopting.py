@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 from konverse.bridge.verifier.second_fold import SecondFold
 from konverse.dialog.adopting import Adopting, Standing, Wanted
+from konverse.dialog.writing import Hand
+from konverse.schemas.envelope import decode
 from konverse.schemas.errors import SessionTakenOver
 from konverse.schemas.identifiers import Address
-from konverse.schemas.records import Role
+from konverse.schemas.records import Kind, Role
 
 from .moves import lives
 
@@ -57,11 +59,24 @@ class Adoption:
         address = process.world.choices.pick(wanted)
         place = next(place for place in process.world.places if place.address == address)
         try:
-            process.hand(machine.hear(process.mailboxes.state_of(place)))
+            hands = machine.hear(process.mailboxes.state_of(place))
         except SessionTakenOver:
             self._machine = None
             return True
+        self._shut_out(hands)
+        process.hand(hands)
         return machine.addresses != wanted
+
+    def _shut_out(self, hands: list[Hand]) -> None:
+        """Whoever has spoken on the conversations is closed: also a session that only redirected messages to them."""
+        closed = {
+            envelope.conversation
+            for hand in hands
+            for header, _, _ in hand.records
+            if (envelope := decode(header)).kind is Kind.CLOSE_WRITER
+        }
+        for session in self._process.world.sessions:
+            session.shut_out |= session is not self._process and not closed.isdisjoint(session.session.ids)
 
     def _take_up(self, machine: Adopting) -> None:
         process = self._process
