@@ -56,10 +56,8 @@ class Appending:
             for record in effect.records:
                 self._producer.produce(self._topic, record, None, owner.identity.partition, report)
         except (BufferError, KafkaException) as error:
-            log.warning("the journal takes nothing, its producer is replaced: %s", self._words(error))
             self._unknown(flight)
-            discard(self._producer)
-            self._producer = self._kafka.journal_producer()
+            self._replace_producer(error)
 
     def _tell_of_overtaken(self, owner: Owner) -> None:
         """Each once: an owner that appends again has not merged again."""
@@ -75,8 +73,18 @@ class Appending:
 
     def poll(self, wait_s: float) -> deque[tuple[Owner, Appended]]:
         """What became of appends since the last call; whoever calls empties it."""
-        self._producer.poll(wait_s)
+        try:
+            self._producer.poll(wait_s)
+        except KafkaException as error:
+            self._replace_producer(error)
         return self._outcomes
+
+    def _replace_producer(self, error: Exception) -> None:
+        """What it had not written yet has an unknown outcome."""
+        if self._failures.due("replaced"):
+            log.warning("the journal takes nothing, its producer is replaced: %s", self._words(error))
+        discard(self._producer)
+        self._producer = self._kafka.journal_producer()
 
     def _reported(self, flight: _Flight, error: Any, message: Message) -> None:
         if not flight.waiting:

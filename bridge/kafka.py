@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Generator, Iterable
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -19,7 +20,7 @@ from confluent_kafka.admin import AdminClient
 from konverse.schemas.errors import InvalidSettings, KafkaUnavailable
 
 from .departing import DEPARTING
-from .health import Health
+from .health import Health, Telling
 from .refusals import Need, denied, is_refusal, unavailable, words
 from .seldom import Repeated
 from .settings import Settings
@@ -87,7 +88,8 @@ class Kafka:
 
     def unavailable(self, what: str, error: KafkaException | KafkaError, need: Need) -> KafkaUnavailable:
         """A typed error for a call that Kafka did not answer, or refuses to the principal of this process."""
-        return unavailable(what, error, need, self.settings.client)
+        cause = error.args[0] if isinstance(error, KafkaException) else error
+        return unavailable(what, self.health.cause(cause), need, self.settings.client)
 
     def not_taken(self, topic: str, error: KafkaException | KafkaError) -> KafkaUnavailable:
         """A typed error for a record that the topic did not take."""
@@ -96,13 +98,15 @@ class Kafka:
     def check_taken(self, topic: str, outcomes: Iterable[object]) -> None:
         """Raise AccessDenied when one of these outcomes of records for the topic is a refusal."""
         for outcome in outcomes:
-            if isinstance(outcome, KafkaError) and is_refusal(outcome):
+            if isinstance(outcome, KafkaError) and is_refusal(self.health.cause(outcome)):
                 raise self.not_taken(topic, outcome)
 
     def words(self, error: object, need: Need) -> str:
         """The text of a log line about an error of the client: which right is missing, or the client's own words."""
         error = error.args[0] if isinstance(error, KafkaException) else error
-        return words(error, need, self.settings.client) if isinstance(error, KafkaError) else str(error)
+        if not isinstance(error, KafkaError):
+            return str(error)
+        return words(self.health.cause(error), need, self.settings.client)
 
     def check_event(self, message: Message, group: str = "") -> None:
         """Raise what a consumer's event means, when it means something; it needs a group to take it in, if any."""
@@ -116,7 +120,7 @@ class Kafka:
         of_group = error.code() == NO_GROUP
         if of_group and not group:  # the client asks for one by itself, and reads without it
             return
-        need = Need.group(group) if of_group else Need.topic("READ", topic)
+        need = Need.of_member(error, str(topic), group)
         refused = denied(f"{need.resource} cannot be read", error, need, self.settings.client)
         if refused is not None:
             raise refused
@@ -135,7 +139,7 @@ class Kafka:
 
     def journal_producer(self, timeout_s: float | None = None) -> Producer:
         """For appends: at once, with an answer or an error within the time-out (else `append_timeout_s`)."""
-        return _made(Producer, {
+        return self._producer({
             **self._common,
             "enable.idempotence": True,
             "error_cb": self.health.heard,
@@ -146,7 +150,7 @@ class Kafka:
 
     def plain_producer(self, timeout_s: float) -> Producer:
         """For one record that may be there twice: without an id of Kafka, it answers half a second sooner."""
-        return _made(Producer, {
+        return self._producer({
             **self._common,
             "error_cb": self.health.heard,
             "linger.ms": 0,
@@ -158,7 +162,7 @@ class Kafka:
 
         Building a Message per delivery costs a fifth of a send, so success is learnt from the queue running empty.
         """
-        return _made(Producer, {
+        return self._producer({
             **self._common,
             "enable.idempotence": True,
             "error_cb": self.health.heard,
@@ -168,6 +172,9 @@ class Kafka:
             "message.timeout.ms": 0,
             "topic.metadata.propagation.max.ms": 5_000,
         })  # fmt: skip
+
+    def _producer(self, properties: dict[str, Any]) -> Producer:
+        return _made(partial(Telling, self.health), properties)
 
     def consumer(self, **options: Any) -> Consumer:
         """For logs: positions are ours, no offset is ever the truth, nothing is ever reset."""

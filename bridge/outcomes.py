@@ -30,6 +30,7 @@ from konverse.schemas.token import Token
 from .catalog import Catalog
 from .following import Following
 from .kafka import Kafka
+from .refusals import Need
 from .renewing import Renewing
 from .topics import Topics
 from .transmission import find_queue
@@ -165,7 +166,9 @@ class Inquiry:
                 return
             self._producer = None
             self._kafka.check_taken(address.topic, failures)
+            need = Need.topic("WRITE", address.topic)
+            why = self._kafka.words(failures[0], need) if failures else "no answer"
             if time.monotonic() > deadline:
-                raise KafkaUnavailable(f"{address.topic} takes no record: {failures or 'no answer'}")
-            log.warning("a question to %s was not taken (%s); it is asked again", address.topic, failures)
+                raise KafkaUnavailable(f"{address.topic} takes no record: {why}. Check that the broker runs")
+            log.warning("a question to %s was not taken (%s); it is asked again", address.topic, why)
             time.sleep(READ_EVERY_S)

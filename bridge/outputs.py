@@ -74,7 +74,7 @@ class Outputs:
     def pump(self) -> None:
         """Learn what was delivered, and hand over what waits."""
         if self._handed and self._question is None:
-            self._producer.poll(0)
+            self._hear()
             if self._refusal is not None:
                 self.replace_producer(self._refusal)
             if self._handed and len(self._producer) == 0:
@@ -88,6 +88,14 @@ class Outputs:
                 self._hand_over(*self._emits.popleft())
         if self._withheld and not self._handed and time.monotonic() >= self._look_again_at:
             self._look_again()
+
+    def _hear(self) -> None:
+        try:
+            self._producer.poll(0)
+        except KafkaException as error:  # it has failed for good
+            address = self._handed[0][1]
+            self._refusal = (address.topic, address.partition)
+            self._say_refused(self._refusal, "delivered", error)
 
     def replace_producer(self, refusal: tuple[str, int] | None = None) -> None:
         """A new producer, and all outputs that do not count again; who refused waits a while."""

@@ -31,6 +31,11 @@ class Need(NamedTuple):
         return cls(operation, f"topic {name}")
 
     @classmethod
+    def of_member(cls, error: KafkaError, topic: str, group: str) -> Need:
+        """The right that a member of a group lacks that reads a topic, or keeps offsets of it."""
+        return cls.group(group) if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED else cls.topic("READ", topic)
+
+    @classmethod
     def group(cls, name: str) -> Need:
         """The right to be a member of a consumer group."""
         return cls("READ", f"group {name}")

@@ -121,6 +121,11 @@ class Serving:
     def _words(self, error: KafkaError, topic: str) -> str:
         return self._kafka.words(error, Need.topic("WRITE", topic))
 
+    def _some_topic(self) -> str:
+        """One of those to which we write, for what Kafka refuses as a whole to a producer that may write to none."""
+        waiting = (lane.place[0] for lane in list(self.session.lanes.values()) if lane.window.sent)
+        return next(waiting, self._renewing.topic)
+
     def _fail(self, reason: str, refused: Address | None = None) -> None:
         if self._failure is None:  # what fails behind it fails because of it
             self._failure = self._last_failure = reason
@@ -154,7 +159,7 @@ class Serving:
             try:
                 self._producer.poll(wait_s)
             except KafkaException as error:
-                self._fail(error.args[0].str())
+                self._fail(self._words(error.args[0], self._some_topic()))
             with self._lock:  # lifetimes may be over
                 due = self._renewing.look()
             if due:

@@ -57,7 +57,7 @@ class SnapshotTopic:
                 self._producer.produce(self.topic, record, None, owner.identity.partition, report)
                 flight.waiting += 1
         except (BufferError, KafkaException) as error:
-            log.warning("a snapshot of %s is given up: %s", self.topic, error)
+            self._warn("given up", error)
             flight.failed = self._broken = True
         flight.complete = effect.last
         self._look(owner, flight)
@@ -65,7 +65,11 @@ class SnapshotTopic:
     def poll(self) -> deque[tuple[Owner, SnapshotWritten]]:
         """What became of snapshots since the last call; whoever calls empties it."""
         if self._producer is not None:
-            self._producer.poll(0)
+            try:
+                self._producer.poll(0)
+            except KafkaException as error:  # it has failed for good
+                self._warn("not written", error)
+                self.close()
         return self._outcomes
 
     def forget(self, owner: Owner) -> None:
@@ -82,16 +86,16 @@ class SnapshotTopic:
     def _reported(self, owner: Owner, flight: _Flight, error: Any, message: Message) -> None:
         flight.waiting -= 1
         if error is not None:
-            log.warning(
-                "a snapshot of %s is not written: %s",
-                self.topic,
-                self._kafka.words(error, Need.topic("WRITE", self.topic)),
-            )
+            self._warn("not written", error)
             flight.failed = self._broken = True
         else:
             offset = message.offset() or 0
             flight.first = offset if flight.first is None else min(flight.first, offset)
         self._look(owner, flight)
+
+    def _warn(self, what: str, error: object) -> None:
+        why = self._kafka.words(error, Need.topic("WRITE", self.topic))
+        log.warning("a snapshot of %s is %s: %s", self.topic, what, why)
 
     def _look(self, owner: Owner, flight: _Flight) -> None:
         if flight.complete and not flight.waiting and self._flights.pop(owner, None) is flight:

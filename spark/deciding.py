@@ -18,6 +18,7 @@ from konverse.bridge.background import FORESEEN, in_background
 from konverse.bridge.following import Following
 from konverse.bridge.kafka import Kafka
 from konverse.bridge.reader import Reader
+from konverse.bridge.refusals import Need
 from konverse.bridge.transmission import transmitter
 from konverse.dialog.batch_driver import Again, Close, Decided, Driver, Put, Refused, Start, look
 from konverse.dialog.batch_task import Report
@@ -66,6 +67,8 @@ class Deciding:
         self._following = _FOLLOWINGS.take(self._key) or Following(kafka, self._queue, judge.partition)
         self._helper = _Helper(kafka, self._queue)
         self._put_at = 0.0
+        self._left = False
+        """Kafka has a record of this driver: what is decided then may be ours."""
         self.highest = -1
         """Batch of the query that was the last one when ours was found decided."""
 
@@ -83,8 +86,8 @@ class Deciding:
         """Return when the batch is decided; whether for the rows of these reports.
 
         If it was not, another run of the query has decided it with rows of its own, and these are void. Raises
-        TransactionTooLarge when nothing of it can be received, OutcomeUnknown when nobody decides in time or Kafka does
-        not say what was decided.
+        TransactionTooLarge when nothing of it can be received, AccessDenied when this principal may not write to the
+        transmission queue, OutcomeUnknown when nobody decides in time or Kafka does not say what was decided.
         """
         driver = self._driver
         self._do(driver.step(Start(batch, len(reports))))
@@ -176,13 +179,28 @@ class Deciding:
         producer = _PRODUCERS.get(self._kafka)
         if producer is None:
             producer = _PRODUCERS[self._kafka] = self._kafka.journal_producer()
+        answers: list[object] = []
         try:
             for header, key, body in effect.records:
-                producer.produce(place.topic, body, key, place.partition, headers={HEADER: header})
+                producer.produce(
+                    place.topic,
+                    body,
+                    key,
+                    place.partition,
+                    lambda error, _: answers.append(error),
+                    headers={HEADER: header},
+                )
             producer.flush(AGAIN_EVERY_S)
         except (BufferError, KafkaException) as error:  # it goes again
             _PRODUCERS.pop(self._kafka, None)
-            log.warning("a decision does not leave for now: %s", error)
+            answers.append(error.args[0])
+        self._left = self._left or None in answers
+        failures = [answer for answer in answers if answer is not None]
+        if not self._left:  # else the outcome is unknown
+            self._kafka.check_taken(place.topic, failures)
+        if failures:
+            why = self._kafka.words(failures[0], Need.topic("WRITE", place.topic))
+            log.warning("a decision does not leave for now: %s", why)
 
     def _unknown(self, batch: int, timeout_s: float, why: str) -> OutcomeUnknown:
         return OutcomeUnknown(

@@ -123,7 +123,7 @@ class Delivery:
                     except (BufferError, KafkaException) as error:
                         self._hand_again(address, body, key, headers, error)
             self.handed += len(envelopes[part])
-            self._producer.poll(0)
+            self._poll(0)
             self._check()
 
     def _hand_again(
@@ -137,7 +137,7 @@ class Delivery:
                 self._fail(_failure(error.args[0], address.topic, self._settings))
             if time.monotonic() > deadline:
                 self._fail(KafkaUnavailable(f"Kafka takes no records for {address.topic}; check that it runs"))
-            self._producer.poll(0.05)
+            self._poll(0.05)
             self._check()
             try:
                 self._producer.produce(address.topic, body, key, address.partition, heard, None, 0, headers)
@@ -161,9 +161,15 @@ class Delivery:
                         "runs, or give a longer 'deliveryTimeout'"
                     )
                 )
-            self._producer.poll(0.05)
+            self._poll(0.05)
         self._check()
         return self.acknowledged
+
+    def _poll(self, wait_s: float) -> None:
+        try:
+            self._producer.poll(wait_s)
+        except KafkaException as error:  # the producer has failed for good, whatever it was that it had to write
+            self._fail(_failure(error.args[0], next(iter(self._heard)).topic, self._settings))
 
     def _check(self) -> None:
         for heard in self._heard.values():

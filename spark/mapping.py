@@ -26,6 +26,7 @@ from konverse.bridge.background import in_background
 from konverse.bridge.broker import Broker
 from konverse.bridge.handling import Handling
 from konverse.bridge.reader import Reader
+from konverse.bridge.refusals import Need
 from konverse.bridge.settings import Settings
 from konverse.dialog.transaction import Transaction
 from konverse.schemas import errors
@@ -108,12 +109,12 @@ class Source(NamedTuple):
             return self
         settings = self.settings
         group = consumer_group(data_topic(settings.instance, settings.database, self.queue))
-        timeout_s = settings.connect_timeout_s
+        kafka, timeout_s = kafka_of(settings), settings.connect_timeout_s
         try:
-            asked = kafka_of(settings).admin.describe_consumer_groups([group], request_timeout=timeout_s)
+            asked = kafka.admin.describe_consumer_groups([group], request_timeout=timeout_s)
             found = asked[group].result()
         except KafkaException as error:  # there is none, or it may not be described
-            log.debug("the members of group %s are not known: %s", group, error)
+            log.debug("the members of group %s are not known: %s", group, kafka.words(error, Need.group(group)))
             return self
         return self._replace(behind_a_dead_one=bool(found.members))
 

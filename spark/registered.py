@@ -6,8 +6,9 @@ import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from konverse.bridge.refusals import Need, words
 from konverse.schemas.identifiers import consumer_group
 
 from .settings import FIXED, Settings
@@ -31,6 +32,8 @@ class Registration:
         config: dict[str, Any] = {"log_level": 2, **settings.client, **FIXED}
         config["bootstrap.servers"] = settings.bootstrap
         config["group.id"] = f"{consumer_group(data or settings.topic)}.spark-{reader}"
+        self._client = settings.client
+        self._group = config["group.id"]
         self._consumer = Consumer(config)
         self._told: dict[int, int] = {}
         self._refused = False
@@ -43,18 +46,25 @@ class Registration:
         places = [TopicPartition(self._topic, partition, offset) for partition, offset in changed.items()]
         if self._data is not None:
             places += [TopicPartition(self._data, partition, NOTHING_NEEDED) for partition in changed]
-        try:
-            self._consumer.commit(offsets=places, asynchronous=False)
-        except KafkaException as error:
-            if not self._refused:
-                self._refused = True
-                log.warning(
-                    "%s: the stream is not registered as a reader (%s); truncation may delete what it has not read",
-                    self._topic,
-                    error.args[0].str(),
-                )
-        else:
+        failure = self._commit(places)
+        if failure is None:
             self._told.update(changed)
+        elif not self._refused:
+            self._refused = True
+            topic, error = failure
+            log.warning(
+                "%s: the stream is not registered as a reader (%s); truncation may delete what it has not read",
+                self._topic,
+                words(error, Need.of_member(error, topic, self._group), self._client),
+            )
+
+    def _commit(self, places: list[TopicPartition]) -> tuple[str, KafkaError] | None:
+        """What was refused first: of one topic, or of all of them."""
+        try:
+            answers = self._consumer.commit(offsets=places, asynchronous=False)
+        except KafkaException as error:
+            return self._topic, error.args[0]
+        return next(((answer.topic, answer.error) for answer in answers if answer.error is not None), None)
 
     def close(self) -> None:
         """The group stays, until Kafka forgets it for want of use."""

@@ -23,6 +23,8 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from pyspark import TaskContext
 
 from konverse.bridge.background import in_background
+from konverse.bridge.refusals import Need
+from konverse.bridge.seldom import Seldom
 from konverse.routing.routed import Routed
 from konverse.schemas.identifiers import consumer_group, data_topic
 
@@ -107,13 +109,16 @@ def note(routed: Routed) -> str:
 
 def _watch(board: Board, shown: Shown, over: threading.Event) -> None:
     places = [TopicPartition(board.topic, number) for number in range(board.source.partitions())]
+    kafka, unread = kafka_of(board.source.settings), Seldom()
     before = Routed()
     with closing(board.client()) as client:
         while not over.wait(EVERY_S):
             try:
                 found = client.committed(places, timeout=EVERY_S)
             except KafkaException as error:
-                log.debug("what tasks have counted cannot be read: %s", error)
+                if unread.due():
+                    need = Need.of_member(error.args[0], board.topic, board.group)
+                    log.warning("what tasks have counted cannot be shown: %s", kafka.words(error, need))
                 continue
             noted = [Routed(**json.loads(place.metadata)) for place in found if place.metadata]
             counts = reduce(Routed.plus, noted, Routed())
@@ -121,5 +126,5 @@ def _watch(board: Board, shown: Shown, over: threading.Event) -> None:
                 before = counts
                 shown(counts)
     with suppress(KafkaException):  # it would go by itself, a week later
-        for deleted in kafka_of(board.source.settings).admin.delete_consumer_groups([board.group]).values():
+        for deleted in kafka.admin.delete_consumer_groups([board.group]).values():
             deleted.result()

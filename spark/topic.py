@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
@@ -192,7 +193,7 @@ class Topic:
                 records.append(message)
             elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  # librdkafka's own codes are named so
                 position = max(position, _offset(message))
-            else:
+            elif error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:  # the client looks for a group that is not used
                 raise self._failure(error)
         return records, position
 
@@ -216,6 +217,10 @@ class Topic:
 
     def _unavailable(self, error: KafkaException) -> KonverseError:
         cause = error.args[0]
+        if cause.code() == KafkaError._UNKNOWN_PARTITION:  # noqa: SLF001  # what the client says of a topic it may not see
+            with suppress(KafkaException):
+                name = self._settings.topic
+                cause = self._consumer.list_topics(name, ANSWER_S_MAX).topics[name].error or cause
         if cause.code() in (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN):  # noqa: SLF001
             trouble = f" ({self._client.trouble})" if self._client.trouble else ""
             return KafkaUnavailable(

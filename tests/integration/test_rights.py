@@ -6,17 +6,18 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import count
 from typing import Any, Final
 
 import pytest
-from confluent_kafka.admin import AclOperation
 
 from konverse.bridge.broker import Broker
 from konverse.schemas.catalog import Queue
-from konverse.schemas.errors import InvalidState, OutcomeUnknown
-from tests.kit.guarded import GROUP, Guarded, Right, guarded_stack, in_words, on_topic
+from konverse.schemas.errors import InvalidState, OutcomeUnknown, QueueNotFound
+from tests.kit.guarded import Guarded, Right, guarded_stack, in_words
 from tests.kit.pools import open_stream, pool_of
 from tests.kit.regions import open_regions, service_of
+from tests.kit.rights import DESCRIBE, NEW, OPEN, READ, RIGHTS, SHOP, WRITE
 from tests.kit.shop import (
     DEADLINE_S,
     ORDER,
@@ -32,54 +33,6 @@ from tests.kit.shop import (
 
 pytestmark = [pytest.mark.stack, pytest.mark.slow, pytest.mark.xdist_group("own Kafka"), pytest.mark.timeout(300)]
 
-READ, WRITE, SETTINGS = AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE_CONFIGS
-CREATE, DELETE, DESCRIBE = AclOperation.CREATE, AclOperation.DELETE, AclOperation.DESCRIBE
-
-ORDERS, SHOP, NORTH = "konverse.sales.Orders", "konverse.sales.Shop", "konverse.sales.North"
-CATALOG, OPEN, INSTRUCTIONS = "konverse.catalog", "konverse.open", "konverse.instructions"
-TRANSMISSION = "konverse.transmission"
-
-
-def _logs(queue: str) -> tuple[str, str, str]:
-    return queue, f"{queue}.queue.journal", f"{queue}.queue.snapshot"
-
-
-def _reads(*queues: str) -> list[Right]:
-    return [right for queue in queues for log in _logs(queue) for right in on_topic(log, READ)]
-
-
-def _owns(queue: str) -> list[Right]:
-    """What a reader of a queue needs of it."""
-    logs = [right for log in _logs(queue)[1:] for right in on_topic(log, READ, WRITE, SETTINGS)]
-    return [*on_topic(queue, READ, SETTINGS), *logs, (GROUP, f"{queue}.queue", READ)]
-
-
-KNOWS: Final = on_topic(CATALOG, READ, SETTINGS)
-DATES: Final = on_topic(OPEN, WRITE)
-"""What a process needs that asks for Kafka's time."""
-
-SENDS: Final = [*KNOWS, *DATES, *on_topic(ORDERS, WRITE), *on_topic(SHOP, WRITE)]
-
-RIGHTS: Final[dict[str, list[Right]]] = {
-    "sender": SENDS,
-    "client": [*SENDS, *on_topic(TRANSMISSION, WRITE), *_owns(TRANSMISSION)],
-    "worker": [*KNOWS, *DATES, *on_topic(INSTRUCTIONS, READ), *_owns(ORDERS), *on_topic(SHOP, WRITE)],
-    "router": [
-        *KNOWS, *DATES, *on_topic(INSTRUCTIONS, READ), *_owns(ORDERS), *on_topic(SHOP, WRITE), *on_topic(NORTH, WRITE)
-    ],
-    "pool": [*SENDS, *on_topic(INSTRUCTIONS, READ), *_owns(SHOP)],
-    "named": [*SENDS, *on_topic(INSTRUCTIONS, READ), *_owns(SHOP)],
-    "unread": [*SENDS, *_reads(SHOP)],
-    "operator": [*KNOWS, *DATES, *on_topic(INSTRUCTIONS, WRITE), *_reads(ORDERS, SHOP, NORTH)],
-    "auditor": [*KNOWS, *_reads(ORDERS, SHOP, NORTH)],
-    "onlooker": [*KNOWS, *DATES, *_reads(ORDERS, SHOP, NORTH)],
-    "administrator": [
-        *on_topic(CATALOG, READ, WRITE, SETTINGS),
-        *on_topic(OPEN, DESCRIBE),
-        *[right for log in _logs("konverse.sales.New") for right in on_topic(log, CREATE, DELETE, READ)],
-    ],
-}  # fmt: skip
-
 
 def _send(broker: Broker) -> None:
     begin(broker).send(ORDER, b"an order")
@@ -91,6 +44,11 @@ def _transact(broker: Broker) -> None:
         dialog = transaction.begin(SHOP_SERVICE, ORDER_SERVICE, ORDERING)
         transaction.send(dialog, ORDER, b"an order")
     broker.flush()
+
+
+def _transmit(broker: Broker) -> None:
+    with broker.transmitter() as reader:
+        reader.wait_for_partitions(1, DEADLINE_S)
 
 
 def _work(broker: Broker) -> None:
@@ -133,16 +91,20 @@ def _look(broker: Broker) -> None:
 def _administer(broker: Broker) -> None:
     broker.create_queue("New")
     broker.alter_queue("New", status=False)
-    broker.drop_queue("New", force=True)
+    broker.drop_queue("New")
 
+
+_NAMES: Final = map("pool {}".format, count())
+"""A further one of the same name waits for whoever reads the queue: former conversations are adopted."""
 
 ACTS: Final[dict[str, Callable[[Broker], None]]] = {
     "sender": _send,
     "client": _transact,
+    "transmitter": _transmit,
     "worker": _work,
     "router": _route,
     "pool": _pool,
-    "named": lambda broker: _pool(broker, name="a pool"),
+    "named": lambda broker: _pool(broker, name=next(_NAMES)),
     "unread": lambda broker: _pool(broker, read=False),
     "operator": _operate,
     "auditor": _audit,
@@ -163,20 +125,17 @@ def _seldom(user: str, right: Right) -> bool:
     }
 
 
-WALKED: Final = ("sender", "client", "worker", "router", "operator")
-"""Those of which each right is taken away; of an auditor it is those to the catalog."""
-
 EACH: Final = [
     pytest.param(user, right, id=f"{user}: {in_words(right)}")
-    for user, rights in RIGHTS.items()
-    for right in rights
-    if not _seldom(user, right) and (user in WALKED or (user, right[1]) == ("auditor", CATALOG))
+    for user in ACTS
+    for right in RIGHTS[user]
+    if not _seldom(user, right)
 ]
 
 
 @pytest.fixture(scope="module")
-def guarded() -> Iterator[Guarded]:
-    with guarded_stack(RIGHTS) as (guarded, administrator):
+def stack() -> Iterator[tuple[Guarded, Broker]]:
+    with guarded_stack(ACTS) as (guarded, administrator):
         open_shop(administrator)
         open_stream(administrator)
         open_regions(administrator, ("north",))
@@ -186,7 +145,18 @@ def guarded() -> Iterator[Guarded]:
         administrator.begin_dialog(SHOP_SERVICE, service_of("north"), ORDERING).send(ORDER, b"for operators")
         administrator.flush()
         receive(administrator, "North", 1)
-        yield guarded
+        yield guarded, administrator
+
+
+@pytest.fixture
+def guarded(stack: tuple[Guarded, Broker]) -> Iterator[Guarded]:
+    guarded, administrator = stack
+    yield guarded
+    with suppress(QueueNotFound):
+        administrator.drop_queue("New", force=True)
+    left = [name for name in guarded.admin.list_topics(timeout=DEADLINE_S).topics if name.startswith(NEW)]
+    for deleted in guarded.admin.delete_topics(left).values() if left else ():
+        deleted.result()
 
 
 def _messages(guarded: Guarded) -> None:
@@ -196,7 +166,7 @@ def _messages(guarded: Guarded) -> None:
         _send(broker)
 
 
-@pytest.mark.parametrize("user", RIGHTS)
+@pytest.mark.parametrize("user", ACTS)
 def test_each_kind_of_process_works_with_the_rights_that_the_operating_page_names(
     guarded: Guarded, user: str, caplog: pytest.LogCaptureFixture
 ) -> None:

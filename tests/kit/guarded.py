@@ -29,6 +29,9 @@ TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
 SHORT_S: Final = 4.0
 """So long a process waits for what Kafka refuses to it."""
 
+ANY: Final = "*"
+"""Ends the name of a resource that stands for all whose names begin so."""
+
 Right = tuple[ResourceType, str, AclOperation]
 
 
@@ -40,7 +43,7 @@ def on_topic(name: str, *operations: AclOperation) -> list[Right]:
 def in_words(right: Right) -> str:
     """As an error names it."""
     kind, name, operation = right
-    return f"{operation.name} on {kind.name.lower()} {name}"
+    return f"{operation.name} on {kind.name.lower()} {name.removesuffix(ANY)}"
 
 
 @dataclass
@@ -69,15 +72,18 @@ class Guarded:
     def revoke(self, user: str, right: Right) -> None:
         """Take a right away that was given."""
         kind, name, operation = right
-        every = AclBindingFilter(
-            kind, name, ResourcePatternType.LITERAL, f"User:{user}", "*", operation, AclPermissionType.ALLOW
-        )
+        every = AclBindingFilter(kind, *_pattern(name), f"User:{user}", "*", operation, AclPermissionType.ALLOW)
         assert self.admin.delete_acls([every])[every].result(DEADLINE_S)
 
 
 def _binding(user: str, right: Right) -> AclBinding:
     kind, name, operation = right
-    return AclBinding(kind, name, ResourcePatternType.LITERAL, f"User:{user}", "*", operation, AclPermissionType.ALLOW)
+    return AclBinding(kind, *_pattern(name), f"User:{user}", "*", operation, AclPermissionType.ALLOW)
+
+
+def _pattern(name: str) -> tuple[str, ResourcePatternType]:
+    kind = ResourcePatternType.PREFIXED if name.endswith(ANY) else ResourcePatternType.LITERAL
+    return name.removesuffix(ANY), kind
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import json
 import logging
 import pickle
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from uuid import uuid4
 
@@ -175,11 +176,13 @@ def test_a_registration_that_was_refused_is_tried_again(
     tried: list[int] = []
 
     class Refusing:
-        def commit(self, *, offsets: list[TopicPartition], asynchronous: bool) -> None:
+        def commit(self, *, offsets: list[TopicPartition], asynchronous: bool) -> list[Any]:
             assert not asynchronous
             tried.append(offsets[0].offset)
-            if len(tried) < 3:
+            if len(tried) < 2:
                 raise KafkaException(KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED))
+            refused = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED) if len(tried) == 2 else None
+            return [SimpleNamespace(topic=log.topic, error=refused)]
 
     made.close()
     monkeypatch.setattr(made, "_consumer", Refusing())
@@ -188,6 +191,7 @@ def test_a_registration_that_was_refused_is_tried_again(
             made.needs({0: 5})
     assert tried == [5, 5, 5]
     assert caplog.text.count("not registered") == 1
+    assert f"Grant READ on group {log.topic}.queue.spark-reader to" in caplog.text
 
 
 @pytest.mark.usefixtures("cold")

@@ -1,0 +1,62 @@
+"""The rights of each kind of process, as docs/operating.md names them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from confluent_kafka.admin import AclOperation
+
+from tests.kit.guarded import GROUP, Right, on_topic
+
+READ, WRITE, SETTINGS = AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE_CONFIGS
+CREATE, DELETE, DESCRIBE = AclOperation.CREATE, AclOperation.DELETE, AclOperation.DESCRIBE
+
+ORDERS, SHOP, NORTH = "konverse.sales.Orders", "konverse.sales.Shop", "konverse.sales.North"
+NEW: Final = "konverse.sales.New"
+"""A queue that an administrator makes and drops."""
+CATALOG, OPEN, INSTRUCTIONS = "konverse.catalog", "konverse.open", "konverse.instructions"
+TRANSMISSION = "konverse.transmission"
+
+
+def logs(queue: str) -> tuple[str, str, str]:
+    """Data topic, journal and snapshot topic."""
+    return queue, f"{queue}.queue.journal", f"{queue}.queue.snapshot"
+
+
+def reads(*queues: str) -> list[Right]:
+    """What reads all that queues hold, and changes nothing."""
+    return [right for queue in queues for log in logs(queue) for right in on_topic(log, READ)]
+
+
+def owns(queue: str) -> list[Right]:
+    """What a reader of a queue needs of it."""
+    written = [right for log in logs(queue)[1:] for right in on_topic(log, READ, WRITE, SETTINGS)]
+    return [*on_topic(queue, READ, SETTINGS), *written, (GROUP, f"{queue}.queue", READ)]
+
+
+KNOWS: Final = on_topic(CATALOG, READ, SETTINGS)
+DATES: Final = on_topic(OPEN, WRITE)
+"""What a process needs that asks for Kafka's time."""
+
+SENDS: Final = [*KNOWS, *DATES, *on_topic(ORDERS, WRITE), *on_topic(SHOP, WRITE)]
+
+RIGHTS: Final[dict[str, list[Right]]] = {
+    "sender": SENDS,
+    "client": [*SENDS, *on_topic(TRANSMISSION, WRITE), *owns(TRANSMISSION)],
+    "transmitter": [*KNOWS, *DATES, *on_topic(INSTRUCTIONS, READ), *owns(TRANSMISSION)],
+    "worker": [*KNOWS, *DATES, *on_topic(INSTRUCTIONS, READ), *owns(ORDERS), *on_topic(SHOP, WRITE)],
+    "router": [
+        *KNOWS, *DATES, *on_topic(INSTRUCTIONS, READ), *owns(ORDERS), *on_topic(SHOP, WRITE), *on_topic(NORTH, WRITE)
+    ],
+    "pool": [*SENDS, *on_topic(INSTRUCTIONS, READ), *owns(SHOP)],
+    "named": [*SENDS, *on_topic(INSTRUCTIONS, READ), *owns(SHOP)],
+    "unread": [*SENDS, *reads(SHOP)],
+    "operator": [*KNOWS, *DATES, *on_topic(INSTRUCTIONS, WRITE), *reads(ORDERS, SHOP, NORTH)],
+    "auditor": [*KNOWS, *reads(ORDERS, SHOP, NORTH)],
+    "onlooker": [*KNOWS, *DATES, *reads(ORDERS, SHOP, NORTH)],
+    "administrator": [
+        *on_topic(CATALOG, READ, WRITE, SETTINGS),
+        *on_topic(OPEN, DESCRIBE),
+        *[right for log in logs(NEW) for right in on_topic(log, CREATE, DELETE, READ)],
+    ],
+}  # fmt: skip
