@@ -180,7 +180,9 @@ def check_moves(world: World, references: References) -> Iterator[str]:
     """A side that has moved is one side: each part begins where the one before stopped, and nothing is left behind."""
     keys = dict.fromkeys(key for reference in references.values() for key, _ in reference.moves.left)
     living = {key for reference in references.values() for key in reference.living}
-    for key in [key for key in keys if not world.history.begun_again.get(key[1])]:
+    forgotten = any(reference.floor_ms for reference in references.values())
+    once_more = {one for one, anew in world.history.begun_again.items() if anew or forgotten}
+    for key in [key for key in keys if key[1] not in once_more]:
         parts = lives(references, Role(key[0]), key[1])
         if [part.generation for part in parts] != list(range(len(parts))):
             yield f"I9: {key} lived in generations {[part.generation for part in parts]}"
