@@ -234,7 +234,8 @@ def _message(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
     side.speakers.add(envelope.suffix.origin or envelope.writer)
     at_home = origin_of(record) is None  # else it is not known here who was closed there
     behind_gap = 0 < envelope.sequence - len(side.heard) <= side.taken_back
-    if misnumbered and at_home and not (behind_gap or side.begun_again) and is_one_session(state, side.speakers):
+    two_lives = side.begun_again or len(state.named.openers.get(side.key, ())) > 1
+    if misnumbered and at_home and not (behind_gap or two_lives) and is_one_session(state, side.speakers):
         state.problem(f"I5: number {envelope.sequence} was accepted as {len(side.heard)} at {record.offset}")
     side.voices[envelope.writer] = max(envelope.counter, side.voices.get(envelope.writer, -1))
     side.heard.append(

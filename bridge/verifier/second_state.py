@@ -127,7 +127,8 @@ class Side:
     """Records that its peer was to have, and that say nothing."""
     talked: bool = False
     begun_again: bool = False
-    """Another BEGIN of its conversation numbers its messages from 0 on."""
+    """Another BEGIN of its conversation numbers its messages from 0 on. A target does the same to its initiator when it
+    is ended in silence (WITH CLEANUP) and opened by another session."""
     group: bytes = b""
     skipped: list[int] = field(default_factory=list)
     """Offsets of messages that an operator dropped; they are among the consumed ones."""
