@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from konverse.schemas.envelope import PREFIX_BYTES
+from konverse.schemas.envelope import PREFIX_BYTES, encode, encode_suffix
 from konverse.schemas.identifiers import time_of_writer
 from konverse.schemas.limits import (
     ALARMS_MAX,
@@ -22,7 +22,7 @@ from konverse.schemas.limits import (
     RECENT_RECORDS_MAX,
     RECENT_WRITERS_MAX,
 )
-from konverse.schemas.records import Envelope, Kind, Notice
+from konverse.schemas.records import NO_SEQUENCE, Envelope, Kind, Notice, Suffix
 from konverse.schemas.varint import read_varint
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ DIGEST_BYTES: Final = 12
 PENDING: Final = Kind.PENDING << 1
 VOID: Final = Kind.VOID << 1
 """First bytes of headers."""
+_NOTHING_SAID: Final = encode_suffix(Suffix())
 
 
 class Forgery(NamedTuple):
@@ -159,7 +160,7 @@ class Recent:
             self.unknown_at = came.offset if self.unknown_at is None else self.unknown_at
             self.pass_over(came.offset)
         digest = _digest(came)
-        if not known or digest in known or _taken_back(envelope, rows):
+        if not known or digest in known or _taken_back(envelope, came, known):
             return False
         self.found.append(Forgery(envelope.writer, envelope.counter, min(known.values()), came.offset))
         self._keep_older(key, {**known, digest: came.offset})
@@ -256,11 +257,15 @@ def _digest(row: _Row) -> bytes:
     return blake2b(len(row.header).to_bytes(4) + row.header + row.body, digest_size=DIGEST_BYTES).digest()
 
 
-def _taken_back(envelope: Envelope, rows: list[_Row]) -> bool:
-    """An owner says VOID in the place of an output that was taken back WITH CLEANUP: both are its own."""
+def _taken_back(envelope: Envelope, came: _Row, known: Contents) -> bool:
+    """An owner says VOID in the place of an output that was taken back WITH CLEANUP: both are its own.
+
+    Of a VOID that came first only the digest may be known, from a snapshot: so its record is made once more.
+    """
     if time_of_writer(envelope.writer) is not None:
         return False
-    return envelope.kind is Kind.VOID or any(row.header[0] == VOID for row in rows)
+    void = encode(bytes((VOID, 0)) + came.header[2:PREFIX_BYTES], envelope.counter, NO_SEQUENCE, _NOTHING_SAID)
+    return envelope.kind is Kind.VOID or _digest(_Row(came.offset, void, b"")) in known
 
 
 def alarm_of(forgery: Forgery, where: str) -> str:

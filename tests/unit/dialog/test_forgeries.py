@@ -169,18 +169,29 @@ def test_a_copy_for_another_incarnation_is_not_compared(pair: Pair) -> None:
     assert not pair.target.state.recent.found
 
 
+@pytest.mark.parametrize("void_first", [False, True])
+@pytest.mark.parametrize("snapshot_between", [False, True])
 @pytest.mark.parametrize(
     ("writer", "expected"), [(owner_writer(identifier("incarnation"), 0), 0), (session_writer(1_000, 7), 1)]
 )
 def test_an_owner_may_say_void_in_the_place_of_what_it_took_back_and_a_session_may_not(
-    pair: Pair, writer: bytes, expected: int
+    pair: Pair, writer: bytes, expected: int, snapshot_between: bool, void_first: bool
 ) -> None:
-    pair.target.state.now_ms = 1_000
+    state = pair.target.state
+    state.now_ms = 1_000
     scribe, at, conversation = Scribe("a writer"), pair.target.address, pair.begin()
     scribe.id = writer
-    pair.target.take(scribe.message(at, conversation), b"taken back")
-    pair.target.take(scribe.write(Kind.VOID, at, conversation, counter=0))
-    assert pair.target.state.statistics.forged == expected
+    written = [(scribe.message(at, conversation), b"taken back")]
+    written.append((scribe.write(Kind.VOID, at, conversation, counter=0), b""))
+    first, second = reversed(written) if void_first else written
+    pair.target.take(*first)
+    if snapshot_between:
+        restored = forgeries.Recent()
+        for known in state.recent.known():
+            restored.recall(known)
+        restored.decides, state.recent = state.recent.decides, restored
+    pair.target.take(*second)
+    assert state.statistics.forged == expected
 
 
 @pytest.mark.parametrize(("bound", "value"), [("RECENT_RECORDS_MAX", 3), ("RECENT_BODY_BYTES_MAX", 20)])
