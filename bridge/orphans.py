@@ -17,6 +17,7 @@ from typing import Final
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import ListOffsetsResultInfo, OffsetSpec
 
+from konverse.dialog.owner import Owner
 from konverse.schemas.catalog import Queue
 from konverse.schemas.identifiers import journal_topic
 
@@ -74,6 +75,8 @@ class Orphans:
         self._consumer: Consumer | None = None
         self.numbers: set[int] = set()
         """The partitions that this reader has without the group."""
+        self._failed: dict[int, bytes] = {}
+        """Partition -> our last claim of it that came to nothing."""
 
     def look(self, ours: Collection[int]) -> list[int]:
         """Partitions, besides ours, whose owners are dead. Does not wait for an answer."""
@@ -115,6 +118,11 @@ class Orphans:
     def consumer_of(self, number: int) -> Consumer | None:
         """Who reads it, when it is one of these."""
         return self._consumer if number in self.numbers else None
+
+    def failed(self, number: int, owner: Owner | None) -> None:
+        """Nobody leads this partition, though a claim of this owner may stand in its journal: it did not recover."""
+        if owner is not None:
+            self._failed[number] = owner.claim_id
 
     def leave(self, number: int) -> None:
         """Read it no more."""

@@ -184,8 +184,8 @@ class Owning:
             self._take_outcomes(0.05)
         self.drop(number)
 
-    def drop(self, number: int) -> None:
-        """The partition is somebody else's; nothing of it counts here any more."""
+    def drop(self, number: int) -> Owner | None:
+        """The partition is somebody else's; nothing of it counts here any more. Returns the owner that it had here."""
         owner = self.owners.pop(number, None)
         if owner is not None:
             self._snapshots.forget(owner)
@@ -197,6 +197,7 @@ class Owning:
             self._standby.leave(number)
         if self._view is not None:
             self._view.forget(number)
+        return owner
 
     def truncated(self, number: int) -> None:
         """The data log does not hold what comes next."""

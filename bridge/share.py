@@ -341,7 +341,7 @@ class Share:
                 self.joining.given()
         except (KonverseError, KafkaException) as error:
             log.warning("partition %d of queue %r cannot be recovered yet: %s", number, name, error)
-            self._owning.drop(number)
+            self._orphans.failed(number, self._owning.drop(number))
 
     def _consumer_of(self, number: int) -> Consumer:
         return self._orphans.consumer_of(number) or self.consumer

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from konverse.schemas.catalog import Queue, Service
 from konverse.schemas.errors import MalformedRecord
-from konverse.schemas.journal import Commit, decode
+from konverse.schemas.journal import Claim, Commit, decode
 
 from .background import FORESEEN, in_background
 from .catalog import Catalog
@@ -33,7 +33,10 @@ WANTED_EVERY: Final = 100
 
 
 class Forsaken(Orphans):
-    """Partitions without an owner: their journals stood still for too long, or say that the last one has left."""
+    """Partitions without an owner: their journals stood still for too long, or say that the last one has left.
+
+    A claim of ours that failed is no owner either: Kafka may have answered too late between the claim and the recovery.
+    """
 
     def __init__(self, kafka: Kafka, queue: Queue) -> None:
         super().__init__(kafka, queue)
@@ -54,7 +57,7 @@ class Forsaken(Orphans):
         ]
 
     def _was_released(self, number: int, end: int) -> bool:
-        """Whether the last record says that its owner has left, or there was never one."""
+        """Whether the last record says that its owner has left, or is a claim of ours that failed; or there is none."""
         if self._reader is None:
             self._reader = LogReader(self._kafka)
         last = b""
@@ -64,6 +67,8 @@ class Forsaken(Orphans):
             record = decode(last) if end else None
         except (*FORESEEN, LogTruncated, MalformedRecord):
             return False
+        if isinstance(record, Claim):
+            return record.owner == self._failed.get(number)
         return record is None or (isinstance(record, Commit) and record.release)
 
     def close(self) -> None:

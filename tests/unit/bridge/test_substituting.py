@@ -12,6 +12,7 @@ import pytest
 from konverse.bridge import substituting
 from konverse.bridge.kafka import Kafka
 from konverse.bridge.substituting import Forsaken, Substitutes
+from konverse.dialog.owner import Owner
 from konverse.schemas.catalog import Queue, Service
 from konverse.schemas.journal import Claim, Commit, Operations, encode_claim, encode_commit
 from tests.kit.builders import identifier
@@ -54,6 +55,16 @@ def test_a_partition_that_its_owner_has_left_is_taken_when_its_journal_stands_st
     ends = iter([{0: 4, 1: 4, 2: 4}, {0: 5, 1: 4, 2: 4}, None, {0: 5, 1: 4, 2: 4}])
     monkeypatch.setattr(forsaken, "ends", lambda _ours: next(ends))
     assert [forsaken.look(()) for _ in range(4)] == [[], [], [], [0]]
+
+
+@pytest.mark.parametrize(("claim", "taken"), [("claim", [2]), ("an older claim", [])])
+def test_a_partition_is_claimed_again_when_the_claim_that_stands_last_is_ours_and_failed(
+    forsaken: Forsaken, claim: str, taken: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forsaken, "ends", lambda _ours: {2: 4})
+    assert [forsaken.look(()) for _ in range(2)] == [[], []], "somebody recovers"
+    forsaken.failed(2, cast("Owner", SimpleNamespace(claim_id=identifier(claim))))
+    assert forsaken.look(()) == taken
 
 
 def test_a_partition_that_nobody_ever_had_is_taken(forsaken: Forsaken, monkeypatch: pytest.MonkeyPatch) -> None:
