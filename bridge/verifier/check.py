@@ -295,13 +295,17 @@ def _lives_again(
         for side in verdict.fold.sides
         if side.key[0] == Role.INITIATOR
     }
+    refused: set[bytes] = set()
+    for verdict in verdicts:  # a home may have moved
+        begun |= verdict.fold.named.begun_here()
+        refused |= verdict.fold.named.refused
     for verdict in verdicts:
         for conversation, opener, home in verdict.fold.again:
             there = by_address.get(home)
             if there is None or there.place.start is not None or there.fold.losses.count:
                 continue  # it may have begun before what was read
             behind = there.fold.ingested_to < there.place.data_end
-            if not (behind or (conversation, opener) in begun or conversation in there.fold.named.refused):
+            if not (behind or (conversation, opener) in begun or conversation in refused):
                 text = f"the target of {conversation.hex()} lives again, and nobody has begun it again"
                 yield Finding("I9", verdict.place.name, text)
 

@@ -64,6 +64,8 @@ def refuse_begin(state: SecondState, envelope: Envelope) -> bool:
             state.order, Kind.END, int(Role.INITIATOR), envelope.conversation, -1, END_DIALOG, b"",
             End(opened_by(envelope), begin.home), None, REFUSED,
         ))  # fmt: skip
+        if envelope.flags & NAMED:
+            state.named.refused.add(envelope.conversation)
     return begin is not None
 
 

@@ -76,6 +76,11 @@ class NamedSides:
         openers, former = ({key: ids for key, ids in one.items() if ids} for one in (self.openers, self.former))
         return openers, former
 
+    def begun_here(self) -> set[tuple[bytes, bytes]]:
+        """Conversations that have their home here, with each session that has begun them."""
+        known = [*self.openers.items(), *self.former.items()]
+        return {(key[1], opener) for key, openers in known if key[0] == Role.INITIATOR for opener in openers}
+
     def target_has_ended(self, conversation: bytes) -> None:
         """Its END or Error is heard at home."""
         if {(int(Role.INITIATOR), conversation)} & (self.living | self.over.keys()):
