@@ -44,7 +44,7 @@ test: lint  ## Lint, the tests, and 1,500 seeds of the simulator
 	$(BIN)/python -m tests.simulation --seeds 1500 --all-paths
 
 nightly: $(READY)  ## Tests that take minutes each, 10,000 seeds, 100,000 recycles, all mutants, all faults; takes hours
-	$(BIN)/python -m pytest tests -m nightly
+	$(BIN)/python -m pytest tests -m nightly --numprocesses $(TESTERS) --dist loadgroup
 	$(BIN)/python -m tests.simulation --seeds 10000 --all-paths
 	$(BIN)/python -m tests.simulation.pools --recycles 100000
 	$(BIN)/python -m tests.kit.pool_stress --recycles 100000
