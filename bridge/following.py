@@ -147,7 +147,7 @@ class Following:
         told = _TOLD.get(type(event))
         where = self.head.where
         if told is None:
-            raise KafkaUnavailable(f"the logs of {where} cannot be read; check that the broker runs and is reachable")
+            raise self._reading.unreadable(f"the logs of {where}")
         if time.monotonic() > deadline:
             raise KafkaUnavailable(f"the logs of {where} were not read to their end in time; give it more")
         return told(recovery, event)

@@ -261,7 +261,7 @@ class Instructing:
         except KafkaException as error:
             raise self._kafka.not_taken(topic, error) from None
         self._kafka.check_taken(topic, failures)
-        if failures != [None] * len(instructions):
+        if len(failures) < len(instructions) or any(failure is not None for failure in failures):
             raise OutcomeUnknown(
                 f"whether the instruction was written to {topic} is unknown: Kafka gave no answer. Give it again; it "
                 "is not followed twice"

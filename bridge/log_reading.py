@@ -25,7 +25,7 @@ from konverse.dialog.events import (
 from konverse.dialog.ingest import Columns
 from konverse.dialog.journal_feed import JournalRecord
 from konverse.schemas.catalog import Queue
-from konverse.schemas.errors import KafkaUnavailable
+from konverse.schemas.errors import AccessDenied, KafkaUnavailable
 from konverse.schemas.identifiers import journal_topic, snapshot_topic
 from konverse.schemas.limits import VIEW_AHEAD_BYTES_MAX, VIEW_AHEAD_RECORDS_MAX
 
@@ -54,6 +54,8 @@ class LogReading:
             ReadData: queue.topic,
             ReadSnapshots: snapshot_topic(queue.topic, queue.subscription),
         }
+        self._trouble: KafkaUnavailable | LogTruncated | None = None
+        """Why a range was not read the last time that one was not."""
 
     def bounds(self, partition: int) -> Recover:
         """Where the logs begin and end. Snapshots come last: none is missing then that a truncation rests on."""
@@ -79,9 +81,7 @@ class LogReading:
             if isinstance(read, OutOfRange):
                 return
             if not isinstance(read, DataRead):
-                raise KafkaUnavailable(
-                    f"{self._topics[ReadData]}/{partition} cannot be read; check that the broker runs and is reachable"
-                )
+                raise self.unreadable(f"{self._topics[ReadData]}/{partition}")
             yield read.columns
             records += len(read.columns.offsets)
             size += sum(len(body) for body in read.columns.bodies if body)
@@ -93,7 +93,7 @@ class LogReading:
         try:
             start, end = self._ends_around(topic, partition, offset)
         except KafkaUnavailable as error:
-            return _let_go(topic, partition, error)
+            return self._let_go(topic, partition, error)
         return DataGone(start) if offset <= end else OutOfRange(beginning=False)
 
     def answer(self, partition: int, question: Question) -> Any:
@@ -110,7 +110,7 @@ class LogReading:
         except LogTruncated as error:
             return self._gone(topic, partition, at, error)
         except KafkaUnavailable as error:
-            return _let_go(topic, partition, error)
+            return self._let_go(topic, partition, error)
         return _EVENTS[type(question)](messages, question.start, at)
 
     def _gone(self, topic: str, partition: int, offset: int, why: LogTruncated) -> OutOfRange | Appended:
@@ -118,9 +118,9 @@ class LogReading:
         try:
             start, end = self._ends_around(topic, partition, offset)
         except KafkaUnavailable as error:
-            return _let_go(topic, partition, error)
+            return self._let_go(topic, partition, error)
         if start <= offset <= end:
-            return _let_go(topic, partition, why)
+            return self._let_go(topic, partition, why)
         return OutOfRange(beginning=offset < start)
 
     def _ends_around(self, topic: str, partition: int, offset: int) -> tuple[int, int]:
@@ -137,15 +137,21 @@ class LogReading:
             start, end = self._reader.ends(topic, partition)
         return start, end
 
+    def _let_go(self, topic: str, partition: int, error: KafkaUnavailable | LogTruncated) -> Appended:
+        """Kafka is away, or does not give what it has: whoever owned the partition starts again."""
+        self._trouble = error
+        log.warning("%s/%d is let go: %s", topic, partition, error)
+        return Appended(None)
+
+    def unreadable(self, what: str) -> KafkaUnavailable:
+        """The error for a range that was not read: what is missing, when it is a right."""
+        if isinstance(self._trouble, AccessDenied):
+            return self._trouble
+        return KafkaUnavailable(f"{what} cannot be read; check that the broker runs and is reachable")
+
     def close(self) -> None:
         """Close the client."""
         self._reader.close()
-
-
-def _let_go(topic: str, partition: int, error: KafkaUnavailable | LogTruncated) -> Appended:
-    """Kafka is away, or does not give what it has: whoever owned the partition starts again."""
-    log.warning("%s/%d is let go: %s", topic, partition, error)
-    return Appended(None)
 
 
 def _journal_read(messages: list[Message], _start: int, next_offset: int) -> JournalRead:

@@ -162,7 +162,7 @@ class Inquiry:
                     on_delivery=lambda error, _message, failures=failures: failures.append(error),
                 )
                 self._producer.flush(left_s + 1)
-            if failures == [None]:
+            if failures and failures[0] is None:  # to compare an error with None breaks
                 return
             self._producer = None
             self._kafka.check_taken(address.topic, failures)

@@ -16,7 +16,8 @@ from uuid import UUID
 from konverse.schemas.bodies import check_size
 from konverse.schemas.client_transaction import ClientTransaction, Step, TransactionDialog, encode
 from konverse.schemas.envelope import encode_suffix, head
-from konverse.schemas.errors import ENDED_TWICE, ConversationEnded, InvalidState, TimerRefused, TransactionTooLarge
+from konverse.schemas.error_texts import ENDED_TWICE
+from konverse.schemas.errors import ConversationEnded, InvalidState, TimerRefused, TransactionTooLarge
 from konverse.schemas.identifiers import Address
 from konverse.schemas.limits import BODY_BYTES_MAX, TRANSACTION_RECORDS_MAX
 from konverse.schemas.records import FOR_EVER, NAMED, NO_SEQUENCE, Begin, Kind, Role, Suffix

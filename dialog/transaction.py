@@ -12,8 +12,8 @@ from uuid import UUID
 
 from konverse.schemas.bodies import as_bytes
 from konverse.schemas.catalog import DEFAULT
+from konverse.schemas.error_texts import ENDED_TWICE
 from konverse.schemas.errors import (
-    ENDED_TWICE,
     BadInput,
     DialogNotFound,
     ForeignGroup,

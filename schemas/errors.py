@@ -35,7 +35,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from .error_texts import BAD_INPUT_CHARACTERS_MAX, ERROR_CHARACTERS_MAX, without_middle
 
 
 class KonverseError(Exception):
@@ -43,14 +43,17 @@ class KonverseError(Exception):
 
     retriable: bool = False
     number: int | None = None
+    characters_max: int = ERROR_CHARACTERS_MAX
 
     def __init__(self, text: str = "", number: int | None = None) -> None:
-        super().__init__(text)
+        super().__init__(without_middle(text, self.characters_max))
         self.number = self.number if number is None else number
 
 
 class BadInput(KonverseError):
     """The caller asked for something that cannot be."""
+
+    characters_max = BAD_INPUT_CHARACTERS_MAX
 
 
 class InvalidName(BadInput):
@@ -251,10 +254,6 @@ class InvalidState(BadInput):
     """The conversation endpoint is in a state that does not allow this; 8427 when it is to be ended."""
 
     number = 8429
-
-
-ENDED_TWICE: Final = 8427
-"""Number of an END in a state that does not allow it."""
 
 
 class InvalidError(BadInput):

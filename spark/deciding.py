@@ -25,7 +25,7 @@ from konverse.dialog.batch_task import Report
 from konverse.dialog.partition import Partition
 from konverse.schemas.catalog import Queue
 from konverse.schemas.envelope import HEADER
-from konverse.schemas.errors import KafkaUnavailable, OutcomeUnknown, TransactionTooLarge
+from konverse.schemas.errors import AccessDenied, KafkaUnavailable, OutcomeUnknown, TransactionTooLarge
 
 from .resting import Resting
 from .write_plan import Plan
@@ -157,8 +157,8 @@ class Deciding:
         while True:
             try:
                 return self._following.catch_up()
-            except KafkaUnavailable:
-                if time.monotonic() > deadline:
+            except KafkaUnavailable as error:  # a right that is missing does not come by itself
+                if isinstance(error, AccessDenied) or time.monotonic() > deadline:
                     raise
                 time.sleep(LOOK_EVERY_S)
 
@@ -194,7 +194,7 @@ class Deciding:
         except (BufferError, KafkaException) as error:  # it goes again
             _PRODUCERS.pop(self._kafka, None)
             answers.append(error.args[0])
-        self._left = self._left or None in answers
+        self._left = self._left or any(answer is None for answer in answers)  # to compare an error with None breaks
         failures = [answer for answer in answers if answer is not None]
         if not self._left:  # else the outcome is unknown
             self._kafka.check_taken(place.topic, failures)

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from konverse.bridge.kafka_time import kafka_time_ms
 from konverse.schemas.envelope import CONVERSATION_AT, PREFIX_BYTES, decode
-from konverse.schemas.errors import KonverseError, MalformedRecord
+from konverse.schemas.errors import AccessDenied, KonverseError, MalformedRecord
 from konverse.schemas.limits import RETURNED_LOOK_RECORDS_MAX, SUCCESSION_ENTRIES_MAX
 from konverse.schemas.records import Bounce, BounceReason, Kind
 
@@ -72,7 +72,8 @@ def look_for(settings: WriteSettings, plan: Plan, wait_s: float) -> int:
         with Topic(place) as topic:
             back = _came_back(topic, [one.partition for one in plan.homes], since_ms)
     except KonverseError as error:
-        log.info("whether rows came back is not known: %s", error)
+        level = logging.WARNING if isinstance(error, AccessDenied) else logging.INFO
+        log.log(level, "whether rows came back is not known: %s", error)
         return 0
     _LOOKED_MS.pop(home, None)
     _LOOKED_MS[home] = looked_ms
@@ -99,7 +100,8 @@ def _succeeded(settings: WriteSettings, plan: Plan, over: frozenset[bytes]) -> b
         if new:
             Successions(kafka_of(settings), settings.instance, plan.homes[0]).end(new)
     except KonverseError as error:
-        log.info("keys keep the conversations that are over: %s", error)
+        level = logging.WARNING if isinstance(error, AccessDenied) else logging.INFO
+        log.log(level, "keys keep the conversations that are over: %s", error)
         return False
     return True
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from confluent_kafka.admin import AclOperation
 
-from tests.kit.guarded import GROUP, Right, on_topic
+from tests.kit.guarded import ANY, GROUP, Right, on_topic
 
 READ, WRITE, SETTINGS = AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE_CONFIGS
 CREATE, DELETE, DESCRIBE = AclOperation.CREATE, AclOperation.DELETE, AclOperation.DESCRIBE
@@ -15,7 +15,7 @@ ORDERS, SHOP, NORTH = "konverse.sales.Orders", "konverse.sales.Shop", "konverse.
 NEW: Final = "konverse.sales.New"
 """A queue that an administrator makes and drops."""
 CATALOG, OPEN, INSTRUCTIONS = "konverse.catalog", "konverse.open", "konverse.instructions"
-TRANSMISSION = "konverse.transmission"
+TRANSMISSION, SUCCESSIONS = "konverse.transmission", "konverse.successions"
 
 
 def logs(queue: str) -> tuple[str, str, str]:
@@ -60,3 +60,24 @@ RIGHTS: Final[dict[str, list[Right]]] = {
         *[right for log in logs(NEW) for right in on_topic(log, CREATE, DELETE, READ)],
     ],
 }  # fmt: skip
+
+WRITES: Final = [
+    *KNOWS,
+    *DATES,
+    *on_topic(ORDERS, WRITE),
+    *on_topic(SHOP, WRITE),
+    *on_topic(TRANSMISSION, WRITE),
+    *reads(TRANSMISSION),
+    *[right for log in logs(TRANSMISSION) for right in on_topic(log, SETTINGS)],
+]
+
+OF_SPARK: Final[dict[str, list[Right]]] = {
+    "spark_read": [*KNOWS, *on_topic(ORDERS, READ)],
+    "spark_conversations": [*KNOWS, *DATES, *reads(ORDERS)],
+    "spark_stream": [*KNOWS, *on_topic(ORDERS, READ), (GROUP, f"{ORDERS}.queue.spark-{ANY}", READ)],
+    "spark_write": WRITES,
+    "spark_write_stream": [*WRITES, *on_topic(SHOP, READ), *on_topic(SUCCESSIONS, READ)],
+    "spark_process": RIGHTS["worker"],
+    "spark_map_arrow": RIGHTS["worker"],
+}
+"""Driver and executors have one principal: that of the options."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 from typing import Final
 
 import pytest
 
 from konverse.schemas import errors, stack_errors
-from konverse.schemas.errors import KonverseError
+from konverse.schemas.error_texts import BAD_INPUT_CHARACTERS_MAX, ERROR_CHARACTERS_MAX
+from konverse.schemas.errors import BadInput, KafkaUnavailable, KonverseError, QueueNotFound
 
 ALL: Final[dict[str, type[KonverseError]]] = {
     name: value
@@ -61,3 +63,20 @@ def test_what_may_succeed_later_without_a_change_is_retriable() -> None:
 def test_a_number_is_one_of_the_originals(name: str) -> None:
     number = ALL[name].number
     assert number is None or number in {1222, 2714, 6401, 15138, 15151, 33302, 33303} or 8400 <= number < 9800
+
+
+@pytest.mark.parametrize(
+    ("kind", "most"), [(QueueNotFound, BAD_INPUT_CHARACTERS_MAX), (KafkaUnavailable, ERROR_CHARACTERS_MAX)]
+)
+def test_a_text_that_echoes_something_long_keeps_object_and_remedy(kind: type[KonverseError], most: int) -> None:
+    error = kind(f"the queue {'x' * 10_000!r} does not exist; create it")
+    text = str(error)
+    assert len(text) <= most
+    assert text.startswith("the queue 'xxx")
+    assert text.endswith("xxx' does not exist; create it")
+    assert "characters more) …" in text
+    assert str(pickle.loads(pickle.dumps(error))) == text  # ours
+
+
+def test_a_text_of_the_largest_size_is_whole() -> None:
+    assert str(BadInput("x" * BAD_INPUT_CHARACTERS_MAX)) == "x" * BAD_INPUT_CHARACTERS_MAX
