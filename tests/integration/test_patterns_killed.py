@@ -103,7 +103,7 @@ def open_sides(broker: Broker) -> list[str]:
 
 
 def test_a_saga_goes_through_or_back_and_each_step_counts_once(play: Play) -> None:
-    assert play(saga, "Travellers", (BEFORE, 2), (BEHIND, 3), (BEFORE, 4), (BEFORE, 8)) == [
+    assert play(saga, "Tourists", (BEFORE, 2), (BEHIND, 3), (BEFORE, 4), (BEFORE, 8)) == [
         "Oslo: booked",
         "Venice: no car in Venice",
         *("flight booked", "hotel booked", "car booked"),
