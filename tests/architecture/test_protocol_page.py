@@ -67,7 +67,7 @@ def weak_proofs(part: str, root: Path) -> Iterator[str]:
         path = root / name
         if not path.is_file():
             yield f"{name} does not exist"
-        elif path.suffix == ".patch":
+        elif path.suffix == ".toml":
             if words.replace(" ", "_") != path.stem:
                 yield f"the link to {name} says {words!r}"
         elif test not in functions_of(path) or not test.startswith("test_"):
@@ -88,8 +88,8 @@ def weaknesses(text: str, root: Path = ROOT) -> Iterator[str]:
     for part in paragraphs(text):
         if MUST.search(INLINE_CODE.sub("", part)) and not RULE.match(part):
             yield f"a rule without a number: {part[:60]!r}"
-    linked = {Path(name).stem for _, part in known for _, name, _ in PROOF.findall(part) if name.endswith(".patch")}
-    yield from (f"no rule needs the mutant {p.stem}" for p in sorted(MUTANTS.glob("*.patch")) if p.stem not in linked)
+    linked = {Path(name).stem for _, part in known for _, name, _ in PROOF.findall(part) if name.endswith(".toml")}
+    yield from (f"no rule needs the mutant {p.stem}" for p in sorted(MUTANTS.glob("*.toml")) if p.stem not in linked)
 
 
 def test_every_rule_has_its_proof_and_every_mutant_its_rule() -> None:
@@ -198,15 +198,15 @@ GOOD: Final = "**M1** It MUST be.\n*Test:* [it is](../tests/test_it.py#test_it_i
         ),
         ("**M1** It MUST be.\n[it](../tests/test_it.py)", "M1: tests/test_it.py has no test ''"),
         ("**M1** It MUST be.\n[that](../tests/test_it.py#test_it_is)", "M1: the link to test_it_is says 'that'"),
-        ("**M1** It MUST be.\n[that](../tests/it_is.patch)", "M1: the link to tests/it_is.patch says 'that'"),
+        ("**M1** It MUST be.\n[that](../tests/it_is.toml)", "M1: the link to tests/it_is.toml says 'that'"),
         (GOOD + "\n\nAnd this MUST be too.", "a rule without a number: 'And this MUST be too.'"),
-        (GOOD, f"no rule needs the mutant {min(MUTANTS.glob('*.patch')).stem}"),
+        (GOOD, f"no rule needs the mutant {min(MUTANTS.glob('*.toml')).stem}"),
     ],
 )
 def test_a_weak_rule_is_found(text: str, weakness: str, tmp_path: Path) -> None:
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "test_it.py").write_text("def test_it_is() -> None: ...\n", encoding="utf-8")
-    (tmp_path / "tests" / "it_is.patch").write_text("", encoding="utf-8")
+    (tmp_path / "tests" / "it_is.toml").write_text("", encoding="utf-8")
     assert weakness in [*weaknesses(text, tmp_path)]
     assert not [found for found in weaknesses(GOOD, tmp_path) if not found.startswith("no rule needs the mutant")]
 

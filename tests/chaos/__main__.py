@@ -26,7 +26,7 @@ from typing import Final
 from rich.console import Console
 from rich.table import Table
 
-from tests.simulation.mutation import PATCHES, ROOT, build, mutants
+from tests.simulation.mutation import ROOT, build, mutant, mutants
 
 from .campaign import PLACES, PROFILES, Campaign, Cell, Ground, Outcome
 from .disk import small_disk
@@ -43,7 +43,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--profile", choices=PROFILES, default="smoke")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
-    parser.add_argument("--without", choices=[patch.stem for patch in mutants()], metavar="RULE")
+    parser.add_argument("--without", choices=[one.name for one in mutants()], metavar="RULE")
     parser.add_argument("--report", type=Path, default=REPORT)
     options = parser.parse_args()
     console = Console(highlight=False)
@@ -52,17 +52,17 @@ def main() -> int:
     console.print(f"{again}: faults for {sum(cell.seconds for cell in cells):.0f} s")
     began = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="konverse-chaos-"))
-    outcomes = _run(cells, options.seed, folder, console, _patched(options.without, folder))
+    outcomes = _run(cells, options.seed, folder, console, _product_without(options.without, folder))
     write(options.report, outcomes, effective_min, again)
     console.print(f"{time.monotonic() - began:.0f} s; the report is {options.report}")
     return _verdict(outcomes, effective_min, folder, console)
 
 
-def _patched(rule: str | None, folder: Path) -> str | None:
+def _product_without(rule: str | None, folder: Path) -> str | None:
     """Where processes find a product without the rule; None for the product itself."""
     if rule is None:
         return None
-    build(folder / "product", PATCHES / f"{rule}.patch")
+    build(folder / "product", mutant(rule))
     return os.pathsep.join((str(folder / "product"), str(ROOT)))
 
 

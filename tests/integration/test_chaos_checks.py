@@ -20,7 +20,7 @@ from tests.chaos.report import write
 from tests.chaos.rig import Rig, rig
 from tests.kit.servers import missing
 from tests.kit.shop import connected, open_shop, queue_of
-from tests.simulation.mutation import PATCHES, build
+from tests.simulation.mutation import build, mutant
 
 pytestmark = [pytest.mark.stack, pytest.mark.slow, pytest.mark.xdist_group("own Kafka"), pytest.mark.timeout(300)]
 
@@ -73,7 +73,7 @@ def test_the_product_holds_although_outputs_come_again(proxied: Rig, database: s
 
 
 def test_a_product_without_deduplication_is_found_out(proxied: Rig, database: str, tmp_path: Path) -> None:
-    build(tmp_path, PATCHES / "duplicates_accepted.patch")
+    build(tmp_path, mutant("duplicates_accepted"))
     folder = tmp_path / "run"
     folder.mkdir()
     verdict, crew = run(proxied, database, folder, os.pathsep.join((str(tmp_path), str(ROOT))))

@@ -1,9 +1,8 @@
-"""Products with one rule switched off: a patch on a copy of the sources, run until the simulator finds it out.
+"""Products with one rule switched off (`tests.simulation.mutant`), each run until the simulator finds it out.
 
-The patches in `mutants/` say in their first line which rule they switch off, and some of them in a second one the kinds
-of runs that can show it: "Seeds having: moves losses". A mutant that no seed kills means that the simulator does not
-prove its rule. `python -m tests.simulation.mutation [NAME…] [--jobs 2] [--json]` hunts all of them,
-or those that are named; the exit code is 1 when one lives.
+A mutant that no seed kills means that the simulator does not prove its rule.
+`python -m tests.simulation.mutation [NAME…] [--jobs 2] [--json]` hunts all of them, or those that are named; the exit
+code is 1 when one lives.
 
 With `--judge verifier` only what `konverse verify` finds in the logs kills a mutant. Those of `unseen_in_logs.toml`
 leave nothing there and are not hunted then, unless they are named.
@@ -14,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -31,19 +29,16 @@ from rich.markup import escape
 from rich.progress import track
 
 from tests.kit.simulator.failure import Judge
+from tests.simulation.mutant import Mutant, MutantDoesNotFit
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-PATCHES: Final = ROOT / "tests" / "simulation" / "mutants"
-UNSEEN: Final = PATCHES / "unseen_in_logs.toml"
+MUTANTS: Final = ROOT / "tests" / "simulation" / "mutants"
+UNSEEN: Final = MUTANTS.with_name("unseen_in_logs.toml")
 FOLDERS: Final = ("schemas", "dialog", "routing", "bridge")
 SEEDS_MAX: Final = 1_000
 TIMEOUT_S: Final = 600.0
 STALE: Final = ("NameError", "UnboundLocalError", "AttributeError", "TypeError", "ImportError", "SyntaxError")
-"""What a mutant dies of whose patch still fits, on sources that have moved on."""
-
-
-class PatchFailed(Exception):
-    """The sources have moved on: make the patch anew."""
+"""What a mutant dies of that still fits, on sources that have moved on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +51,14 @@ class Fate:
     error: str
 
 
-def mutants() -> list[Path]:
-    """All patches."""
-    return sorted(PATCHES.glob("*.patch"))
+def mutants() -> list[Mutant]:
+    """All of them."""
+    return [Mutant.read(path) for path in sorted(MUTANTS.glob("*.toml"))]
+
+
+def mutant(name: str) -> Mutant:
+    """One of them."""
+    return Mutant.read(MUTANTS / f"{name}.toml")
 
 
 def unseen() -> dict[str, str]:
@@ -67,34 +67,14 @@ def unseen() -> dict[str, str]:
     return {name: group["reason"] for group in groups for name in group["mutants"]}
 
 
-def having(patch: Path) -> list[str]:
-    """Kinds of runs that can show what a patch breaks; none: any can."""
-    found = re.search(r"^Seeds having: (.+)$", patch.read_text(encoding="utf-8"), re.MULTILINE)
-    return found[1].split() if found else []
-
-
-def build(folder: Path, patch: Path | None) -> None:
-    """A package `konverse` in `folder`, as it is or with one patch."""
+def build(folder: Path, mutant: Mutant | None) -> None:
+    """A package `konverse` in `folder`, as it is or without one rule. Raises MutantDoesNotFit."""
     package = folder / "konverse"
     shutil.copytree(ROOT / ".namespace" / "konverse", package, ignore=shutil.ignore_patterns("__pycache__"))
     for name in FOLDERS:
         shutil.copytree(ROOT / name, package / name, ignore=shutil.ignore_patterns("__pycache__"))
-    if patch is not None:
-        apply(package, patch)
-
-
-def apply(package: Path, patch: Path, *options: str) -> None:
-    """Switch off a rule in the package in that folder; with the option --check only look whether that can be done."""
-    done = subprocess.run(
-        ["git", "apply", "-C1", "-p1", *options, str(patch)],
-        cwd=package,
-        env={**os.environ, "GIT_CEILING_DIRECTORIES": str(package.parents[1])},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise PatchFailed(f"{patch.name} does not apply: {done.stderr.strip()}")
+    if mutant is not None:
+        mutant.apply(package)
 
 
 def hunt(folder: Path, seeds_max: int = SEEDS_MAX, judge: Judge = Judge.ALL, kinds: Sequence[str] = ()) -> Fate:
@@ -122,45 +102,45 @@ def hunt(folder: Path, seeds_max: int = SEEDS_MAX, judge: Judge = Judge.ALL, kin
         return Fate(None, result["seeds"], "")
     fate = Fate(result["failures"][0]["seed"], result["seeds"], result["failures"][0]["error"])
     if fate.error.strip().rpartition("\n")[2].startswith(STALE):
-        raise PatchFailed(f"the mutant does not run, which says nothing of its rule: {fate.error}")
+        raise MutantDoesNotFit(f"the mutant does not run, which says nothing of its rule: {fate.error}")
     return fate
 
 
 def hunt_all(
-    patches: Sequence[Path], seeds_max: int, jobs: int, judge: Judge = Judge.ALL
+    found: Sequence[Mutant], seeds_max: int, jobs: int, judge: Judge = Judge.ALL
 ) -> Iterator[tuple[str, Fate]]:
     """Name and fate of each mutant, as soon as it is known."""
     with ThreadPoolExecutor(jobs) as threads:
-        for done in as_completed([threads.submit(_hunt_one, patch, seeds_max, judge) for patch in patches]):
+        for done in as_completed([threads.submit(_hunt_one, one, seeds_max, judge) for one in found]):
             yield done.result()
 
 
-def _hunt_one(patch: Path, seeds_max: int, judge: Judge) -> tuple[str, Fate]:
+def _hunt_one(mutant: Mutant, seeds_max: int, judge: Judge) -> tuple[str, Fate]:
     with tempfile.TemporaryDirectory(prefix="konverse-mutant-") as name:
         folder = Path(name)
-        build(folder, patch)
-        return patch.stem, hunt(folder, seeds_max, judge, having(patch))
+        build(folder, mutant)
+        return mutant.name, hunt(folder, seeds_max, judge, mutant.kinds)
 
 
 def main() -> int:
     """Hunt, show; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.mutation", description="Hunt mutants.")
-    parser.add_argument("names", nargs="*", metavar="NAME", help="of a patch in mutants/ (default: all)")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="of a file in mutants/ (default: all)")
     parser.add_argument("--seeds", type=int, default=SEEDS_MAX, metavar="N", help=f"at most (default {SEEDS_MAX})")
     parser.add_argument("--jobs", type=int, default=2, metavar="J", help="processes")
     parser.add_argument("--judge", type=Judge, choices=[*Judge], default=Judge.ALL, help="who may kill them")
     parser.add_argument("--json", action="store_true", help="print JSON")
     arguments = parser.parse_args()
-    unknown = {*arguments.names} - {patch.stem for patch in mutants()}
+    known = mutants()
+    unknown = {*arguments.names} - {one.name for one in known}
     if unknown:
         parser.error(f"no such mutants: {', '.join(sorted(unknown))}")
     spared = unseen() if arguments.judge is Judge.VERIFIER else {}
-    wanted = arguments.names or [patch.stem for patch in mutants() if patch.stem not in spared]
-    patches = [patch for patch in mutants() if patch.stem in wanted]
+    wanted = [one for one in known if one.name in arguments.names or not (arguments.names or one.name in spared)]
     console = Console(stderr=arguments.json)
-    hunted = hunt_all(patches, arguments.seeds, arguments.jobs, arguments.judge)
+    hunted = hunt_all(wanted, arguments.seeds, arguments.jobs, arguments.judge)
     fates: dict[str, Fate] = {}
-    for name, fate in track(hunted, "mutants", len(patches), console=console, transient=True):
+    for name, fate in track(hunted, "mutants", len(wanted), console=console, transient=True):
         fates[name] = fate
         lives = f"[red]lives[/] {escape(fate.error)}"
         console.print(f"{name}: {lives if fate.seed is None else f'seed {fate.seed}, the {fate.seeds}.'}")

@@ -7,6 +7,8 @@ mutants dies here; `make mutants`, and `python -m tests.simulation.mutation --ju
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Final
@@ -14,18 +16,16 @@ from typing import Final
 import pytest
 
 from tests.kit.simulator.failure import Judge
+from tests.simulation.mutant import Change, Mutant, MutantDoesNotFit
 from tests.simulation.mutation import (
-    PATCHES,
     ROOT,
     SEEDS_MAX,
     TIMEOUT_S,
     UNSEEN,
-    PatchFailed,
-    apply,
     build,
-    having,
     hunt,
     main,
+    mutant,
     mutants,
     unseen,
 )
@@ -54,9 +54,9 @@ hunts = pytest.mark.timeout(TIMEOUT_S + 20)
 @hunts
 @pytest.mark.parametrize("name", SAMPLE)
 def test_a_product_without_the_rule_is_found_out(name: str, tmp_path: Path) -> None:
-    patch = PATCHES / f"{name}.patch"
-    build(tmp_path, patch)
-    fate = hunt(tmp_path, kinds=having(patch))
+    found = mutant(name)
+    build(tmp_path, found)
+    fate = hunt(tmp_path, kinds=found.kinds)
     assert fate.seed is not None, f"{name} lived through {SEEDS_MAX} seeds"
 
 
@@ -65,9 +65,9 @@ def test_a_product_without_the_rule_is_found_out(name: str, tmp_path: Path) -> N
 @pytest.mark.parametrize("name", SAMPLE_VERIFIED)
 def test_the_verifier_refutes_what_a_product_without_the_rule_leaves_behind(name: str, tmp_path: Path) -> None:
     assert name not in unseen()
-    patch = PATCHES / f"{name}.patch"
-    build(tmp_path, patch)
-    fate = hunt(tmp_path, judge=Judge.VERIFIER, kinds=having(patch))
+    found = mutant(name)
+    build(tmp_path, found)
+    fate = hunt(tmp_path, judge=Judge.VERIFIER, kinds=found.kinds)
     assert fate.seed is not None, f"the verifier found nothing in the logs of {name}, {SEEDS_MAX} seeds"
 
 
@@ -75,39 +75,47 @@ def test_what_leaves_nothing_in_a_log_is_a_mutant_and_has_one_reason() -> None:
     groups = tomllib.loads(UNSEEN.read_text(encoding="utf-8"))["unseen"]
     names = [name for group in groups for name in group["mutants"]]
     assert sorted(names) == sorted(unseen())
-    assert {*names} <= {patch.stem for patch in mutants()}
+    assert {*names} <= {one.name for one in mutants()}
     assert all(group["reason"] for group in groups)
 
 
 def test_what_leaves_nothing_in_a_log_is_not_hunted_by_the_verifier(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    hidden, found = PATCHES / "alarmed_by_garbage.patch", PATCHES / "acknowledgements_not_replayed.patch"
+    hidden, found = mutant("alarmed_by_garbage"), mutant("acknowledgements_not_replayed")
     monkeypatch.setattr("tests.simulation.mutation.mutants", lambda: [hidden, found])
     monkeypatch.setattr("sys.argv", ["mutation", "--seeds", "5", "--json", "--judge", "verifier"])
     assert main() == 0
-    assert list(json.loads(capsys.readouterr().out)) == [found.stem]
+    assert list(json.loads(capsys.readouterr().out)) == [found.name]
 
 
-def test_every_patch_applies(tmp_path: Path) -> None:
+def test_every_mutant_fits_and_has_all_its_names(tmp_path: Path) -> None:
+    """A name that nobody defines would end the run, whatever the rule: the hunt would prove nothing."""
     build(tmp_path, None)
-    for patch in mutants():
-        apply(tmp_path / "konverse", patch, "--check")
+    known, product = mutants(), tmp_path / "konverse"
+    before = {name: (product / name).read_bytes() for one in known for name in {change.file for change in one.changes}}
+    for one in known:
+        files = {change.file for change in one.changes}
+        one.apply(product)
+        for name in files:
+            (tmp_path / "mutated" / one.name / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / "mutated" / one.name / name).write_bytes((product / name).read_bytes())
+            (product / name).write_bytes(before[name])
+    undefined = ["ruff", "check", "--isolated", "--no-cache", "--select", "F821,F823", str(tmp_path / "mutated")]
+    said = subprocess.run([sys.executable, "-m", *undefined], capture_output=True, text=True, check=False)
+    assert said.returncode == 0, said.stdout + said.stderr
 
 
-def test_hunters_say_who_lives(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    harmless = tmp_path / "harmless.patch"
+def test_hunters_say_who_lives(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     first = (ROOT / "dialog" / "head.py").read_text("utf-8").splitlines()[0]
-    harmless.write_text(f"--- a/dialog/head.py\n+++ b/dialog/head.py\n@@ -1,1 +1,2 @@\n+#\n {first}\n", "utf-8")
-    deadly = PATCHES / "acknowledgements_not_replayed.patch"
+    harmless = Mutant("harmless", "", (), (Change("dialog/head.py", "", (first,), ("#", first)),))
+    deadly = mutant("acknowledgements_not_replayed")
     monkeypatch.setattr("tests.simulation.mutation.mutants", lambda: [deadly, harmless])
     monkeypatch.setattr("sys.argv", ["mutation", "--seeds", "5", "--json"])
     assert main() == 1
     fates = json.loads(capsys.readouterr().out)
-    assert fates[deadly.stem]["seed"] is not None
-    assert fates[harmless.stem] == {"seed": None, "seeds": 5, "error": ""}
+    assert fates[deadly.name]["seed"] is not None
+    assert fates[harmless.name] == {"seed": None, "seeds": 5, "error": ""}
 
 
 def test_the_product_itself_lives_in_the_same_copy(tmp_path: Path) -> None:
@@ -115,8 +123,58 @@ def test_the_product_itself_lives_in_the_same_copy(tmp_path: Path) -> None:
     assert hunt(tmp_path, 10).seed is None
 
 
-def test_a_patch_that_does_not_apply_is_named(tmp_path: Path) -> None:
-    patch = tmp_path / "stale.patch"
-    patch.write_text("--- a/dialog/head.py\n+++ b/dialog/head.py\n@@ -1,1 +1,1 @@\n-no such line\n+nor this\n", "utf-8")
-    with pytest.raises(PatchFailed, match=r"stale\.patch does not apply"):
-        build(tmp_path / "copy", patch)
+SOURCE: Final = """\
+class First:
+    def both(self) -> int:
+        return 1
+
+
+class Second:
+    @property
+    def both(self) -> int:
+        if self:
+            return 1
+        return 2
+"""
+
+
+@pytest.mark.parametrize(
+    ("within", "replace", "by", "expected"),
+    [
+        ("First.both", "return 1", "return 0", SOURCE.replace("1", "0", 1)),
+        ("Second.both", "return 1", "", SOURCE.replace("            return 1\n", "")),
+        (
+            "Second.both",
+            "    return 1\nreturn 2",
+            "    pass\nreturn 3",
+            SOURCE.replace("return 1\n        return 2", "pass\n        return 3"),
+        ),
+        ("Second", "@property", "@cached_property", SOURCE.replace("@", "@cached_")),
+        ("", "class First:", "class Other:", SOURCE.replace("First", "Other")),
+    ],
+)
+def test_the_lines_of_a_function_are_replaced_whatever_their_indentation(
+    within: str, replace: str, by: str, expected: str
+) -> None:
+    change = Change("some.py", within, tuple(replace.split("\n")), tuple(by.split("\n")) if by else ())
+    assert change.applied(SOURCE) == expected
+
+
+@pytest.mark.parametrize(
+    ("within", "replace", "times"), [("", "return 1", 2), ("First", "return 2", 0), ("Third", "return 1", 0)]
+)
+def test_what_does_not_stand_there_once_is_named(within: str, replace: str, times: int) -> None:
+    with pytest.raises(MutantDoesNotFit, match=rf"^some.py, .*stand there {times} times: {replace}$"):
+        Change("some.py", within, (replace,), ()).applied(SOURCE)
+
+
+def test_a_mutant_that_does_not_fit_is_named_and_changes_nothing(tmp_path: Path) -> None:
+    build(tmp_path, None)
+    head = tmp_path / "konverse" / "dialog" / "head.py"
+    before = head.read_text("utf-8")
+    first = before.splitlines()[0]
+    fits = Change("dialog/head.py", "", (first,), ("#", first))
+    stale = Mutant("stale", "", (), (fits, Change("dialog/head.py", "", ("no such line",), ())))
+    with pytest.raises(MutantDoesNotFit, match=r"^stale does not fit: dialog/head\.py, the module: "):
+        stale.apply(tmp_path / "konverse")
+    assert head.read_text("utf-8") == before

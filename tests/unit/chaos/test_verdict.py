@@ -9,7 +9,7 @@ from rich.console import Console
 
 from konverse.bridge.verifier.check import compare, judge
 from konverse.bridge.verifier.reading import digest, shorten
-from tests.chaos.__main__ import HELD, TOO_FEW, VIOLATED, _patched, _verdict
+from tests.chaos.__main__ import HELD, TOO_FEW, VIOLATED, _product_without, _verdict
 from tests.chaos.campaign import PROFILES, Fault, Outcome, _complaints
 from tests.chaos.checker import LOST, PHANTOM, Anomaly, check
 from tests.chaos.judging import Verdict
@@ -59,8 +59,8 @@ def test_an_exception_in_any_process_is_told(tmp_path: Path) -> None:
 
 
 def test_the_product_itself_runs_unless_a_rule_is_left_out(tmp_path: Path) -> None:
-    assert _patched(None, tmp_path) is None
-    path = _patched("duplicates_accepted", tmp_path) or ""
+    assert _product_without(None, tmp_path) is None
+    path = _product_without("duplicates_accepted", tmp_path) or ""
     patched = Path(path.partition(":")[0]) / "konverse"
     assert (patched / "bridge" / "broker.py").exists()
     ours = Path(__file__).parents[3] / "dialog" / "ingest.py"

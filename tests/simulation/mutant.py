@@ -1,0 +1,142 @@
+"""The product without one of its rules: which lines of which function stand there instead of which others.
+
+Each file of `mutants/` describes one:
+
+    rule = "a row is void until its batch is decided (protocol.md 9b)."
+    kinds = ["queries"]          # of runs that can show it; any can where this is left out
+
+    [[change]]
+    file = "dialog/pending.py"
+    within = "hear_pending"      # function or class, by its qualified name; the whole module where this is left out
+    replace = '''
+    pending.put(attempt, number, row)
+    '''
+    by = '''
+    pending.put(attempt, number, row)
+    _accept(state, Decision(*detail[:3], final=True), row, timestamp_ms(record[1]))
+    '''
+
+The syntax tree says where the function stands, and its lines are compared without the indentation that they have in
+common. So a mutant still fits when its function moves, or when other code comes before it.
+"""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+_SCOPES: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+_Span = tuple[int, int]
+"""The first of some lines of a file, and the one behind them, from 0 on."""
+
+
+class MutantDoesNotFit(Exception):
+    """The sources have moved on: write the mutant anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Some lines of a function that are replaced by others."""
+
+    file: str
+    """Below the package, as in "dialog/owner.py"."""
+    within: str
+    """Qualified name of a function or class; empty: the module."""
+    replace: tuple[str, ...]
+    by: tuple[str, ...]
+    """Without the indentation that both have in common."""
+
+    def applied(self, source: str) -> str:
+        """The file with this change. Raises MutantDoesNotFit."""
+        lines = source.split("\n")
+        places = [
+            (start, margin)
+            for first, end in _spans(ast.parse(source), self.within.split(".") if self.within else [])
+            for start in range(first, end - len(self.replace) + 1)
+            if (margin := self._margin(lines[start : start + len(self.replace)])) is not None
+        ]
+        if len(places) != 1:
+            where = f"{self.file}, {self.within or 'the module'}"
+            raise MutantDoesNotFit(f"{where}: its lines stand there {len(places)} times: {' / '.join(self.replace)}")
+        ((start, margin),) = places
+        lines[start : start + len(self.replace)] = [margin + line if line else line for line in self.by]
+        return "\n".join(lines)
+
+    def _margin(self, lines: list[str]) -> str | None:
+        """What all of these lines have before those that are to be replaced; None when they are others."""
+        margin = lines[0].removesuffix(self.replace[0])
+        there = [margin + line if line else line for line in self.replace]
+        return margin if there == lines and not margin.strip() else None
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """A rule, and the changes that switch it off."""
+
+    name: str
+    rule: str
+    kinds: tuple[str, ...]
+    """Kinds of runs that can show it; none: any can."""
+    changes: tuple[Change, ...]
+
+    @classmethod
+    def read(cls, path: Path) -> Mutant:
+        """From its file."""
+        said = tomllib.loads(path.read_text(encoding="utf-8"))
+        changes = [
+            Change(one["file"], one.get("within", ""), _lines(one["replace"]), _lines(one["by"]))
+            for one in said["change"]
+        ]
+        return cls(path.stem, said["rule"], tuple(said.get("kinds", ())), tuple(changes))
+
+    def apply(self, package: Path) -> None:
+        """Change the package in that folder. Raises MutantDoesNotFit, and has then changed nothing."""
+        files: dict[str, str] = {}
+        for change in self.changes:
+            source = files.get(change.file) or (package / change.file).read_text(encoding="utf-8")
+            try:
+                files[change.file] = change.applied(source)
+            except MutantDoesNotFit as error:
+                raise MutantDoesNotFit(f"{self.name} does not fit: {error}") from None
+        for name, source in files.items():
+            ast.parse(source, name)
+            (package / name).write_text(source, encoding="utf-8")
+
+
+def _lines(text: str) -> tuple[str, ...]:
+    return tuple(text.removesuffix("\n").split("\n")) if text else ()
+
+
+def _spans(tree: ast.Module, names: list[str]) -> Iterator[_Span]:
+    """Where the functions or classes of that name stand, with their decorators."""
+    if not names:
+        yield 0, max((node.end_lineno or 0 for node in tree.body), default=0)
+        return
+    found: list[ast.AST] = [tree]
+    for name in names:
+        found = [node for outer in found for node in scopes(outer) if node.name == name]
+    for node in found:
+        yield span(node)
+
+
+def scopes(outer: ast.AST) -> list[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]:
+    """The functions and classes in a node that stand in no other of them."""
+    out = []
+    for node in ast.iter_child_nodes(outer):
+        if isinstance(node, _SCOPES):
+            out.append(node)
+        else:
+            out += scopes(node)
+    return out
+
+
+def span(node: ast.AST) -> _Span:
+    """The lines of a function or class."""
+    assert isinstance(node, _SCOPES)
+    first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+    return first - 1, node.end_lineno or node.lineno
