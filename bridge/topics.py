@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from uuid import UUID, uuid4
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
@@ -17,6 +18,8 @@ from konverse.schemas.identifiers import NATIVE_SUBSCRIPTION, journal_topic, sna
 
 from .kafka import Kafka
 from .refusals import Need, access_denied, is_refusal, principal_of
+
+Answer = TypeVar("Answer")
 
 _KEPT: Final = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 
@@ -122,7 +125,7 @@ class Topics:
         """The settings of a topic. Raises KafkaUnavailable."""
         resource = ConfigResource(ResourceType.TOPIC, name)
         try:
-            found = self._kafka.admin.describe_configs([resource])[resource].result()
+            found = _answer(lambda: self._kafka.admin.describe_configs([resource])[resource])
         except KafkaException as error:
             what = f"the settings of topic {name} cannot be read"
             raise self._unavailable(what, error, "DESCRIBE_CONFIGS", name) from None
@@ -199,8 +202,10 @@ class Topics:
     def _described(self, name: str) -> TopicDescription:
         timeout_s = self._kafka.settings.connect_timeout_s
         try:
-            asked = self._kafka.admin.describe_topics(TopicCollection([name]), request_timeout=timeout_s)
-            found: TopicDescription = asked[name].result()
+            topics = TopicCollection([name])
+            found: TopicDescription = _answer(
+                lambda: self._kafka.admin.describe_topics(topics, request_timeout=timeout_s)[name]
+            )
         except KafkaException as error:
             if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                 raise self._unavailable(f"topic {name} cannot be described", error, "DESCRIBE", name) from None
@@ -222,6 +227,20 @@ class Topics:
         """Creation is asynchronous: return when the broker that we ask knows the topic and all leaders."""
         if not _soon(lambda: min(self._leaders(name) or [-1]) >= 0):
             raise TopicMismatch(f"topic {name} was created and is still not served after {_VISIBLE_WITHIN_S} s")
+
+
+def _answer(ask: Callable[[], Future[Answer]]) -> Answer:
+    """What Kafka answers.
+
+    The client drops what it has asked when it exchanges the connection that it began with for one to the same broker
+    by its number: that is asked once more.
+    """
+    try:
+        return ask().result()
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError._DESTROY_BROKER:  # noqa: SLF001  # a public code in all but name
+            raise
+        return ask().result()
 
 
 def _soon(condition: Callable[[], bool]) -> bool:
