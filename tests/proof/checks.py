@@ -45,7 +45,7 @@ class Check(NamedTuple):
 
 
 def _program(*arguments: str, **environment: str) -> Callable[[str], Result]:
-    """A check that a program of ours makes: its exit code, and the last line that it prints."""
+    """A check that a program of ours makes: its exit code, and the last line with words that it prints."""
 
     def run(_commit: str) -> Result:
         CACHE.mkdir(parents=True, exist_ok=True)
@@ -59,7 +59,8 @@ def _program(*arguments: str, **environment: str) -> Callable[[str], Result]:
                 stderr=subprocess.STDOUT,
                 check=False,
             ).returncode
-        lines = [line.strip(" =") for line in log.read_text("utf-8", "replace").splitlines() if line.strip(" =")]
+        printed = log.read_text("utf-8", "replace").splitlines()
+        lines = [line.strip(" =") for line in printed if any(map(str.isalnum, line))]
         return Result(
             code == 0, (lines[-1] if lines else "it printed nothing") + ("" if code == 0 else f" (exit {code})")
         )

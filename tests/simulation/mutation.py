@@ -1,8 +1,8 @@
 """Products with one rule switched off (`tests.simulation.mutant`), each run until the simulator finds it out.
 
 A mutant that no seed kills means that the simulator does not prove its rule.
-`python -m tests.simulation.mutation [NAME…] [--jobs 2] [--json]` hunts all of them, or those that are named; the exit
-code is 1 when one lives.
+`python -m tests.simulation.mutation [NAME…] [--jobs 2] [--keep] [--json]` hunts all of them, or those that are named;
+the exit code is 1 when one lives.
 
 With `--judge verifier` only what `konverse verify` finds in the logs kills a mutant. Those of `unseen_in_logs.toml`
 leave nothing there and are not hunted then, unless they are named.
@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -34,6 +34,8 @@ from tests.simulation.mutant import Mutant, MutantDoesNotFit
 ROOT: Final = Path(__file__).resolve().parents[2]
 MUTANTS: Final = ROOT / "tests" / "simulation" / "mutants"
 UNSEEN: Final = MUTANTS.with_name("unseen_in_logs.toml")
+KILLED_BY: Final = MUTANTS.with_name("killed_by.json")
+"""Which seed killed each mutant when `--keep` was last given. It is tried first: most die of it again, at once."""
 FOLDERS: Final = ("schemas", "dialog", "routing", "bridge")
 SEEDS_MAX: Final = 1_000
 TIMEOUT_S: Final = 600.0
@@ -67,6 +69,20 @@ def unseen() -> dict[str, str]:
     return {name: group["reason"] for group in groups for name in group["mutants"]}
 
 
+def killed_by() -> dict[str, int]:
+    """Names of mutants, and the seed to try first."""
+    seeds: dict[str, int] = json.loads(KILLED_BY.read_text(encoding="utf-8"))
+    return seeds
+
+
+def keep(fates: Mapping[str, Fate]) -> None:
+    """Note the seeds that have killed mutants; forget those of mutants that are no more."""
+    found = {name: fate.seed for name, fate in fates.items() if fate.seed is not None}
+    known = {one.name for one in mutants()}
+    seeds = {name: seed for name, seed in sorted({**killed_by(), **found}.items()) if name in known}
+    KILLED_BY.write_text(json.dumps(seeds, indent=0) + "\n", encoding="utf-8")
+
+
 def build(folder: Path, mutant: Mutant | None) -> None:
     """A package `konverse` in `folder`, as it is or without one rule. Raises MutantDoesNotFit."""
     package = folder / "konverse"
@@ -77,10 +93,22 @@ def build(folder: Path, mutant: Mutant | None) -> None:
         mutant.apply(package)
 
 
-def hunt(folder: Path, seeds_max: int = SEEDS_MAX, judge: Judge = Judge.ALL, kinds: Sequence[str] = ()) -> Fate:
+def hunt(
+    folder: Path, seeds_max: int = SEEDS_MAX, judge: Judge = Judge.ALL, kinds: Sequence[str] = (), first: int = 0
+) -> Fate:
     """Run seeds, of runs of these kinds, with the package in `folder` until one fails."""
     path = os.pathsep.join((str(folder), str(ROOT)))
-    command = ["--seeds", str(seeds_max), "--stop", "--skip-regressions", "--json", "--judge", judge]
+    command = [
+        "--first",
+        str(first),
+        "--seeds",
+        str(seeds_max),
+        "--stop",
+        "--skip-regressions",
+        "--json",
+        "--judge",
+        judge,
+    ]
     command += ["--having", *kinds] if kinds else []
     try:
         done = subprocess.run(
@@ -119,7 +147,9 @@ def _hunt_one(mutant: Mutant, seeds_max: int, judge: Judge) -> tuple[str, Fate]:
     with tempfile.TemporaryDirectory(prefix="konverse-mutant-") as name:
         folder = Path(name)
         build(folder, mutant)
-        return mutant.name, hunt(folder, seeds_max, judge, mutant.kinds)
+        known = killed_by().get(mutant.name) if judge is Judge.ALL else None
+        fate = hunt(folder, 1, judge, first=known) if known is not None else None
+        return mutant.name, fate if fate and fate.seed is not None else hunt(folder, seeds_max, judge, mutant.kinds)
 
 
 def main() -> int:
@@ -129,6 +159,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=SEEDS_MAX, metavar="N", help=f"at most (default {SEEDS_MAX})")
     parser.add_argument("--jobs", type=int, default=2, metavar="J", help="processes")
     parser.add_argument("--judge", type=Judge, choices=[*Judge], default=Judge.ALL, help="who may kill them")
+    parser.add_argument("--keep", action="store_true", help="note the seeds that kill them, for the next time")
     parser.add_argument("--json", action="store_true", help="print JSON")
     arguments = parser.parse_args()
     known = mutants()
@@ -144,6 +175,8 @@ def main() -> int:
         fates[name] = fate
         lives = f"[red]lives[/] {escape(fate.error)}"
         console.print(f"{name}: {lives if fate.seed is None else f'seed {fate.seed}, the {fate.seeds}.'}")
+    if arguments.keep and arguments.judge is Judge.ALL:
+        keep(fates)
     alive = [name for name, fate in fates.items() if fate.seed is None]
     if arguments.json:
         print(json.dumps({name: asdict(fate) for name, fate in sorted(fates.items())}, indent=1))
