@@ -113,7 +113,13 @@ class Administration(MessageTypes, Routes, RoutingTables, Priorities):
             wanted = replace(known, topic=topic, partitions=partitions, keep_ms=keep_ms, status=status)
             return self._existing(wanted, if_not_exists=if_not_exists)
         self._sessions.ids.prepare()
-        value = replace(self._topics.make_queue(name, topic, partitions, keep_ms), status=status)
+        try:
+            value = replace(self._topics.make_queue(name, topic, partitions, keep_ms), status=status)
+        except TopicMismatch:
+            known = self.catalog.find(Queue, name)
+            if known is None:
+                raise
+            value = replace(known, topic=topic, partitions=partitions, keep_ms=keep_ms, status=status)
         return self._create(value, lambda: None, if_not_exists=if_not_exists)
 
     @checked

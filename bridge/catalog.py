@@ -10,10 +10,8 @@ import logging
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 from uuid import UUID
-
-from confluent_kafka import KafkaError, KafkaException, Producer
 
 from konverse.schemas.catalog import (
     DEFAULT,
@@ -33,21 +31,20 @@ from konverse.schemas.catalog import (
 from konverse.schemas.errors import (
     MalformedRecord,
     NotInContract,
-    OutcomeUnknown,
     TopicMismatch,
     WrongDirection,
 )
-from konverse.schemas.identifiers import broker_id, catalog_topic
+from konverse.schemas.identifiers import broker_id
 from konverse.schemas.limits import WAY_ENTRIES_MAX
 from konverse.schemas.records import Role
 from konverse.schemas.routes import AUTO_CREATED_LOCAL
 from konverse.schemas.routing_tables import RoutingTable, TableChange, folded
 
 from .background import FORESEEN, in_background
-from .kafka import Kafka, LogReader, LogTruncated, acquaint, discard
+from .catalog_log import CatalogLog
+from .kafka import Kafka
 from .mirror import CatalogMirror
 from .objects import BORN_WITH, MISSING, SYSTEM_TYPES, creator_of, kind_of
-from .topics import JOURNAL_CONFIG, Topics
 
 log: Final = logging.getLogger("konverse.catalog")
 
@@ -78,9 +75,7 @@ class Catalog:
     def __init__(self, kafka: Kafka, instance: str, database: str, mirror: CatalogMirror | None = None) -> None:
         self.instance = instance
         self.database = database
-        self._kafka = kafka
-        self._topic = catalog_topic(instance)
-        self._topics = Topics(kafka)
+        self._log = CatalogLog(kafka, instance)
         self._lock = threading.RLock()
         self._objects: dict[str, dict[tuple[str, str], CatalogObject | None]] = {}
         """Of each database; None for what it was born with and that was dropped."""
@@ -89,9 +84,6 @@ class Catalog:
         self._placed: dict[tuple[str, str], int] = {}
         """Database and service -> where the journal put it on its queue."""
         self._position = 0
-        self._topic_id = b""
-        self._reader: LogReader | None = None
-        self._producer: Producer | None = None
         self._keeper: threading.Thread | None = None
         self._closing = False
         self._wake = threading.Event()
@@ -151,7 +143,7 @@ class Catalog:
         found: Queue | None = None
         with self._lock:
             self.refresh()
-            for messages, _ in self._open().read(self._topic, 0, 0, self._position):
+            for messages in self._log.all():
                 for message in messages:
                     with suppress(MalformedRecord):
                         change = decode_change(message.value() or b"")
@@ -186,8 +178,7 @@ class Catalog:
     def broker_id_of(self, database: str) -> UUID:
         """The id of a database of this instance; it need not exist."""
         with self._lock:
-            self._open()
-            return broker_id(self._topic_id, database)
+            return broker_id(self._log.topic_id, database)
 
     def databases(self) -> list[str]:
         """Names of the databases of this instance that something was created in."""
@@ -247,10 +238,13 @@ class Catalog:
                 return
             try:
                 self.refresh()
+            except TopicMismatch as error:
+                self._log.say(error)
             except FORESEEN as error:  # whoever needs something of it is told
                 log.debug("the catalog is not read: %s", error)
             else:
                 self._show()
+                self._log.look()
 
     def _show(self) -> None:
         """Let Redis show what is known."""
@@ -258,26 +252,17 @@ class Catalog:
             return
         with self._lock:
             objects = {**BORN_WITH, **self._objects.get(self.database, {})}
-            place = self._topic_id, self._position
+            place = self._log.topic_id, self._position
             self._changed = False
         self._mirror.show(*place, [known for known in objects.values() if known is not None])
 
     def refresh(self) -> None:
         """Read what was added to the journal since. Raises TopicMismatch when it is another one, or not whole."""
         with self._lock:
-            reader = self._open()
-            if self._topics.topic_id(self._topic) != self._topic_id:
-                raise self._not_whole("was deleted and created again")
-            _, end = reader.ends(self._topic, 0)
-            if end < self._position:
-                raise self._not_whole(f"ends at {end} and was read to {self._position}")
-            try:
-                for messages, position in reader.read(self._topic, 0, self._position, end):
-                    for message in messages:
-                        self._fold(message.offset() or 0, message.value() or b"")
-                    self._position = position
-            except LogTruncated:
-                raise self._not_whole(f"does not hold offset {self._position} any more") from None
+            for messages, position in self._log.added(self._position):
+                for message in messages:
+                    self._fold(message.offset() or 0, message.value() or b"")
+                self._position = position
 
     # ------------------------------------------------------------------------------------------------------ change
 
@@ -291,28 +276,11 @@ class Catalog:
         `decide` looks at the catalog and raises when the change may not be.
         """
         with self._lock:
-            producer = self._writer()
             while True:
                 self.refresh()
                 change = Change(self._position, self.database, kind_of(kind), name, decide())
-                outcome: list[int | KafkaError] = []
-
-                def on_delivery(error: Any, message: Any, outcome: list[int | KafkaError] = outcome) -> None:
-                    outcome.append(message.offset() if error is None else error)
-
-                try:
-                    producer.produce(self._topic, encode_change(change), None, 0, on_delivery)
-                    with suppress(KafkaException):  # then there is no answer
-                        producer.flush(self._kafka.settings.append_timeout_s + 1)
-                except KafkaException as error:
-                    self._discard_writer()
-                    raise self._kafka.not_taken(self._topic, error) from None
-                if not outcome or isinstance(outcome[0], KafkaError):
-                    self._discard_writer()
-                    self._kafka.check_taken(self._topic, outcome)
-                    what = f"whether the change of {change.kind} {name!r} was written is unknown"
-                    raise OutcomeUnknown(f"{what}: Kafka gave no answer. Look whether it is there, then repeat it")
-                if outcome[0] == change.expected_offset:
+                what = f"the change of {change.kind} {name!r}"
+                if self._log.append(encode_change(change), what) == change.expected_offset:
                     self.refresh()
                     break
             self._changed = True
@@ -359,31 +327,6 @@ class Catalog:
             return change.value
         return folded(known if isinstance(known, RoutingTable) else None, change.value, parts)
 
-    def _open(self) -> LogReader:
-        if self._reader is None:
-            self._topics.ensure(self._topic, 1, JOURNAL_CONFIG)
-            self._topic_id = self._topics.topic_id(self._topic)
-            self._reader = LogReader(self._kafka)
-        return self._reader
-
-    def _writer(self) -> Producer:
-        if self._producer is None:
-            self._open()  # the topic exists
-            self._producer = self._kafka.journal_producer()
-            acquaint(self._producer, self._topic)
-        return self._producer
-
-    def _discard_writer(self) -> None:
-        if self._producer is not None:
-            discard(self._producer)
-            self._producer = None
-
-    def _not_whole(self, what: str) -> TopicMismatch:
-        return TopicMismatch(
-            f"topic {self._topic}, which holds the catalog, {what}. Restore it from a backup, or connect again to go "
-            "on with what it has now"
-        )
-
     def close(self) -> None:
         """Close the clients."""
         self._closing = True
@@ -393,7 +336,4 @@ class Catalog:
                 self._show()
             self._mirror.close()
         with self._lock:
-            self._discard_writer()
-            if self._reader is not None:
-                self._reader.close()
-                self._reader = None
+            self._log.close()

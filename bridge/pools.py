@@ -210,7 +210,8 @@ class Pools:
                 return
             except FORESEEN as error:
                 if not passes(error):
-                    raise
+                    log.error("pools hear of no ends of conversations any more: %s", error)  # noqa: TRY400  # words enough
+                    return
                 if trouble.due():
                     log.warning("pools do not hear of the ends of their conversations for now: %s", error)
                 time.sleep(AGAIN_S)

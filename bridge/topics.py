@@ -9,12 +9,12 @@ from contextlib import suppress
 from typing import Any, Final, TypeVar
 from uuid import UUID, uuid4
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
-from confluent_kafka.admin import ConfigResource, NewTopic, ResourceType, TopicDescription
+from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import ConfigResource, NewTopic, OffsetSpec, ResourceType, TopicDescription
 
 from konverse.schemas.catalog import Queue
 from konverse.schemas.errors import AccessDenied, InvalidSettings, KafkaUnavailable, TopicMismatch
-from konverse.schemas.identifiers import NATIVE_SUBSCRIPTION, journal_topic, snapshot_topic
+from konverse.schemas.identifiers import NATIVE_SUBSCRIPTION, escape, journal_topic, snapshot_topic
 
 from .kafka import Kafka
 from .refusals import Need, access_denied, is_refusal, principal_of
@@ -38,6 +38,7 @@ SESSION_TIMEOUT_S: Final = 45.0
 """Kafka's default of `group.consumer.session.timeout.ms`, and librdkafka's of `session.timeout.ms`."""
 
 _VISIBLE_WITHIN_S: Final = 15.0
+_END: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 
 def topics_of(topic: str, subscription: str = NATIVE_SUBSCRIPTION) -> dict[str, dict[str, str]]:
@@ -55,8 +56,8 @@ class Topics:
     def __init__(self, kafka: Kafka) -> None:
         self._kafka = kafka
 
-    def ensure(self, name: str, partitions: int, config: dict[str, str]) -> None:
-        """Create the topic, or check that the one which exists has these settings (TopicMismatch)."""
+    def ensure(self, name: str, partitions: int, config: dict[str, str], *, may_grow: bool = False) -> bool:
+        """Create the topic (True), or check that the one which exists has these settings (TopicMismatch)."""
         topic = NewTopic(name, partitions, replication_factor=self._kafka.settings.replication_factor, config=config)
         try:
             self._kafka.admin.create_topics([topic], operation_timeout=10)[name].result()
@@ -68,16 +69,53 @@ class Topics:
             elif error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise self._unavailable(f"topic {name} cannot be created", error, "CREATE", name) from None
             self._wait_until_visible(name)
-            self.check(name, partitions, config)
-        else:
-            self._wait_until_visible(name)
+            self.check(name, partitions, config, may_grow=may_grow)
+            return False
+        self._wait_until_visible(name)
+        return True
 
     def make_queue(self, name: str, topic: str, partitions: int, keep_ms: int) -> Queue:
-        """A new queue, with topics that are created or fit (TopicMismatch)."""
-        for each, config in topics_of(topic).items():
-            self.ensure(each, partitions, config)
+        """A new queue, with topics that are created, or fit and have never held anything (TopicMismatch)."""
+        found = [each for each, config in topics_of(topic).items() if not self.ensure(each, partitions, config)]
+        self._check_unused(name, found, partitions)
         ids = self.topic_id(topic), self.topic_id(journal_topic(topic))
         return Queue(name, topic, NATIVE_SUBSCRIPTION, partitions, uuid4().bytes, *ids, keep_ms)
+
+    def _check_unused(self, queue: str, names: list[str], partitions: int) -> None:
+        """Raise TopicMismatch when one of these topics has held records: another queue's senders may still write there.
+
+        What they send would be acknowledged and never received.
+        """
+        places = [TopicPartition(name, number) for name in names for number in range(partitions)]
+        ends = self._kafka.admin.list_offsets(dict.fromkeys(places, _END)) if places else {}
+        for place, answer in ends.items():
+            try:
+                end = answer.result().offset
+            except KafkaException as error:
+                what = f"the end of {place.topic}/{place.partition} cannot be read"
+                raise self._unavailable(what, error, "DESCRIBE", place.topic) from None
+            if end:
+                raise TopicMismatch(
+                    f"topic {place.topic} holds records of another queue, which the catalog does not have (any more): "
+                    f"a new queue would receive nothing of them. If {queue!r} was dropped, drop_queue({queue!r}) "
+                    "deletes what is left of it. If the catalog was lost, restore it from a backup; or give up what "
+                    f"the topic holds: kafka-topics --delete --topic {place.topic}"
+                )
+
+    def journals_without(self, name: str, instance: str) -> list[str]:
+        """Journals of queues of an instance that lacks the topic of this name; none when it has that topic."""
+        topics = self._names()
+        if name in topics:
+            return []
+        self._check_visible(name)
+        end = f".{escape(NATIVE_SUBSCRIPTION)}.journal"
+        return sorted(one for one in topics if one.startswith(f"{escape(instance)}.") and one.endswith(end))
+
+    def _names(self) -> set[str]:
+        try:
+            return {*self._kafka.admin.list_topics(timeout=self._kafka.settings.connect_timeout_s).topics}
+        except KafkaException as error:
+            raise self._kafka.unavailable("topics cannot be listed", error, Need.topic("DESCRIBE", "*")) from None
 
     def remain(self, queue: Queue) -> bool:
         """Whether some topics of a queue that was dropped are still there, and nobody has made them again since."""

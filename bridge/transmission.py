@@ -17,7 +17,7 @@ from konverse.dialog.session import Session
 from konverse.dialog.staging import OwnerSettings
 from konverse.routing.partitioning import choose_partition
 from konverse.schemas.catalog import Queue
-from konverse.schemas.errors import AlreadyExists, BrokerClosed
+from konverse.schemas.errors import AlreadyExists, BrokerClosed, TopicMismatch
 from konverse.schemas.identifiers import transmission_topic
 
 from .background import AGAIN_S, FORESEEN, in_background, passes
@@ -71,7 +71,13 @@ def ensure_queue(kafka: Kafka, instance: str) -> Queue:
     if found is not None:
         Topics(kafka).check_queue(found)
         return found
-    queue = Topics(kafka).make_queue(NAME, transmission_topic(instance), PARTITIONS, KEEP_MS)
+    try:
+        queue = Topics(kafka).make_queue(NAME, transmission_topic(instance), PARTITIONS, KEEP_MS)
+    except TopicMismatch:
+        found = find_queue(kafka, instance)
+        if found is None:
+            raise
+        return found  # another process was first, and has used it
     catalog = Catalog(kafka, instance, WHOLE_INSTANCE)
 
     def decide() -> Queue:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from tests.architecture.test_protocol_page import functions_of
 from tests.architecture.tree import ROOT
+from tests.integration import outside_catalog
 from tests.integration.outside import HARMS, PAGE, table
 from tests.integration.outside_columns import PROBES
 
@@ -13,17 +16,25 @@ WORDS = {"goes on", "TopicMismatch", "halts", "says", "finds none", "holds", "re
 LINK = re.compile(r"\]\(\.\./(tests/[^)#]+)#([^)]+)\)")
 
 
-def test_each_cell_of_the_table_is_tried_and_says_a_word_of_the_page() -> None:
-    cells = table()
-    assert {row for row, _ in cells} == {*HARMS}
-    assert {column for _, column in cells} == {*PROBES}
-    assert len(cells) == len(HARMS) * len(PROBES)
+TABLES = {
+    "The queue that is sent to and read": ({*HARMS}, {*PROBES}),
+    outside_catalog.HEADING: ({*outside_catalog.HARMS}, {*outside_catalog.PROBES, "way on"}),
+}
+"""Heading -> rows and columns of a table whose cells are tried."""
+
+
+@pytest.mark.parametrize("heading", TABLES)
+def test_each_cell_of_the_table_is_tried_and_says_a_word_of_the_page(heading: str) -> None:
+    cells, (rows, columns) = table(heading), TABLES[heading]
+    assert {row for row, _ in cells} == rows
+    assert {column for _, column in cells} == columns
+    assert len(cells) == len(rows) * len(columns)
     assert {*cells.values()} <= WORDS
 
 
 def test_each_row_of_the_other_tables_names_a_test_that_exists() -> None:
     page = PAGE.read_text(encoding="utf-8")
-    _, *others = page.split("\n## ")[1:]
+    others = [part for part in page.split("\n## ")[1:] if part.split("\n", 1)[0] not in TABLES]
     rows = [line for part in others for line in part.splitlines() if line.startswith("| ")]
     described = [row for row in rows if not row.startswith(("| What happened", "| Who |"))]
     assert described

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -14,16 +14,16 @@ from uuid import UUID
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from konverse.bridge import beginnings, topic_watch
+from konverse.bridge import beginnings, catalog_log, topic_watch
 from konverse.bridge.broker import Broker
 from konverse.bridge.dialog import Dialog
 from konverse.bridge.pool import Pool
 from konverse.bridge.reader import Reader
-from konverse.bridge.topics import topics_of
+from konverse.bridge.topics import JOURNAL_CONFIG, topics_of
 from konverse.schemas.errors import (
     KonverseError,
 )
-from konverse.schemas.identifiers import journal_topic, snapshot_topic
+from konverse.schemas.identifiers import catalog_topic, snapshot_topic, transmission_topic
 from tests.integration.test_faults_topics import create, delete, set_config
 from tests.kit.servers import Servers
 from tests.kit.shop import (
@@ -46,9 +46,9 @@ POOL_SERVICE: Final = "//sales/PoolService"
 READ_SERVICE: Final = "//sales/ReadService"
 
 
-def table() -> dict[tuple[str, str], str]:
-    """What the page says of the queue: row and column -> the cell."""
-    part = PAGE.read_text(encoding="utf-8").split("\n## ")[1]
+def table(heading: str = "The queue that is sent to and read") -> dict[tuple[str, str], str]:
+    """What the page says under a heading: row and column -> the cell."""
+    part = PAGE.read_text(encoding="utf-8").split(f"\n## {heading}\n")[1].split("\n## ")[0]
     heads, _, *rows = ([cell.strip() for cell in line.split("|")] for line in LINE.findall(part))
     return {(row[0], column): cell for row in rows for column, cell in zip(heads[1:], row[1:], strict=True)}
 
@@ -83,15 +83,32 @@ class Scene:
         """The data topics that are harmed."""
         return [queue_of(self.broker, name).topic for name in ("Orders", "Read")]
 
+    def another(self) -> AbstractContextManager[Broker]:
+        """A process that comes later."""
+        settings = self.broker.settings
+        return connected(
+            self.servers.bootstrap,
+            self.broker.database,
+            send_timeout_s=settings.send_timeout_s,
+            instance=settings.instance,
+        )
+
 
 Harm = Callable[[Scene], None]
 
 
-def _each(scene: Scene, part: str) -> list[str]:
-    return [
-        {"data": topic, "journal": journal_topic(topic), "snapshot": snapshot_topic(topic)}[part]
-        for topic in scene.topics
-    ]
+def _each(scene: Scene, part: str) -> dict[str, dict[str, str]]:
+    """Topics -> the settings that each is created with."""
+    instance = scene.broker.settings.instance
+    if part == "catalog":
+        return {catalog_topic(instance): JOURNAL_CONFIG}
+    queues = [transmission_topic(instance)] if part.startswith("transmission") else scene.topics
+    kind = ("data", "journal", "snapshot").index(part.removeprefix("transmission "))
+    return dict([*topics_of(queue).items()][kind] for queue in queues)
+
+
+def _partitions(scene: Scene, topic: str) -> int:
+    return len(scene.admin.list_topics(topic, timeout=10).topics[topic].partitions)
 
 
 def cut(part: str, offset: int | None = None) -> Harm:
@@ -99,8 +116,9 @@ def cut(part: str, offset: int | None = None) -> Harm:
 
     def harm(scene: Scene) -> None:
         for topic in _each(scene, part):
-            place = TopicPartition(topic, 0, -1 if offset is None else offset)
-            scene.admin.delete_records([place])[place].result(DEADLINE_S)
+            for number in range(_partitions(scene, topic)):
+                place = TopicPartition(topic, number, -1 if offset is None else offset)
+                scene.admin.delete_records([place])[place].result(DEADLINE_S)
 
     return harm
 
@@ -119,18 +137,23 @@ def again(part: str) -> Harm:
     """Delete the topic, and create one of its name."""
 
     def harm(scene: Scene) -> None:
-        for topic in _each(scene, part):
+        for topic, config in _each(scene, part).items():
+            partitions = _partitions(scene, topic)
             delete(scene.admin, topic)
-        for data, topic in zip(scene.topics, _each(scene, part), strict=True):
-            create(scene.admin, topic, 1, dict(topics_of(data)[topic]))
+            create(scene.admin, topic, partitions, config)
 
     return harm
 
 
-def grown(scene: Scene) -> None:
+def grown(*parts: str) -> Harm:
     """Add partitions to every topic."""
-    for topic in (name for part in ("data", "journal", "snapshot") for name in _each(scene, part)):
-        scene.admin.create_partitions([NewPartitions(topic, 3)])[topic].result(DEADLINE_S)
+
+    def harm(scene: Scene) -> None:
+        for topic in (name for part in parts for name in _each(scene, part)):
+            more = NewPartitions(topic, _partitions(scene, topic) + 2)
+            scene.admin.create_partitions([more])[topic].result(DEADLINE_S)
+
+    return harm
 
 
 def setting(part: str, name: str, value: str, *, mended: str | None = None) -> Harm:
@@ -177,7 +200,7 @@ HARMS: Final = {
     "journal made again": Row(WAITING, again("journal")),
     "snapshot topic deleted": Row(WAITING, gone("snapshot"), created),
     "snapshot topic made again": Row(WAITING, again("snapshot")),
-    "partitions added": Row(WAITING, grown),
+    "partitions added": Row(WAITING, grown("data", "journal", "snapshot")),
     "journal compacted": _changed("journal", "cleanup.policy", "compact", "delete"),
     "journal compacted, and not any more": Row(
         WAITING, setting("journal", "cleanup.policy", "compact", mended="delete")
@@ -201,13 +224,14 @@ QUICK: Final = (
 )
 
 
-def begin_scene(servers: Servers, database: str, redis: str, before: str, exits: ExitStack) -> Scene:
+def begin_scene(servers: Servers, database: str, before: str, exits: ExitStack, *, instance: str = "konverse") -> Scene:
     """Everybody is there, and nothing has happened yet."""
-    for module in (topic_watch, beginnings):
-        exits.callback(setattr, module, "WATCH_EVERY_S", topic_watch.WATCH_EVERY_S)
-    for module in (topic_watch, beginnings):
+    for module in (topic_watch, beginnings, catalog_log):
+        exits.callback(setattr, module, "WATCH_EVERY_S", module.WATCH_EVERY_S)
         setattr(module, "WATCH_EVERY_S", 0.2)  # noqa: B010  # a constant, for the checkers
-    broker = exits.enter_context(connected(servers.bootstrap, database, redis=redis, send_timeout_s=4))
+    broker = exits.enter_context(
+        connected(servers.bootstrap, database, redis=servers.redis_url, send_timeout_s=4, instance=instance)
+    )
     open_shop(broker)
     broker.create_queue("Read")
     broker.create_service(READ_SERVICE, queue="Read", contracts=[ORDERING])

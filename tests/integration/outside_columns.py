@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from typing import Final
 
@@ -21,7 +21,7 @@ from konverse.schemas.errors import (
 )
 from tests.integration.outside import READ_SERVICE, Row, Scene
 from tests.kit.oracle import verify
-from tests.kit.shop import DEADLINE_S, ORDER, ORDER_SERVICE, ORDERING, SHOP_SERVICE, connected, queue_of, until
+from tests.kit.shop import DEADLINE_S, ORDER, ORDER_SERVICE, ORDERING, SHOP_SERVICE, queue_of, until
 
 QUIET_S: Final = 2.0
 SEEN_S: Final = 2.0
@@ -46,7 +46,7 @@ def word_for(error: BaseException, topics: list[str]) -> str:
 def running_reader(scene: Scene) -> str:
     with ExitStack() as exits:
         exits.enter_context(suppress(TopicMismatch, OutcomeUnknown))
-        another = exits.enter_context(connected(scene.servers.bootstrap, scene.broker.database, send_timeout_s=4))
+        another = exits.enter_context(scene.another())
         dialog = another.begin_dialog(SHOP_SERVICE, READ_SERVICE, ORDERING)
         try:
             dialog.send(ORDER, b"to a reader that runs")
@@ -65,11 +65,11 @@ def running_reader(scene: Scene) -> str:
     raise AssertionError("neither ended nor received anything")
 
 
-def _told(scene: Scene, body: bytes, call: Callable[[bytes], Dialog | None]) -> str:
+def _told(scene: Scene, body: bytes, call: Callable[[bytes], Dialog | None], topics: Sequence[str] = ()) -> str:
     try:
         dialog = call(body)
     except KonverseError as error:
-        return word_for(error, scene.topics)
+        return word_for(error, [*scene.topics, *topics])
     scene.acknowledged[body] = None if dialog is None else dialog.id
     return "goes on"
 
@@ -83,10 +83,11 @@ def living_sender(scene: Scene) -> str:
     return _told(scene, b"of a living sender", call)
 
 
-def new_sender(scene: Scene) -> str:
+def new_sender(scene: Scene, topics: Sequence[str] = ()) -> str:
+    """What it is told; an error names the topic of the queue, or one of `topics`."""
     with ExitStack() as exits:
         exits.enter_context(suppress(TopicMismatch, OutcomeUnknown))  # of what was told before
-        another = exits.enter_context(connected(scene.servers.bootstrap, scene.broker.database, send_timeout_s=4))
+        another = exits.enter_context(scene.another())
 
         def call(body: bytes) -> Dialog:
             dialog = another.begin_dialog(SHOP_SERVICE, ORDER_SERVICE, ORDERING)
@@ -94,7 +95,7 @@ def new_sender(scene: Scene) -> str:
             dialog.flush()
             return dialog
 
-        return _told(scene, b"of a new sender", call)
+        return _told(scene, b"of a new sender", call, topics)
 
 
 def _pooled(scene: Scene, pool: Pool, body: bytes) -> str:
@@ -216,7 +217,7 @@ def drop_and_create(scene: Scene) -> str:
     scene.broker.drop_queue("Orders", force=True)
     scene.broker.create_queue("Orders")
     scene.broker.create_service(ORDER_SERVICE, queue="Orders", contracts=[ORDERING])
-    with connected(scene.servers.bootstrap, scene.broker.database) as another:
+    with scene.another() as another:
         dialog = another.begin_dialog(SHOP_SERVICE, ORDER_SERVICE, ORDERING)
         dialog.send(ORDER, b"to the next queue")
         dialog.flush()

@@ -31,7 +31,7 @@ def scene(row: str, servers: Servers) -> Iterator[Scene]:
     """Everybody is there, and it has happened."""
     with ExitStack() as exits:
         exits.enter_context(suppress(KonverseError))  # a broker that is closed says once more what it was told
-        scene = begin_scene(servers, f"t{uuid.uuid4().hex[:12]}", servers.redis_url, HARMS[row].before, exits)
+        scene = begin_scene(servers, f"t{uuid.uuid4().hex[:12]}", HARMS[row].before, exits)
         HARMS[row].harm(scene)
         yield scene
 
