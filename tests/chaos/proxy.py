@@ -266,6 +266,8 @@ class Proxy:
                 if self._framed and not self._answers(link, chunk):
                     continue
                 await self._pass(Way.TO_CLIENT, len(chunk))
+                if writer.is_closing():
+                    continue
                 with suppress(OSError):
                     writer.write(chunk)
                     await writer.drain()
