@@ -1,6 +1,6 @@
 """`make chaos`: real Kafka, Redis, owners and clients, and faults until the time is up; then all of it is judged.
 
-    python -m tests.chaos [--profile smoke|matrix] [--seed N] [--without RULE] [--report FILE]
+    python -m tests.chaos [--profile smoke|matrix] [--seed N] [--cell NAME] [--without RULE] [--report FILE]
 
 Exit code 0 when every promise held, 1 when one did not, 4 when too few faults had an effect for the run to mean
 anything. The report goes to build/chaos/report.html. Of a run that failed, the histories are kept.
@@ -43,16 +43,21 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--profile", choices=PROFILES, default="smoke")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
+    parser.add_argument(
+        "--cell", choices=[cell.name for _, cells in PROFILES.values() for cell in cells], metavar="NAME"
+    )
     parser.add_argument("--without", choices=[one.name for one in mutants()], metavar="RULE")
     parser.add_argument("--report", type=Path, default=REPORT)
     options = parser.parse_args()
     console = Console(highlight=False)
     effective_min, cells = PROFILES[options.profile]
+    numbered = [(number, cell) for number, cell in enumerate(cells) if options.cell in (None, cell.name)]
+    effective_min = effective_min if options.cell is None else 1
     again = f"make chaos PROFILE={options.profile} SEED={options.seed}"
-    console.print(f"{again}: faults for {sum(cell.seconds for cell in cells):.0f} s")
+    console.print(f"{again}: faults for {sum(cell.seconds for _, cell in numbered):.0f} s")
     began = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="konverse-chaos-"))
-    outcomes = _run(cells, options.seed, folder, console, _product_without(options.without, folder))
+    outcomes = _run(numbered, options.seed, folder, console, _product_without(options.without, folder))
     write(options.report, outcomes, effective_min, again)
     console.print(f"{time.monotonic() - began:.0f} s; the report is {options.report}")
     return _verdict(outcomes, effective_min, folder, console)
@@ -66,13 +71,15 @@ def _product_without(rule: str | None, folder: Path) -> str | None:
     return os.pathsep.join((str(folder / "product"), str(ROOT)))
 
 
-def _run(cells: Sequence[Cell], seed: int, folder: Path, console: Console, python_path: str | None) -> list[Outcome]:
+def _run(
+    cells: Sequence[tuple[int, Cell]], seed: int, folder: Path, console: Console, python_path: str | None
+) -> list[Outcome]:
     """Each part with servers of its own: a Kafka whose disk was full may never again have consumer groups."""
     outcomes = []
     with small_disk(folder / "disk") as disk:
         if disk is None:
             console.print("this machine lets nobody mount a small disk: no disk is filled", style="yellow")
-        for number, cell in enumerate(cells):
+        for number, cell in cells:
             console.rule(cell.name)
             histories = folder / f"{number}"
             histories.mkdir()
