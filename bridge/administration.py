@@ -34,6 +34,7 @@ from .routes import Routes
 from .routing_tables import RoutingTables
 from .settings import Settings
 from .topics import Topics
+from .transmission import NAME, drop_queue, find_queue
 from .view import forget_view
 
 KEEP: Final = timedelta(days=7)
@@ -222,8 +223,12 @@ class Administration(MessageTypes, Routes, RoutingTables, Priorities):
         be deleted: it is dropped then, and another call deletes what is left of them.
         With `force` it is dropped whatever lives on it and whatever became of its topics, also when others were created
         in their place. Far sides are told nothing: end them WITH CLEANUP. The name can be used again.
+        Where the database has no queue "transmission", this name means the transmission queue of the instance; it is
+        dropped with `force` alone, with all transactions that have not left it, and a later transaction creates it.
         """
         self._check_open()
+        if name == NAME and self.catalog.find(Queue, name) is None and self._drop_transmission(force=force):
+            return
         gone = self.catalog.dropped_queue(name) if self.catalog.find(Queue, name) is None else None
         if gone is not None and self._topics.remain(gone):  # a drop before this one has failed half-way
             self._delete(gone)
@@ -235,6 +240,14 @@ class Administration(MessageTypes, Routes, RoutingTables, Priorities):
             self._check_droppable(queue)
         self._drop(Queue, name, use)
         self._delete(queue)
+
+    def _drop_transmission(self, *, force: bool) -> bool:
+        if not force and find_queue(self._kafka, self.settings.instance) is not None:
+            raise StillUsed(
+                f"queue {NAME!r} is the transmission queue of all databases of instance {self.settings.instance!r}; "
+                f"drop_queue({NAME!r}, force=True) gives up the transactions in it"
+            )
+        return force and drop_queue(self._kafka, self._topics, self.settings.instance)
 
     def _check_droppable(self, queue: Queue) -> None:
         try:

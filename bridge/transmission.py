@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -91,6 +91,23 @@ def ensure_queue(kafka: Kafka, instance: str) -> Queue:
         return catalog.get(Queue, NAME)
     finally:
         catalog.close()
+
+
+def drop_queue(kafka: Kafka, topics: Topics, instance: str) -> bool:
+    """Drop the transmission queue with the transactions that it holds; False when there is none.
+
+    Whoever makes the next transaction in a new process creates it again. A drop that has failed half-way is finished.
+    """
+    with closing(Catalog(kafka, instance, WHOLE_INSTANCE)) as catalog:
+        found = catalog.find(Queue, NAME)
+        if found is not None:
+            catalog.change(NAME, lambda: None, Queue)
+        else:
+            found = catalog.dropped_queue(NAME)
+            if found is None or not topics.remain(found):
+                return False
+        topics.delete(found)
+    return True
 
 
 def transmitter(kafka: Kafka, queue: Queue, catalog: Catalog | None = None) -> Reader:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.architecture.test_protocol_page import functions_of
 from tests.architecture.tree import ROOT
-from tests.integration import outside_catalog
+from tests.integration import outside_catalog, outside_transmission
 from tests.integration.outside import HARMS, PAGE, table
 from tests.integration.outside_columns import PROBES
 
@@ -19,6 +19,7 @@ LINK = re.compile(r"\]\(\.\./(tests/[^)#]+)#([^)]+)\)")
 TABLES = {
     "The queue that is sent to and read": ({*HARMS}, {*PROBES}),
     outside_catalog.HEADING: ({*outside_catalog.HARMS}, {*outside_catalog.PROBES, "way on"}),
+    outside_transmission.HEADING: ({*outside_transmission.HARMS}, {*outside_transmission.PROBES, "way on"}),
 }
 """Heading -> rows and columns of a table whose cells are tried."""
 

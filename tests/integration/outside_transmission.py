@@ -1,0 +1,171 @@
+"""What happens to the transmission queue from outside, and what those who make transactions are told."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from typing import Final
+
+from konverse.bridge.broker import Broker
+from konverse.schemas.errors import KonverseError, OutcomeUnknown, QueueNotFound, TopicMismatch
+from konverse.schemas.identifiers import transmission_topic
+from tests.integration.outside import WAITING, Row, Scene, again, cut, gone, grown, setting
+from tests.integration.outside_columns import QUIET_S, word_for
+from tests.kit.oracle import verify
+from tests.kit.shop import DEADLINE_S, ORDER, ORDER_SERVICE, ORDERING, SHOP_SERVICE
+
+HEADING: Final = "The transmission queue"
+
+
+def _changed(part: str, name: str, value: str, needed: str) -> Row:
+    part = f"transmission {part}"
+    return Row(WAITING, setting(part, name, value), setting(part, name, needed))
+
+
+def dropped(scene: Scene) -> None:
+    """What the errors say."""
+    with scene.another() as another:
+        another.drop_queue("transmission", force=True)
+
+
+HARMS: Final = {
+    "data topic deleted": Row(WAITING, gone("transmission data"), dropped),
+    "data topic made again": Row(WAITING, again("transmission data"), dropped),
+    "journal deleted": Row(WAITING, gone("transmission journal"), dropped),
+    "journal made again": Row(WAITING, again("transmission journal"), dropped),
+    "snapshot topic deleted": Row(WAITING, gone("transmission snapshot"), dropped),
+    "records deleted": Row(WAITING, cut("transmission data")),
+    "records of the journal deleted": Row(WAITING, cut("transmission journal"), dropped),
+    "partitions added": Row(WAITING, grown("transmission data", "transmission journal", "transmission snapshot")),
+    "`retention.ms` set": _changed("data", "retention.ms", "86400000", "-1"),
+    "journal compacted": _changed("journal", "cleanup.policy", "compact", "delete"),
+    "data topic compacted": _changed("data", "cleanup.policy", "compact", "delete"),
+    "`max.message.bytes` lowered": _changed("data", "max.message.bytes", "900000", "1000000"),
+    "`message.timestamp.type` of the journal changed": _changed(
+        "journal", "message.timestamp.type", "CreateTime", "LogAppendTime"
+    ),
+}
+"""Row of the page -> what happens."""
+
+
+def prepare(scene: Scene) -> None:
+    """The living sender has made a transaction before."""
+    _transact(scene.broker, b"a transaction before")
+
+
+def _transact(broker: Broker, body: bytes) -> None:
+    with broker.transaction() as transaction:
+        dialog = transaction.begin(SHOP_SERVICE, ORDER_SERVICE, ORDERING)
+        transaction.send(dialog, ORDER, body)
+    broker.flush()
+
+
+def _topics(scene: Scene) -> list[str]:
+    return [transmission_topic(scene.broker.settings.instance)]
+
+
+def _said(scene: Scene, call: Callable[[], object]) -> str:
+    try:
+        call()
+    except KonverseError as error:
+        return word_for(error, _topics(scene))
+    return "goes on"
+
+
+def _sends(scene: Scene, broker: Broker, body: bytes) -> str:
+    def call() -> None:
+        _transact(broker, body)
+        scene.acknowledged[body] = None
+
+    return _said(scene, call)
+
+
+def living_sender(scene: Scene) -> str:
+    return _sends(scene, scene.broker, b"of a living sender")
+
+
+def new_sender(scene: Scene) -> str:
+    with ExitStack() as exits:
+        exits.enter_context(suppress(TopicMismatch, OutcomeUnknown))  # of what was told before
+        return _sends(scene, exits.enter_context(scene.another()), b"of a new sender")
+
+
+def next_owner(scene: Scene) -> str:
+    """`konverse transmit`."""
+
+    def call() -> None:
+        with scene.another() as another, another.transmitter() as reader:
+            in_time = threading.Timer(QUIET_S, reader.close)
+            in_time.start()
+            try:
+                for _ in reader:
+                    pass
+            finally:
+                in_time.cancel()
+
+    return _said(scene, call)
+
+
+def verifies(scene: Scene) -> str:
+    findings: list[object] = []
+
+    def call() -> None:
+        with scene.another() as another:
+            found = another.transmission_queue()
+            if found is None:
+                raise QueueNotFound
+            findings.extend(verify(scene.servers.bootstrap, [found]))
+
+    word = _said(scene, call)
+    return {"goes on": "refutes" if findings else "holds"}.get(word, word)
+
+
+def why(scene: Scene) -> str:
+    found: list[object] = []
+
+    def call() -> None:
+        with scene.another() as another:
+            found.extend(side for sides in another.why(scene.waiting.id) for side in sides)
+
+    word = _said(scene, call)
+    return {"goes on": "says"}.get(word, word)
+
+
+def views(scene: Scene) -> str:
+    def call() -> None:
+        with scene.another() as another:
+            list(another.views.transmission_queue())
+
+    word = _said(scene, call)
+    return {"goes on": "says"}.get(word, word)
+
+
+def way_on(scene: Scene, row: Row) -> str:
+    """An administrator does what the errors say; then transactions arrive, and what was acknowledged has."""
+    if row.mend is not None:
+        row.mend(scene)
+    if row.mend is not dropped:  # what was unknown arrives
+        scene.broker.flush(DEADLINE_S)
+    with suppress(KonverseError):
+        scene.broker.close()
+    with scene.another() as another:
+        _transact(another, b"behind it")
+    wanted = {b"behind it", *scene.acknowledged}
+    with scene.another() as another, another.reader("Orders", timeout=DEADLINE_S) as reader:
+        for transaction in reader:
+            with transaction:
+                scene.received += [message.body for message in transaction]
+            if wanted <= {*scene.received}:
+                return "goes on"
+    raise AssertionError(f"{wanted - {*scene.received}} is not received")
+
+
+PROBES: Final[dict[str, Callable[[Scene], str]]] = {
+    "living sender": living_sender,
+    "new sender": new_sender,
+    "next owner": next_owner,
+    "verify": verifies,
+    "why": why,
+    "views": views,
+}
