@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from konverse.bridge import beginnings, catalog_log, topic_watch
@@ -269,6 +269,16 @@ def begin_scene(servers: Servers, database: str, before: str, exits: ExitStack, 
     exits.callback(_stop, scene)
     until(lambda: scene.read, "the reader that runs has received something")
     return scene
+
+
+def forget(servers: Servers, instance: str) -> None:
+    """Delete the topics of an instance, as a small broker holds a thousand or so."""
+    admin = AdminClient({"bootstrap.servers": servers.bootstrap})
+    with suppress(KafkaException):
+        names = [name for name in admin.list_topics(timeout=10).topics if name.startswith(f"{instance}.")]
+        for deleted in (admin.delete_topics(names) if names else {}).values():
+            with suppress(KafkaException):
+                deleted.result(10)
 
 
 def _run(scene: Scene) -> None:

@@ -13,7 +13,7 @@ import pytest
 from konverse.bridge.catalog import FRESH_EVERY_S
 from konverse.schemas.errors import KonverseError
 from konverse.schemas.identifiers import catalog_topic
-from tests.integration.outside import Scene, begin_scene, table
+from tests.integration.outside import Scene, begin_scene, forget, table
 from tests.integration.outside_catalog import HARMS, HEADING, PROBES, Said, listen, way_on
 from tests.kit.servers import Servers
 from tests.kit.shop import until
@@ -38,6 +38,7 @@ def happened(request: pytest.FixtureRequest, servers: Servers) -> Iterator[Happe
     """Everybody is there, and it has happened."""
     name = f"t{uuid.uuid4().hex[:12]}"
     with ExitStack() as exits:
+        exits.callback(forget, servers, name)
         exits.enter_context(suppress(KonverseError))  # a broker that is closed says once more what it was told
         said = listen(exits)
         scene = begin_scene(servers, name, HARMS[request.param].before, exits, instance=name)

@@ -9,7 +9,7 @@ from contextlib import ExitStack, suppress
 import pytest
 
 from konverse.schemas.errors import KonverseError, StillUsed
-from tests.integration.outside import Scene, begin_scene, table
+from tests.integration.outside import Scene, begin_scene, forget, table
 from tests.integration.outside_transmission import HARMS, HEADING, PROBES, prepare, way_on
 from tests.kit.servers import Servers
 from tests.kit.shop import connected
@@ -17,8 +17,7 @@ from tests.kit.shop import connected
 pytestmark = [pytest.mark.stack, pytest.mark.xdist_group("outside transmission")]
 
 CELLS = table(HEADING)
-QUICK = ("data topic made again",)
-ROWS = [pytest.param(row, marks=[] if row in QUICK else [pytest.mark.nightly]) for row in HARMS]
+ROWS = [pytest.param(row, marks=[pytest.mark.nightly]) for row in HARMS]
 
 
 @pytest.fixture(scope="module", params=ROWS)
@@ -33,6 +32,7 @@ def scene(row: str, servers: Servers) -> Iterator[Scene]:
     """A transaction was made, and it has happened."""
     name = f"t{uuid.uuid4().hex[:12]}"
     with ExitStack() as exits:
+        exits.callback(forget, servers, name)
         exits.enter_context(suppress(KonverseError))  # a broker that is closed says once more what it was told
         scene = begin_scene(servers, name, HARMS[row].before, exits, instance=name)
         prepare(scene)
