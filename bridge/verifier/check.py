@@ -328,7 +328,8 @@ def _overtaken(verdicts: Sequence[PartitionVerdict]) -> Iterator[Finding]:
     """END of a session leaves when everything that it sent on the dialog is there.
 
     Not so the Error of a conversation that a partition gave up. Where data was lost that says nothing: with a FIRST
-    that is gone all that came behind it belongs nowhere.
+    that is gone all that came behind it belongs nowhere. Where a session begins its conversation once more, what comes
+    behind its END may belong to that.
     """
     if any(verdict.fold.losses.count for verdict in verdicts):
         return
@@ -340,10 +341,12 @@ def _overtaken(verdicts: Sequence[PartitionVerdict]) -> Iterator[Finding]:
         if side.ended_by_session and side.key[1] not in given_up
     }
     partly = any(verdict.place.start is not None for verdict in verdicts)
+    again = {name for verdict in verdicts for name, times in verdict.fold.named.begins.items() if times > 1}
     for verdict in verdicts:
         unknown = verdict.fold.moves.over_elsewhere if partly else frozenset[bytes]()  # how it ended there
         for writer, counter, conversation in verdict.fold.behind_end:
-            if ended.get(conversation) == writer and conversation not in unknown:
+            excused = conversation in unknown or (writer, conversation) in again
+            if ended.get(conversation) == writer and not excused:
                 text = f"record {counter} of {writer.hex()} came when its own END of {conversation.hex()} was heard"
                 yield Finding("I20", verdict.place.name, text)
 

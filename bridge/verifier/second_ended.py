@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -51,6 +52,8 @@ class NamedSides:
     """Who began what lives or lived last."""
     former: dict[Key, list[bytes]] = field(default_factory=dict)
     """Who began what was over when it was begun anew, and has not begun that as well."""
+    begins: Counter[tuple[bytes, bytes]] = field(default_factory=Counter)
+    """Sessions with conversations -> how often they have asked this partition to begin them."""
     refused: set[bytes] = field(default_factory=set)
     """Of those that home did not begin again; a target that has forgotten them may live, and gets an Error."""
 

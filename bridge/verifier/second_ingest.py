@@ -91,6 +91,8 @@ def hear(state: SecondState, record: LogRecord) -> None:
     state.accepted[envelope.writer] = taken
     taken.append(envelope.counter)
     state.contents.take(envelope, record)
+    if envelope.kind is Kind.BEGIN and envelope.flags & NAMED:
+        state.named.begins[opened_by(envelope), envelope.conversation] += 1
     verdict = _judge(state, envelope, record)
     state.verdicts[envelope.writer, envelope.counter] = verdict
 

@@ -106,6 +106,36 @@ def test_a_system_that_works_is_verified_while_it_works(servers: Servers, databa
     assert sum(facts["outputs"] for facts in orders) >= 40
 
 
+def test_an_id_that_is_begun_anew_before_its_conversation_is_over_is_no_violation(
+    servers: Servers, database: str, verify: Verify
+) -> None:
+    """It takes part in the first one where that has not heard of its end, and is refused where it has."""
+    identifier, got = uuid.uuid4(), list[bytes]()
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        first = begin(broker, conversation_id=identifier)
+        first.send(ORDER, b"an order")
+        first.end()
+        broker.flush()
+        again = begin(broker, conversation_id=identifier, anew=True)
+        again.send(ORDER, b"too early")
+        broker.flush()
+        with broker.reader("Orders") as orders, broker.reader("Shop") as shop, pumped(shop):
+            for transaction in orders:
+                with transaction:
+                    got += [message.body for message in transaction if message.type == ORDER]
+                    ended = END_DIALOG in [message.type for message in transaction]
+                    if ended:
+                        transaction.end(transaction.dialog)
+                if ended:
+                    break
+            orders.settle()
+            until(lambda: shop.conversations == 0 and orders.conversations == 0, "the end")
+    assert got in ([b"an order"], [b"an order", b"too early"])
+    code, said = verify()
+    assert (code, said["findings"]) == (0, [])
+
+
 def test_a_conversation_id_that_was_used_again_is_no_violation(servers: Servers, database: str, verify: Verify) -> None:
     """As whoever derives it from an order's number does when the order is changed: the same process, and another."""
     identifier = uuid.uuid4()

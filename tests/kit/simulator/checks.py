@@ -348,9 +348,9 @@ def _says_goodbye_too_late(world: World, reference: SecondFold, writer: bytes, c
 def _end_was_last(references: dict[Address, SecondFold], writers: list[bytes], plan: Plan) -> Iterator[str]:
     """END of a session does not overtake what it sent before: whatever comes too late, somebody else has ended."""
     conversation = plan.dialog.conversation
-    if not any(side.ended_by_session for side in lives(references, Role.INITIATOR, conversation)):
-        return
-    if any(conversation in reference.given_up for reference in references.values()):
+    ended = any(side.ended_by_session for side in lives(references, Role.INITIATOR, conversation))
+    once_more = any(one.named.begins[writer, conversation] > 1 for one in references.values() for writer in writers)
+    if not ended or once_more or any(conversation in one.given_up for one in references.values()):
         return
     for late_writer, counter, late_conversation in [late for one in references.values() for late in one.too_late]:
         if late_writer in writers and late_conversation == conversation:
