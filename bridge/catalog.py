@@ -76,7 +76,10 @@ class Catalog:
         self.instance = instance
         self.database = database
         self._log = CatalogLog(kafka, instance)
-        self._lock = threading.RLock()
+        self._journal = threading.RLock()
+        """Held while the journal is read or appended to, so while Kafka is asked. It is taken before `_lock`."""
+        self._lock = threading.Lock()
+        """Held while what is known changes or is copied, never while anything is awaited."""
         self._objects: dict[str, dict[tuple[str, str], CatalogObject | None]] = {}
         """Of each database; None for what it was born with and that was dropped."""
         self._ids: dict[tuple[str, str, str], int] = {}
@@ -141,7 +144,7 @@ class Catalog:
     def dropped_queue(self, name: str) -> Queue | None:
         """The queue of that name as it was when it was dropped last; None when there was none. Reads all changes."""
         found: Queue | None = None
-        with self._lock:
+        with self._journal:
             self.refresh()
             for messages in self._log.all():
                 for message in messages:
@@ -177,8 +180,7 @@ class Catalog:
 
     def broker_id_of(self, database: str) -> UUID:
         """The id of a database of this instance; it need not exist."""
-        with self._lock:
-            return broker_id(self._log.topic_id, database)
+        return broker_id(self._topic_id(), database)
 
     def databases(self) -> list[str]:
         """Names of the databases of this instance that something was created in."""
@@ -250,19 +252,21 @@ class Catalog:
         """Let Redis show what is known."""
         if self._mirror is None:
             return
+        topic_id = self._topic_id()
         with self._lock:
             objects = {**BORN_WITH, **self._objects.get(self.database, {})}
-            place = self._log.topic_id, self._position
+            place = topic_id, self._position
             self._changed = False
         self._mirror.show(*place, [known for known in objects.values() if known is not None])
 
     def refresh(self) -> None:
         """Read what was added to the journal since. Raises TopicMismatch when it is another one, or not whole."""
-        with self._lock:
+        with self._journal:
             for messages, position in self._log.added(self._position):
-                for message in messages:
-                    self._fold(message.offset() or 0, message.value() or b"")
-                self._position = position
+                with self._lock:
+                    for message in messages:
+                        self._fold(message.offset() or 0, message.value() or b"")
+                    self._position = position
 
     # ------------------------------------------------------------------------------------------------------ change
 
@@ -275,7 +279,7 @@ class Catalog:
 
         `decide` looks at the catalog and raises when the change may not be.
         """
-        with self._lock:
+        with self._journal:
             while True:
                 self.refresh()
                 change = Change(self._position, self.database, kind_of(kind), name, decide())
@@ -288,6 +292,13 @@ class Catalog:
             self.keep_fresh()
 
     # ------------------------------------------------------------------------------------------------------ inside
+
+    def _topic_id(self) -> bytes:
+        """Kafka's own id of the journal's topic; Kafka is asked once."""
+        if not self._log.topic_id:
+            with self._journal:
+                self._log.open()
+        return self._log.topic_id
 
     def _known(self, kind: type[Object], name: str) -> Object | None:
         key = (kind_of(kind), name)
@@ -335,5 +346,5 @@ class Catalog:
             if self._changed:
                 self._show()
             self._mirror.close()
-        with self._lock:
+        with self._journal:
             self._log.close()

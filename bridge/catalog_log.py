@@ -23,14 +23,15 @@ log: Final = logging.getLogger("konverse.catalog")
 
 
 class CatalogLog:
-    """One process's access to the topic. Not thread-safe: the catalog's lock guards it, save `look` and `say`."""
+    """One process's access to the topic. Not thread-safe: a lock of the catalog guards it, save `look` and `say`."""
 
     def __init__(self, kafka: Kafka, instance: str) -> None:
         self._kafka = kafka
         self._instance = instance
         self._topic = catalog_topic(instance)
         self._topics = Topics(kafka)
-        self._topic_id = b""
+        self.topic_id = b""
+        """Kafka's own id of the topic, once it is open."""
         self._reader: LogReader | None = None
         self._producer: Producer | None = None
         self._first = 0
@@ -38,11 +39,9 @@ class CatalogLog:
         self._said = Seldom()
         self._has_grown = False
 
-    @property
-    def topic_id(self) -> bytes:
-        """Kafka's own id of the topic."""
+    def open(self) -> None:
+        """Find the topic, or make it."""
         self._open()
-        return self._topic_id
 
     def added(self, position: int) -> Iterator[tuple[list[Message], int]]:
         """Records from `position` on, and where each part ends.
@@ -54,7 +53,7 @@ class CatalogLog:
             identifier = self._topics.topic_id(self._topic)
         except TopicMismatch:
             raise self._lost("was deleted") from None
-        if identifier != self._topic_id:
+        if identifier != self.topic_id:
             raise self._lost("was deleted and created again")
         self._first, end = reader.ends(self._topic, 0)
         if end < position:
@@ -133,7 +132,7 @@ class CatalogLog:
             if left:
                 raise self._lost(f"does not exist, and topics of its queues do, such as {left[0]}: it was deleted")
             self._topics.ensure(self._topic, 1, JOURNAL_CONFIG, may_grow=True)
-            self._topic_id = self._topics.topic_id(self._topic)
+            self.topic_id = self._topics.topic_id(self._topic)
             self._reader = LogReader(self._kafka)
         return self._reader
 

@@ -109,8 +109,10 @@ def _heard_on(world: World, place: Place, reference: SecondFold) -> Iterator[str
         left = writer in world.history.skewed or writer in reference.forgotten
         if address != place.address or left or untrusted(reference, writer) is not None:
             continue
+        # what a closed writer has said behind its closing comes again from its heir; one answer to it says so
+        heard_up_to = min(acknowledged, reference.closed.get(writer, acknowledged))
         for counter in sorted(there.get(writer, ())):
-            if counter < acknowledged and (writer, counter) not in reference.verdicts:
+            if counter < heard_up_to and (writer, counter) not in reference.verdicts:
                 yield f"I6: {place.name}: record {counter} of {writer.hex()} stands behind a hole and nobody judged it"
     for side in reference.sides:
         told: dict[tuple[bytes, tuple[object, ...]], list[int]] = {}

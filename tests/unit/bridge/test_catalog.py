@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from konverse.bridge.catalog import Catalog
-from konverse.schemas.catalog import Change, Contract, MessageType, SentBy, encode_change
+from konverse.schemas.catalog import Change, Contract, MessageType, Queue, SentBy, encode_change
 from konverse.schemas.errors import NotInContract
 from konverse.schemas.records import Role
 
@@ -37,3 +39,33 @@ def test_what_was_looked_up_before_a_change_does_not_count_behind_it(monkeypatch
     monkeypatch.setattr(catalog, "get", get)
     with pytest.raises(NotInContract):
         catalog.check_send(CONTRACT, Role.INITIATOR, KIND)
+
+
+def test_what_is_known_is_told_while_kafka_is_asked_and_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread that carries a reader's outputs asks whose topics they go to; it never waits for Kafka there."""
+    kafka: Any = None
+    catalog = Catalog(kafka, "default", "sales")
+    catalog._log.topic_id = bytes(16)
+    queue = Queue("Orders", "default.sales.Orders", "s", 1, bytes(16), bytes(16), bytes(16))
+    catalog._fold(0, encode_change(Change(0, "sales", "queue", "Orders", queue)))
+    asked, answered = threading.Event(), threading.Event()
+
+    def asks(position: int) -> Iterator[tuple[list[Any], int]]:
+        asked.set()
+        assert answered.wait(30)
+        yield [], position
+
+    monkeypatch.setattr(catalog._log, "added", asks)
+    reading = threading.Thread(target=catalog.refresh)
+    reading.start()
+    assert asked.wait(30)
+    told = threading.Thread(
+        target=lambda: (catalog.queues(), catalog.known(Queue), catalog.broker_id, catalog.get(Queue, "Orders")),
+        daemon=True,
+    )
+    told.start()
+    told.join(10)
+    waits = told.is_alive()
+    answered.set()
+    reading.join()
+    assert not waits
