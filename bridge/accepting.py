@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
-from konverse.dialog.accepting import Acceptance
+from konverse.dialog.accepting import Acceptance, expected_by
 from konverse.dialog.answers import other
 from konverse.dialog.partition import Partition
 from konverse.dialog.phase import Phase
@@ -203,7 +203,8 @@ class Accepting(Resuming):
                     )
 
     def _state(self, queue: Queue, number: int) -> Partition:
-        with Following(self._kafka, queue, number) as following:
+        """As far as it can be had: that one may have halted as well."""
+        with Following(self._kafka, queue, number, accepts_loss=True) as following:
             return following.catch_up()
 
     def _everywhere(self) -> Iterator[Address]:
@@ -212,24 +213,19 @@ class Accepting(Resuming):
 
     def _expected(self, address: Address, own: Partition) -> int:
         """The counter of a partition's outputs that a destination has not heard yet; 0 where that cannot be known."""
-        writer = own.writer_id
         try:
             queue = queue_at(self._kafka, self.catalog, address)
             state = own if address == own.address else self._state(queue, address.partition)
-            known = state.writers.get(writer)
-            counter = known.next if known is not None else 0
             with closing(LogReader(self._kafka)) as log_reader:
                 begins, end = log_reader.ends(address.topic, address.partition)
                 start = max(begins, state.ingest_to)
-                for envelope in _envelopes(log_reader, address.topic, address.partition, start, end):
-                    if envelope.writer == writer and envelope.tag == address.tag:
-                        counter = max(counter, envelope.counter + 1)
+                later = _envelopes(log_reader, address.topic, address.partition, start, end)
+                return expected_by(state, own, later, begins)
         except Unavailable:
             raise
         except KonverseError as error:
             log.warning("nothing is known of what %s/%d has heard: %s", address.topic, address.partition, error)
             return 0
-        return counter
 
 
 def _envelopes(log_reader: LogReader, topic: str, number: int, start: int, end: int) -> Iterator[Envelope]:

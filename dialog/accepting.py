@@ -8,12 +8,12 @@ last data that the state has ingested to the last that a commit has.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from shlex import quote
 
 from konverse.schemas.identifiers import Address, queue_of
 from konverse.schemas.journal import Claim, Commit
-from konverse.schemas.records import Begin
+from konverse.schemas.records import Begin, Envelope
 
 from .endings import discard
 from .partition import Partition
@@ -24,6 +24,23 @@ def command(data_topic: str, partition: int) -> str:
     database, queue = queue_of(data_topic)
     where = f" --database {quote(database)}" if database not in ("", "default") else ""
     return f"konverse accept-loss {quote(queue)} {partition}{where}"
+
+
+def expected_by(there: Partition, source: Partition, later: Iterable[Envelope], data_start: int) -> int:
+    """The counter of a partition's outputs that a destination has not heard yet.
+
+    `there` is the state of the destination, `later` what stands in its data log behind that. What stands there behind a
+    gap it drops, unless data of it was lost: it has said so, or will, as its log begins at `data_start`.
+    """
+    writer, tag = source.writer_id, there.address.tag
+    known = there.writers.get(writer)
+    counter = known.next if known is not None else 0
+    passes_over = there.lost_to > 0 or data_start > there.ingest_to
+    for one in later:
+        mine = one.writer == writer and one.tag == tag
+        if mine and (one.counter == counter or (passes_over and one.counter > counter)):
+            counter = one.counter + 1
+    return counter
 
 
 class Acceptance:

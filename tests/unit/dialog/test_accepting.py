@@ -8,11 +8,12 @@ from unittest.mock import patch
 import pytest
 
 from konverse.dialog import snapshotting
-from konverse.dialog.accepting import Acceptance, command
+from konverse.dialog.accepting import Acceptance, command, expected_by
 from konverse.dialog.events import Append, DataGone, Effect, Feed, Follow, Halted, Leading, Recover, Stopped
+from konverse.schemas.identifiers import Address
 from konverse.schemas.journal import Commit, decode
 from konverse.schemas.operations import Lost
-from konverse.schemas.records import Role
+from konverse.schemas.records import Envelope, Kind, Role, Suffix
 from tests.kit.builders import Scribe, address_of, conversations, identifier
 from tests.kit.digests import digest
 from tests.kit.driver import Driver
@@ -191,3 +192,29 @@ def test_what_is_gone_and_was_ingested_is_saved_in_a_snapshot_at_once(before: Dr
     reader.step(Follow(bounds(before, data_start)))
     assert digest(reader.state) == digest(before.state)
     assert not before.owner.fold.journal.alarms
+
+
+@pytest.mark.parametrize(
+    ("counters", "data_start", "expected"),
+    [
+        ([], 0, 0),
+        ([0, 1, 2], 0, 3),
+        ([0, 1, 1, 0], 0, 2),
+        ([0, 1, 3, 4], 0, 2),
+        ([0, 1, 3, 2], 0, 3),
+        ([4], 0, 0),
+        ([0, 1, 3, 4], 1, 5),
+        ([4], 1, 5),
+    ],
+)
+def test_a_destination_expects_what_it_has_not_dropped_behind_a_gap(
+    before: Driver, counters: list[int], data_start: int, expected: int
+) -> None:
+    """It drops what stands behind a gap, unless data of it was lost: then it passes over the gap."""
+    there = Driver()
+    heard = [envelope_of(before.state.writer_id, there.state.address, counter) for counter in counters]
+    assert expected_by(there.state, before.state, heard, data_start) == expected
+
+
+def envelope_of(writer: bytes, address: Address, counter: int) -> Envelope:
+    return Envelope(Kind.END, 0, Role.TARGET, address.tag, writer, identifier("a"), counter, -1, Suffix())
