@@ -63,7 +63,10 @@ class Topics:
             self._kafka.admin.create_topics([topic], operation_timeout=10)[name].result()
         except KafkaException as error:
             if error.args[0].code() == KafkaError.INVALID_REPLICATION_FACTOR:
-                raise InvalidSettings(f"setting 'replication_factor': {error.args[0].str()}") from None
+                raise InvalidSettings(
+                    f"setting 'replication_factor': {error.args[0].str()}. Start the brokers that are missing, or give "
+                    "fewer replicas"
+                ) from None
             if is_refusal(error.args[0]):
                 self._check_there(name)
             elif error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
