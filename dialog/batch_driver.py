@@ -90,7 +90,14 @@ class Refused(NamedTuple):
     reason: str
 
 
-Effect = Put | Decided | Refused
+class Unclear(NamedTuple):
+    """Effect: our BATCH has left, and others have gone on since: whether its rows are received is not remembered."""
+
+    batch: int
+    reason: str
+
+
+Effect = Put | Decided | Refused | Unclear
 
 
 def look(state: Partition, query: bytes, run: bytes, places: Iterable[Address]) -> Seen:
@@ -173,6 +180,8 @@ class Driver:
         del self._put[: max(0, len(self._put) - (self._next - event.heard))]
         if self.phase is Phase.IDLE:
             return []
+        if self._sent and (event.over or event.decided == ABANDONED or event.decided > self.batch):
+            return self._lose_sight(event)
         if event.decided == ABANDONED:
             return self._refuse("the query was abandoned; begin a new one, with a new checkpoint")
         if event.decided >= self.batch:
@@ -230,6 +239,14 @@ class Driver:
         self._put.append((encode(prefix, self._next, NO_SEQUENCE, _EMPTY), self.run, None))
         self._next += 1
         return self._again(Again())
+
+    def _lose_sight(self, event: Seen) -> list[Effect]:
+        """Only the last decision of a query is remembered, and by whom."""
+        self.phase = Phase.IDLE
+        what = f"another run has written batch {event.decided} since"
+        if event.over or event.decided == ABANDONED:
+            what = "the query has ended since" if event.over else "the query was abandoned since"
+        return [Unclear(self.batch, what)]
 
     def _refuse(self, reason: str) -> list[Effect]:
         self.phase = Phase.IDLE

@@ -20,7 +20,7 @@ from konverse.bridge.kafka import Kafka
 from konverse.bridge.reader import Reader
 from konverse.bridge.refusals import Need
 from konverse.bridge.transmission import transmitter
-from konverse.dialog.batch_driver import Again, Close, Decided, Driver, Put, Refused, Start, look
+from konverse.dialog.batch_driver import Again, Close, Decided, Driver, Put, Refused, Start, Unclear, look
 from konverse.dialog.batch_task import Report
 from konverse.dialog.partition import Partition
 from konverse.schemas.catalog import Queue
@@ -87,7 +87,8 @@ class Deciding:
 
         If it was not, another run of the query has decided it with rows of its own, and these are void. Raises
         TransactionTooLarge when nothing of it can be received, AccessDenied when this principal may not write to the
-        transmission queue, OutcomeUnknown when nobody decides in time or Kafka does not say what was decided.
+        transmission queue, OutcomeUnknown when nobody decides in time, when Kafka does not say what was decided, or
+        when other runs have gone on since this one put its batch up for decision.
         """
         driver = self._driver
         self._do(driver.step(Start(batch, len(reports))))
@@ -162,13 +163,19 @@ class Deciding:
                     raise
                 time.sleep(LOOK_EVERY_S)
 
-    def _do(self, effects: Sequence[Put | Decided | Refused]) -> Decided | None:
+    def _do(self, effects: Sequence[Put | Decided | Refused | Unclear]) -> Decided | None:
         decided = None
         for effect in effects:
             if isinstance(effect, Put):
                 self._put(effect)
             elif isinstance(effect, Refused):
                 raise TransactionTooLarge(f"batch {effect.batch} is not received: {effect.reason}")
+            elif isinstance(effect, Unclear):
+                raise OutcomeUnknown(
+                    f"whether batch {effect.batch} of query {self._driver.query.hex()} is received is unknown: this "
+                    f"run had put it up for decision, and {effect.reason}. Look whether its rows are there before they "
+                    "are written again: under another number they are received as well"
+                )
             else:
                 decided = effect
         return decided

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from konverse.dialog.batch_driver import Again, Decided, Driver, Effect, Phase, Put, Refused, Start, look
+from konverse.dialog.batch_driver import Again, Decided, Driver, Effect, Phase, Put, Refused, Start, Unclear, look
 from konverse.dialog.batch_task import Report
-from konverse.schemas.batches import ABANDONED
+from konverse.schemas.batches import ABANDONED, decode_winners
 from konverse.schemas.envelope import decode
 from konverse.schemas.operations import Abandon
 from konverse.schemas.records import Begin, Decision, Kind
@@ -136,6 +136,17 @@ def decisions(place: Place) -> dict[tuple[bytes, int, bool], int]:
     return orders
 
 
+def winners(place: Place, query: bytes, batch: int) -> set[bytes]:
+    """The attempts whose rows a batch has, as the final decisions in the log of a partition name them."""
+    found: set[bytes] = set()
+    for record in place.data.records:
+        if record.header is not None and record.header[:1] == DECISION:
+            detail = decode(record.header).suffix.detail
+            if isinstance(detail, Decision) and detail.final and (detail.query, detail.batch) == (query, batch):
+                found.update(attempt for attempt, count in decode_winners(record.body or b"") if count)
+    return found
+
+
 class DriverProcess:
     """One run of a query."""
 
@@ -252,8 +263,11 @@ class DriverProcess:
                 self._believe(effect)
                 self._done = effect.batch
             else:
-                assert isinstance(effect, Refused)
-                happened("batch refused")
+                assert isinstance(effect, Refused | Unclear)
+                if isinstance(effect, Refused):
+                    self._check_void(effect.batch)
+                happened("batch refused", isinstance(effect, Refused))
+                happened("batch out of sight", isinstance(effect, Unclear))
                 self.dead = True
 
     def _check_told(self) -> None:
@@ -276,8 +290,18 @@ class DriverProcess:
             return
         if effect.ours and judgement.decided == effect.batch and judgement.by != self.driver.run:
             self.query.world.fail(f"I19: a driver takes batch {effect.batch} of another one for its own")
+        if not effect.ours:
+            self._check_void(effect.batch)
         happened("batch decided")
         happened("batch decided by another", not effect.ours)
+
+    def _check_void(self, batch: int) -> None:
+        """A driver says that nothing of its rows is received: no decision names an attempt of its tasks."""
+        attempts = {report.attempt for report in self.driver.reports.values()}
+        for place in (*self.query.homes, *self.query.targets):
+            won = winners(place, self.query.id, batch)
+            if attempts & won:
+                place.fail(f"I19: a driver takes batch {batch} for one that is not received, and it is")
 
     # ---------------------------------------------------------------------------------------------------- the producer
 

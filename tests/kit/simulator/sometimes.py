@@ -123,6 +123,7 @@ PATHS: Final = {
     "batch decided": "a driver saw in the journal that its batch was decided",
     "batch decided by another": "and another driver's BATCH had won",
     "batch refused": "a driver saw that its batch can not be received, and gave up",
+    "batch out of sight": "other runs had gone on before a driver saw what became of the batch that it had put",
     "batch for several": "the rows of a batch were for several partitions",
     "row ends its dialog": "a row of a query was the last message of its side",
     "row bounced": "a row that won came for a side or a conversation that had ended, or never was",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
 from unittest.mock import patch
 
 import pytest
 
 from konverse.dialog import batch_driver as module
-from konverse.dialog.batch_driver import Again, Close, Decided, Driver, Phase, Put, Refused, Seen, Start, look
+from konverse.dialog.batch_driver import Again, Close, Decided, Driver, Phase, Put, Refused, Seen, Start, Unclear, look
 from konverse.dialog.batch_task import Report
 from konverse.schemas.batches import ABANDONED, decode_batch
 from konverse.schemas.envelope import decode
@@ -103,6 +104,28 @@ def test_a_batch_that_another_driver_has_decided_is_decided(driver: Driver) -> N
     assert driver.step(NOTHING._replace(decided=2, by=OTHER)) == [Decided(2, ours=False)]
     put(driver, 3)
     assert driver.step(NOTHING._replace(decided=3, by=OTHER, heard=1)) == [Decided(3, ours=False)]
+
+
+@pytest.mark.parametrize(
+    ("later", "reason"),
+    [
+        ({"decided": 1, "by": OTHER}, "another run has written batch 1 since"),
+        ({"decided": ABANDONED}, "the query was abandoned since"),
+        ({"over": True}, "the query has ended since"),
+    ],
+)
+def test_a_batch_whose_decision_nobody_remembers_any_more_may_have_been_ours(
+    driver: Driver, later: dict[str, Any], reason: str
+) -> None:
+    """Until the driver looks again its BATCH may have won, and others may have gone on."""
+    put(driver)
+    assert driver.step(NOTHING._replace(heard=1, **later)) == [Unclear(0, reason)]
+    assert driver.phase is Phase.IDLE
+
+
+def test_a_batch_that_never_left_is_not_received_whatever_came_since(driver: Driver) -> None:
+    driver.step(Start(0, 2))
+    assert driver.step(NOTHING._replace(decided=1, by=OTHER)) == [Decided(0, ours=False)]
 
 
 def test_a_batch_goes_again_until_the_journal_has_read_it(driver: Driver) -> None:
