@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from typing import Final, Protocol
 
 from konverse.dialog.ageing import Age
@@ -57,9 +56,11 @@ class Renewing:
         self._following: dict[Address, Following] = {}
         self._made: tuple[bytes, int] | None = None
         """The next id, as it came."""
-        self._asked_ms: dict[Address, int] = {}
-        """Who said that it is too early, and when it was asked again last."""
-        self._read_ms = 0
+        self._asked_ms: dict[tuple[Address, bytes], int] = {}
+        """Destination and former id of which it cannot tell yet, and when it was asked again last."""
+        self._read_ms: int | None = None
+        self.trouble: str | None = None
+        """Why an answer could not be looked for; None when all of them could."""
 
     def look(self) -> bool:
         """Look at the clock; True when something is due that was not."""
@@ -100,25 +101,39 @@ class Renewing:
     @property
     def due(self) -> bool:
         """It is time to look for answers."""
-        return bool(self.session.takeover.behind) and now_ms() - self._read_ms >= READ_EVERY_S * 1_000
+        if not self.session.takeover.behind:
+            return False
+        return self._read_ms is None or now_ms() - self._read_ms >= READ_EVERY_S * 1_000
 
     def answers(self) -> Iterator[tuple[Wanted, WriterClosed | Unheard]]:
         """What destinations say to the questions of the session. Reads their logs, so it may take a while."""
-        self._read_ms = now_ms()
-        for wanted in self.session.takeover.wanted():
-            following = self._following.get(wanted.address)
-            with suppress(KonverseError):  # it is tried again; somebody who waits for it is told in the end
+        self._read_ms, self.trouble = now_ms(), None
+        awaited = self.session.takeover.wanted()
+        still = {(wanted.address, wanted.asked) for wanted in awaited}
+        self._asked_ms = {of: ms for of, ms in self._asked_ms.items() if of in still}
+        for wanted in awaited:
+            try:
+                following = self._following.get(wanted.address)
                 if following is None:
                     following = self._following[wanted.address] = self._follow(wanted.address)
                 said = reply(following.catch_up(), wanted)
-                if said is Unheard.LATER:
-                    if now_ms() - self._asked_ms.get(wanted.address, 0) < ASK_AGAIN_S * 1_000:
-                        continue
-                    self._asked_ms[wanted.address] = now_ms()
-                if said is not None:
-                    yield wanted, said
+            except KonverseError as error:  # it is tried again
+                self.trouble = str(error)
+                continue
+            if said is None or (said is Unheard.LATER and not self._asks_again(wanted)):
+                continue
+            yield wanted, said
         if not self.session.takeover.behind:
             self.close()
+
+    def _asks_again(self, wanted: Wanted) -> bool:
+        """Whether a destination that cannot tell yet is asked once more: at once, then every ASK_AGAIN_S."""
+        of = wanted.address, wanted.asked
+        asked_ms = self._asked_ms.get(of)
+        if asked_ms is not None and now_ms() - asked_ms < ASK_AGAIN_S * 1_000:
+            return False
+        self._asked_ms[of] = now_ms()
+        return True
 
     def close(self) -> None:
         """Close the clients that read."""

@@ -41,6 +41,7 @@ from .pace import (
 )
 from .refusals import Need
 from .renewing import Renewing
+from .seldom import Seldom
 
 log: Final = logging.getLogger("konverse.sending")
 
@@ -64,6 +65,7 @@ class Serving:
         """What a record of ours failed with; before that, what the client says of the way to Kafka."""
         self._serving = threading.Lock()
         """Held by the one thread that serves the client."""
+        self._unanswered = Seldom()
         self._waiters = 0
         self._waiting_since: float | None = None
         self._pausing = False
@@ -286,3 +288,9 @@ class Serving:
                     return
                 self._hand(self.session.answered(wanted, said))
                 self._changed.notify_all()
+        if self._renewing.trouble is None:
+            self._unanswered.over()
+            return
+        self._last_failure = f"what counts under a former id of the session cannot be read: {self._renewing.trouble}"
+        if self._unanswered.due():
+            log.warning("the sender cannot go on where its id has changed: %s", self._last_failure)
