@@ -53,6 +53,8 @@ ENCODED: Final = "write / as %2F, # as %23, ? as %3F, @ as %40, : as %3A, [ as %
 UNREADABLE: Final = f"needs a host, and a port from 0 to 65535; in a user or password {ENCODED}"
 URLS: Final = frozenset({"kafka", "redis"})
 
+DEFAULT_DATABASE: Final = "default"
+
 
 class Settings(BaseSettings):
     """Where the servers are and how patient we are with them. The file is `konverse.toml` in the working folder."""
@@ -63,7 +65,7 @@ class Settings(BaseSettings):
     """`kafka://host:port,host:port`."""
     redis: str | None = None
     """`redis://host:port/db`; without it the view is not written."""
-    database: str = "default"
+    database: str = DEFAULT_DATABASE
     """Names are looked up in this database, like SQL Server's."""
     instance: str = "konverse"
     """First part of every topic name: systems with different instances share a Kafka cluster without meeting."""

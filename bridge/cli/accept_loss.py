@@ -10,6 +10,7 @@ import typer
 from konverse.bridge.accepting import Loss, LostConversation
 from konverse.schemas.errors import InvalidState
 
+from .asking import check_answer, confirmed
 from .connection import AsJson, Database, Kafka, opened
 from .tables import print_json, print_table
 
@@ -29,6 +30,8 @@ def accept_loss(
     that lives there gets Error -9719, on both sides. End readers of the queue before. With --json nothing is asked
     either: without --yes it only lists.
     """
+    if not as_json:
+        check_answer("--yes", yes=yes)
     with opened(kafka, database=database) as broker:
         loss = broker.lost(queue, partition)
         if loss is None:
@@ -42,8 +45,8 @@ def accept_loss(
             print_json(_plain(loss, accepted=yes))
             return
         _show(loss)
-        if not (yes or typer.confirm("Give all of this up?")):
-            typer.echo("nothing was given up")
+        if not confirmed("Give all of this up?", yes=yes):
+            typer.echo("nothing was given up", err=True)
             return
         broker.accept_loss(queue, partition)
     typer.echo(f"partition {partition} of queue {queue!r} goes on; konverse verify reports what is lost")

@@ -6,11 +6,14 @@ from typing import Final
 
 from konverse.schemas.errors import BadInput, KonverseError, StackError, Unavailable
 
+FAILED: Final = 7
+"""Another failure; the text says which."""
+
 _EXIT_CODES: Final[tuple[tuple[type[KonverseError], int], ...]] = (
     (BadInput, 2),
     (StackError, 3),
     (Unavailable, 6),
-    (KonverseError, 7),
+    (KonverseError, FAILED),
 )
 
 BUG: Final = 70
@@ -18,6 +21,9 @@ BUG: Final = 70
 
 CUT_OFF: Final = 8
 """`run`: it was stopped, and handlers were still at work when their time was over."""
+
+NOBODY_READS: Final = 141
+"""As a shell says it of a program that SIGPIPE ended."""
 
 
 def exit_code(error: KonverseError) -> int:

@@ -10,8 +10,9 @@ from typing import Annotated, Final
 import typer
 
 from konverse.bridge.broker import Broker
-from konverse.bridge.settings import Settings
+from konverse.bridge.settings import DEFAULT_DATABASE, Settings
 from konverse.schemas.catalog import Queue
+from konverse.schemas.errors import UnknownObject
 
 Kafka = Annotated[str | None, typer.Option("--kafka", help="kafka://host:port (else KONVERSE_KAFKA)")]
 RedisUrl = Annotated[str | None, typer.Option("--redis", help="redis://host:port (else KONVERSE_REDIS)")]
@@ -48,23 +49,24 @@ def connected(kafka: str | None, *, redis: str | None = None, database: str | No
 
 
 def opened(kafka: str | None, *, redis: str | None = None, database: str | None = None) -> Broker:
-    """Connect to a database that is to be looked at; when it has no queue, its name may be mistyped: say so."""
+    """Connect to a database that is to be looked at. UnknownObject when there is none of its name.
+
+    The default database exists before anything is created in it.
+    """
     broker = connected(kafka, redis=redis, database=database)
     try:
         if not broker.catalog.all(Queue):
-            typer.echo(f"konverse: {no_queue(broker)}", err=True)
+            if broker.database not in (*broker.catalog.databases(), DEFAULT_DATABASE):
+                raise UnknownObject(f"there is no database {broker.database!r} {_others(broker)}")
+            typer.echo(f"konverse: there is no queue in database {broker.database!r} {_others(broker)}", err=True)
     except BaseException:
         broker.close()
         raise
     return broker
 
 
-def no_queue(broker: Broker) -> str:
-    """What to say of a database without queues: its name may be mistyped."""
+def _others(broker: Broker) -> str:
     known = broker.catalog.databases()
     more = f" and {len(known) - DATABASES_SHOWN} more" if len(known) > DATABASES_SHOWN else ""
     databases = (", ".join(known[:DATABASES_SHOWN]) or "none yet") + more
-    return (
-        f"there is no queue in database {broker.database!r} (databases: {databases}); "
-        "name another with --database or KONVERSE_DATABASE"
-    )
+    return f"(databases: {databases}); name another with --database or KONVERSE_DATABASE"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
@@ -20,6 +19,7 @@ from konverse.bridge.views.listing import View
 from konverse.dialog.states import State
 from konverse.schemas.catalog import Queue, Service
 
+from .asking import check_answer, confirmed
 from .connection import AsJson, Database, Kafka, opened
 from .tables import print_json, print_table
 from .times import seconds
@@ -74,8 +74,8 @@ def conversations(
     """
     if (end or older_than is not None) and not leaked:
         raise typer.BadParameter("this is about what somebody has forgotten: add --leaked", param_hint="--leaked")
-    if end and not yes and (as_json or not sys.stdin.isatty()):
-        raise typer.BadParameter("there is nobody to be asked here: add --yes", param_hint="--end")
+    if end:
+        check_answer("--end", yes=yes, asks=not as_json)
     older_than_s = SILENT_S if older_than is None else seconds(older_than)
     wanted = Wanted(queue, service, state)
     with opened(kafka, database=database) as broker:
@@ -86,7 +86,7 @@ def conversations(
         found = _only(wanted, broker.leaked(older_than=older_than_s, queue=queue))
         if not as_json:
             _tell(found)
-        ended = _end(broker, found, timeout, ask=not yes) if end and found else []
+        ended = _end(broker, found, timeout, yes=yes) if end and found else []
     if as_json:
         print_json([_plain(one) | ({"ended": one.conversation in ended} if end else {}) for one in found])
     for line in unseen(found):
@@ -144,11 +144,11 @@ def _by_conversation(found: Iterable[Leaked]) -> Iterator[tuple[UUID, Iterator[L
     return groupby(ordered, key=lambda one: one.conversation)
 
 
-def _end(broker: Broker, found: View[Leaked], timeout_s: float, *, ask: bool) -> list[UUID]:
+def _end(broker: Broker, found: View[Leaked], timeout_s: float, *, yes: bool) -> list[UUID]:
     """Those conversations that are ended."""
     count, unread = len({one.conversation for one in found}), sum(one.unread for one in found)
     what = _count(count, "conversation") + (f", and drop {_count(unread, 'unread message')}" if unread else "")
-    if ask and not typer.confirm(f"End {what}?", err=True):
+    if not confirmed(f"End {what}?", yes=yes):
         typer.echo("nothing is ended", err=True)
         return []
     ended = broker.end_leaked(found, timeout=timeout_s)

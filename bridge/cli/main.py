@@ -6,7 +6,6 @@ in the entry-point group `konverse.commands`; the name of the entry point is the
 
 from __future__ import annotations
 
-import os
 import sys
 import traceback
 from importlib.metadata import entry_points, version
@@ -22,6 +21,7 @@ from .codes import BUG, exit_code
 from .conversations import conversations
 from .explain import explain
 from .operate import end, error_broker_conversations, resume, skip, suspend, suspended
+from .output import escape_unknown_characters, failures_of_output, hinders_output
 from .router import router
 from .routing_table import table
 from .run import run
@@ -36,15 +36,31 @@ _OPTIONS: Final[dict[type[KonverseError], str]] = {
     KafkaUnavailable: "the address is that of --kafka, else of KONVERSE_KAFKA or konverse.toml",
     RedisUnavailable: "the address is that of --redis, else of KONVERSE_REDIS or konverse.toml",
 }
-_NOBODY_READS: Final = 141
-"""As a shell says it of a program that SIGPIPE ended."""
 
 
 class KonverseGroup(TyperGroup):
     """Turns a `KonverseError` of any command into one line on standard error and an exit code."""
 
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the command line."""
+        escape_unknown_characters()
+        try:
+            with failures_of_output():  # of what is said of wrong usage
+                return super().main(*args, **kwargs)
+        except typer.Exit as ended:
+            sys.exit(ended.exit_code)
+
+    def make_context(self, *args: Any, **kwargs: Any) -> Any:
+        """Read the command line; --help and --version print here."""
+        with failures_of_output():
+            return super().make_context(*args, **kwargs)
+
     def invoke(self, ctx: Any) -> Any:
         """Run the command; with --debug an error keeps its traceback."""
+        with failures_of_output():
+            return self._invoke(ctx)
+
+    def _invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except KonverseError as error:
@@ -54,11 +70,8 @@ class KonverseGroup(TyperGroup):
             for remedy in _remedies(error):
                 typer.echo(f"konverse: {remedy}", err=True)
             raise typer.Exit(exit_code(error)) from error
-        except BrokenPipeError as error:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing more is said, at the end either
-            raise typer.Exit(_NOBODY_READS) from error
         except Exception as error:
-            if hasattr(error, "exit_code") or isinstance(error, typer.Abort):
+            if hasattr(error, "exit_code") or isinstance(error, typer.Abort) or hinders_output(error):
                 raise  # wrong usage, and other ends that typer knows
             traceback.print_exc()
             raise typer.Exit(BUG) from error

@@ -33,8 +33,8 @@ def print_table(title: str, columns: Iterable[str], rows: Iterable[Iterable[obje
     terminal, and has no COLUMNS, has any width.
     """
     names, told = list(columns), [list(row) for row in rows]
-    cells = [[f"{cell:,}" if _is_number(cell) else str(cell) for cell in row] for row in told]
     page = Page()
+    cells = [[f"{cell:,}" if _is_number(cell) else _escaped(str(cell), page) for cell in row] for row in told]
     typer.echo(title)
     limit = page.width if page.is_terminal or os.environ.get("COLUMNS") else None
     widths = column_widths([names, *cells], limit)
@@ -68,6 +68,11 @@ def column_widths(lines: Sequence[Sequence[str]], limit: int | None) -> list[int
         widths[place] += more
         room -= more
     return widths
+
+
+def _escaped(text: str, page: Page) -> str:
+    """As wide as it is printed where the terminal's encoding does not have all characters."""
+    return text.encode(page.encoding, "backslashreplace").decode(page.encoding)
 
 
 def _widest(parts: Iterable[str]) -> int:

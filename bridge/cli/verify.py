@@ -18,7 +18,7 @@ from konverse.bridge.verifier.shown import read_view
 from konverse.schemas.catalog import Queue
 from konverse.schemas.errors import QueueNotFound, RedisUnavailable
 
-from .connection import AsJson, Database, Kafka, RedisUrl, connected, no_queue
+from .connection import AsJson, Database, Kafka, RedisUrl, opened
 from .tables import Page, print_json, print_table
 
 FINDINGS_SHOWN: Final = 20
@@ -58,11 +58,11 @@ def verify(
     system may work meanwhile. With a Redis, the view is compared too; when it does not answer and --redis was not
     given, that is said and the logs are verified. Exit code 1: refuted.
     """
-    with connected(kafka, redis=redis_url, database=database) as broker:
+    with opened(kafka, redis=redis_url, database=database) as broker:
         named = [broker.catalog.get(Queue, name) for name in dict.fromkeys(queues or ())]
         chosen = named or broker.catalog.all(Queue)
         if not chosen:
-            raise QueueNotFound(no_queue(broker))
+            raise QueueNotFound(f"database {broker.database!r} has nothing to verify")
         chosen += [queue for queue in [broker.transmission_queue()] if queue is not None and not queues]
         views = _views(broker.settings.redis, chosen, required=redis_url is not None)
         since_ms = None if since is None else _milliseconds(since)

@@ -40,50 +40,51 @@ def test_a_database_without_queues_is_not_verified_and_those_that_are_there_are_
     kafka = f"kafka://{servers.bootstrap}"
     code, out, err = run("verify", "--kafka", kafka, "--database", "typo")
     assert (code, out) == (2, "")
-    assert "there is no queue in database 'typo' (databases: " in err
-    code, _, err = run("list", "--kafka", kafka, "--database", "typo")
-    assert code == 0
-    assert "there is no queue in database 'typo'" in err
+    assert "there is no database 'typo' (databases: " in err
+
+
+NOBODYS = str(uuid.UUID(int=7))
 
 
 @pytest.mark.stack
 @pytest.mark.parametrize(
-    ("command", "expected"),
+    "command",
     [
-        (["list"], 0),
-        (["suspended"], 0),
-        (["conversations"], 0),
-        (["conversations", "--leaked"], 0),
-        (["view", "conversation_endpoints"], 0),
-        (["view", "services", "--json"], 0),
-        (["why", str(uuid.UUID(int=7))], 2),
-        (["resume", str(uuid.UUID(int=7))], 2),
-        (["resume", "--all", "--older-than", "0s"], 0),
-        (["skip", str(uuid.UUID(int=7))], 2),
-        (["end", str(uuid.UUID(int=7))], 2),
-        (["verify"], 2),
+        ["list"],
+        ["suspended"],
+        ["conversations"],
+        ["conversations", "--leaked"],
+        ["view", "conversation_endpoints"],
+        ["view", "services", "--json"],
+        ["view", "Orders"],
+        ["why", NOBODYS],
+        ["suspend", NOBODYS],
+        ["resume", NOBODYS],
+        ["resume", "--all", "--older-than", "0s"],
+        ["skip", NOBODYS],
+        ["end", NOBODYS],
+        ["error-broker-conversations"],
+        ["accept-loss", "Orders", "0", "--yes"],
+        ["verify"],
     ],
-    ids=[
-        "list",
-        "suspended",
-        "conversations",
-        "conversations --leaked",
-        "view",
-        "view --json",
-        "why",
-        "resume",
-        "resume --all",
-        "skip",
-        "end",
-        "verify",
-    ],
+    ids=lambda command: " ".join(command[:2]),
 )
-def test_every_command_says_of_a_database_without_queues_that_its_name_may_be_mistyped(
-    servers: Servers, command: list[str], expected: int
+def test_every_command_refuses_a_database_that_does_not_exist(servers: Servers, command: list[str]) -> None:
+    code, out, err = run(*command, "--kafka", f"kafka://{servers.bootstrap}", "--database", "typo")
+    assert (code, out) == (2, "")
+    assert err.count("there is no database 'typo' (databases: ") == 1
+
+
+@pytest.mark.stack
+@pytest.mark.parametrize("command", [["list"], ["suspended"], ["conversations"]], ids=lambda command: command[0])
+def test_a_database_without_queues_exists_and_that_it_has_none_is_said(
+    servers: Servers, database: str, command: list[str]
 ) -> None:
-    code, _, err = run(*command, "--kafka", f"kafka://{servers.bootstrap}", "--database", "typo")
-    assert code == expected
-    assert err.count("there is no queue in database 'typo' (databases: ") == 1
+    with connected(servers.bootstrap, database) as broker:
+        broker.create_message_type("Order")
+    code, _, err = run(*command, "--kafka", f"kafka://{servers.bootstrap}", "--database", database)
+    assert code == 0
+    assert err.count(f"there is no queue in database {database!r} (databases: ") == 1
 
 
 @pytest.mark.stack

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import pty
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -38,6 +41,99 @@ def test_whoever_stops_reading_does_not_make_it_say_refuted(how: str) -> None:
         command.stdout.close()
         said = command.stderr.read()
     assert (command.returncode, said) == (141, "")
+
+
+@pytest.mark.parametrize("how", ["json", "table"])
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252"])
+def test_what_the_encoding_of_the_terminal_lacks_is_printed_as_an_escape(how: str, encoding: str) -> None:
+    program = PROGRAM.replace("range(200)", "range(1)").replace('"x" * 80', '"Größe \\u5927 \\ud800"')
+    command = subprocess.run(
+        [sys.executable, "-c", program, "spam", how],
+        capture_output=True,
+        check=False,
+        env={**os.environ, "PYTHONIOENCODING": encoding},
+    )
+    assert (command.returncode, command.stderr) == (0, b"")
+    assert "Größe \\u5927 \\ud800" in command.stdout.decode(encoding)
+
+
+@pytest.mark.parametrize(
+    "arguments", [["spam", "json"], ["spam", "table"], ["--help"], ["spam", "--help"]], ids=" ".join
+)
+def test_a_full_disk_is_another_failure_and_the_text_says_so(arguments: list[str]) -> None:
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        command = subprocess.run(
+            [sys.executable, "-c", PROGRAM, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert command.returncode == 7
+    assert (
+        command.stderr == "konverse: the output cannot be written: No space left on device; make room and try again\n"
+    )
+
+
+@pytest.mark.parametrize("arguments", [["spam", "json"], ["nosuch"]], ids=" ".join)
+def test_a_full_disk_under_standard_error_too_is_another_failure(arguments: list[str]) -> None:
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        command = subprocess.run([sys.executable, "-c", PROGRAM, *arguments], stdout=full, stderr=full, check=False)
+    assert command.returncode == 7
+
+
+def test_help_that_nobody_reads_does_not_say_refuted() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = subprocess.run(
+        [sys.executable, "-c", PROGRAM, "--help"], stdout=writer, stderr=subprocess.PIPE, check=False
+    )
+    os.close(writer)
+    assert (command.returncode, command.stderr) == (141, b"")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["accept-loss", "Orders", "0"],
+        ["conversations", "--leaked", "--end"],
+        ["conversations", "--leaked", "--end", "--json"],
+    ],
+    ids=" ".join,
+)
+def test_a_question_that_nobody_can_answer_is_wrong_usage(arguments: list[str]) -> None:
+    refused = CliRunner(env={"COLUMNS": "120"}).invoke(app, arguments)
+    assert refused.exit_code == 2
+    assert "there is nobody to be asked here: add --yes" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("typed", "code", "last"), [(b"n\n", 0, "declined"), (b"\x04", 0, "declined"), (b"\x03", 130, "")]
+)
+def test_a_declined_question_is_done_and_an_interrupted_one_is_interrupted(typed: bytes, code: int, last: str) -> None:
+    program = """
+from konverse.bridge.cli.asking import confirmed
+from konverse.bridge.cli.main import app
+
+@app.command("ask")
+def ask() -> None:
+    if not confirmed("Really?", yes=False):
+        print("declined")
+
+app()
+"""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        [sys.executable, "-c", "import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0)" + program, "ask"],
+        stdin=theirs,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    ) as command:
+        assert command.stderr is not None
+        assert command.stdout is not None
+        assert command.stderr.read(7) == b"Really?"
+        os.write(ours, typed)
+        assert command.stdout.read().decode().strip() == last
+    os.close(ours)
+    os.close(theirs)
+    assert command.returncode == code
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,60 @@
+"""What becomes of output that cannot be written as it is."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Final, TextIO
+
+import typer
+
+from .codes import FAILED, NOBODY_READS
+
+_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+"""Errors of a disk, which a remedy outside of konverse mends."""
+
+
+def escape_unknown_characters() -> None:
+    """Print characters that the terminal's encoding does not have as escapes: a backslash, u and their number."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def hinders_output(error: Exception) -> bool:
+    """Whether `failures_of_output` knows what to do about it."""
+    return isinstance(error, BrokenPipeError) or (isinstance(error, OSError) and error.errno in _NO_ROOM)
+
+
+@contextmanager
+def failures_of_output() -> Iterator[None]:
+    """Turn what hinders the output into an exit code: nobody reads it any more, or the disk is full."""
+    try:
+        yield
+    except BrokenPipeError as error:
+        _silence(sys.stdout)
+        raise typer.Exit(NOBODY_READS) from error
+    except SystemExit as ended:  # as rich ends where nobody reads
+        if isinstance(ended.__context__, BrokenPipeError):
+            raise typer.Exit(NOBODY_READS) from ended
+        raise
+    except OSError as error:
+        if not hinders_output(error):
+            raise
+        _silence(sys.stdout)
+        try:
+            what = error.filename or "the output"
+            typer.echo(f"konverse: {what} cannot be written: {error.strerror}; make room and try again", err=True)
+        except OSError:
+            _silence(sys.stderr)
+        raise typer.Exit(FAILED) from error
+
+
+def _silence(stream: TextIO) -> None:
+    """Let go what the stream still holds: Python would try to write it at its end, too, and exit with 120."""
+    with suppress(OSError, ValueError):  # a stream of a test has no descriptor
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
