@@ -85,6 +85,7 @@ def move_some(work: Work) -> None:
     if choices.chance(ELSEWHERE):
         group = _some_elsewhere(world, work.process.place) or group
     known = [*state.members(group)]
+    untried = _is_untried(work.process.place, owner, known)
     owner.staging.scope.elsewhere = partial(_find, world, work.process.place)
     try:
         transaction.move(dialog, UUID(bytes=group))
@@ -99,9 +100,20 @@ def move_some(work: Work) -> None:
     except (InvalidState, QueueFull):
         world.sometimes.happened("move to another partition refused")
     else:
+        if untried:
+            work.process.place.fail(
+                f"attempts: {work.process.place.name}: {dialog} moves to {known}, which waits to be tried"
+            )
         work.anchors += known
         _is_alone(work.process, work)
         world.sometimes.happened("moved what was begun", isinstance(dialog, Begun))
+
+
+def _is_untried(place: Place, owner: Owner, members: list[Endpoint]) -> bool:
+    """The journal says that the owner is careful, and this group waits: what moves there would end the suspicion."""
+    if not members or members[0].held or not any(member.waits for member in members):
+        return False
+    return place.follow(owner.fold.head.offset) and place.shadow.state.attempts.careful
 
 
 def _beside(world: World, place: Place) -> Iterator[Partition]:
