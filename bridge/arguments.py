@@ -6,17 +6,23 @@ from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from functools import wraps
 from inspect import signature
-from typing import Annotated, Final, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Annotated, Final, ParamSpec, TypeVar
 
 from pydantic import BeforeValidator, ConfigDict, Field, SkipValidation, ValidationError, validate_call
 
 from konverse.schemas.errors import BadInput
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 Seconds = Annotated[float, Field(ge=0)]
 """How long a call of the public API may wait, at most."""
+
+Timeout = Annotated[float, SkipValidation]
+"""Seconds of a timer or a lifetime, which are looked at where all ways of giving them do so (`schemas.timeouts`)."""
 
 Body = Annotated[bytes, SkipValidation]
 """A message body, which is looked at where all ways of sending do so (`schemas.bodies`)."""
@@ -29,6 +35,23 @@ Partitions = Annotated[Sequence[int], BeforeValidator(lambda given: [*given] if 
 
 _STRICT: Final = ConfigDict(strict=True, arbitrary_types_allowed=True, allow_inf_nan=False)
 _SHOWN_CHARACTERS: Final = 60
+
+_NAMED: Final = {
+    "bool_type": "True or False",
+    "bytes_type": "bytes",
+    "dict_type": "a mapping",
+    "mapping_type": "a mapping",
+    "missing": "all of its values",
+    "finite_number": "a finite number",
+    "float_type": "a number",
+    "int_type": "a whole number",
+    "list_type": "a list",
+    "string_type": "a text",
+    "timedelta_type": "a timedelta",
+    "tuple_type": "a pair",
+    "uuid_type": "a UUID",
+}
+"""What should have been given, by pydantic's name of the fault."""
 
 
 def checked(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
@@ -61,7 +84,29 @@ def _reason(function: str, names: list[str], error: ValidationError) -> str:
     if kind.startswith("missing"):
         how = f"; write {name}=…" if kind == "missing_keyword_only_argument" else ""
         return f"{function} needs the argument {name!r}{how}"
-    return f"{function}: argument {name!r}: {first['msg']}, not {repr(first['input'])[:_SHOWN_CHARACTERS]}"
+    # of what an argument may be, the form that what was given is nearest to was followed most deeply
+    faults = [fault for fault in error.errors() if fault["loc"][:1] == first["loc"][:1]]
+    nearest = [fault for fault in faults if len(fault["loc"]) == max(len(fault["loc"]) for fault in faults)]
+    wanted = " or ".join(dict.fromkeys(map(_fault_of, nearest))).replace(" or give ", " or ")
+    return f"{function}: argument {name!r}: {wanted}, not {repr(nearest[0]['input'])[:_SHOWN_CHARACTERS]}"
+
+
+def _fault_of(error: ErrorDetails) -> str:
+    """What pydantic finds wrong, in our words: those of our own checks, or what should have been given."""
+    if error["type"] == "value_error":
+        return str(error["ctx"]["error"])
+    if error["type"] == "is_instance_of":
+        return f"give {_a_kind_of(str(error['ctx']['class']), error['loc'])}"
+    if error["type"] == "sequence_str":
+        return f"give {_a_kind_of('Sequence', error['loc'])}"
+    named = _NAMED.get(error["type"])
+    return f"give {named}" if named is not None else error["msg"]
+
+
+def _a_kind_of(name: str, place: tuple[int | str, ...]) -> str:
+    if name == "Sequence":
+        return "a sequence of pairs" if "tuple[" in str(place[-1]) else "a sequence"
+    return f"a value of type {name}"
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -13,7 +13,7 @@ from konverse.schemas.records import FOR_EVER, NO_TIMER, Begin, Role, Timer
 from konverse.schemas.system_messages import check_error, error_body
 from konverse.schemas.timeouts import check_timer, milliseconds
 
-from .arguments import Seconds, checked
+from .arguments import Seconds, Timeout, checked
 from .mailboxes import BouncedMessage, Mailboxes
 from .sending import Sender
 
@@ -91,17 +91,21 @@ class Dialog:
         self._sender.decide_with_care(staged, lambda: session.finish(staged))
 
     @checked
-    def set_timer(self, timeout: float) -> None:
+    def set_timer(self, timeout: Timeout) -> None:
         """Have a DialogTimer received on this side, once, `timeout` seconds after Kafka has taken this call.
 
         In place of the timer that is set; the end of this side cancels it, the far side never sees it (96 to 104).
-        Raises InvalidTimeout (8411), TimerBeyondLifetime (8410), TimerRefused after an end (8458), QueueFull as `send`.
+        Raises InvalidTimeout (8411), TimerBeyondLifetime (8410), TimerRefused (8458) when a side has
+        ended, as far as it is known here, QueueFull and TopicMismatch as `send`.
         """
         self._sender.set_timer(self._staged, Timer(timer_ms(self._staged, timeout)))
 
     @checked
     def cancel_timer(self) -> None:
-        """Set no timer of this side any more. A DialogTimer that waits is received. Raises what `set_timer` does."""
+        """Set no timer of this side any more. A DialogTimer that waits is received.
+
+        Raises TimerRefused when this side was ended (8458), QueueFull and TopicMismatch as `send`.
+        """
         self._sender.set_timer(self._staged, Timer(NO_TIMER))
 
     @checked
@@ -117,7 +121,8 @@ class Dialog:
     def end(self, *, error: int | None = 0, description: str | None = "") -> None:
         """End this side: the peer gets EndDialog after everything that was sent, or an Error at once (105, 111, 113).
 
-        A second end changes nothing. Raises InvalidError for a code without a description, or the reverse (112).
+        Also where the peer has ended, once. Raises ConversationEnded for a second end (8427; 118), InvalidError for a
+        code without a description, the reverse, or a description that XML cannot carry (112), TopicMismatch as `send`.
         """
         error, description = check_error(error, description)
         if not error:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from konverse.schemas.catalog import DEFAULT
 from konverse.schemas.errors import BadInput
 
-from .arguments import Body, checked
+from .arguments import Body, Timeout, checked
 from .beginning import Prepared, Wanted, check_not_over, check_same
 from .dialog import Dialog
 
@@ -43,7 +43,7 @@ class Dialogs:
         group: uuid.UUID | None = None,
         key: bytes | None = None,
         conversation_id: uuid.UUID | None = None,
-        lifetime: float | None = None,
+        lifetime: Timeout | None = None,
         broker_instance: uuid.UUID | str | None = None,
         encryption: bool = False,
         returning: bool = False,

@@ -32,7 +32,7 @@ from konverse.dialog.pooled import (
     Stray,
 )
 from konverse.dialog.pooling import Pooling
-from konverse.dialog.recycling import ask_verdict, is_used, left_behind, recycle, rivals_of, standing_of
+from konverse.dialog.recycling import ask_verdict, end_once, is_used, left_behind, recycle, rivals_of, standing_of
 from konverse.schemas.errors import (
     BrokerClosed,
     ConversationEnded,
@@ -209,7 +209,7 @@ class Keeping(Returning):
         elif standing is Adoptable.OPEN:
             self._means.sender.decide_with_care(dialog.staged, partial(self._close_stream, dialog))
         elif standing is Adoptable.NOT_OPENED:
-            dialog.end()
+            self._means.sender.decide(partial(end_once, dialog=dialog.staged))
         if standing in (Adoptable.OPEN, Adoptable.FINISHED, Adoptable.ENDED):
             self._pooling.closes(slot.place, dialog.id.bytes, now_ms(), ended=standing is Adoptable.ENDED)
             self._dialogs[dialog.id.bytes] = dialog
@@ -263,7 +263,7 @@ class Keeping(Returning):
             if used:  # without waiting for room: senders and `close` wait behind it
                 sender.hear(lambda session: recycle(session, dialog.staged, self.options.end_of_stream))
             else:  # its first message was refused, and its target knows of nothing
-                sender.end(dialog.staged)
+                sender.decide(partial(end_once, dialog=dialog.staged))
         except (QueueFull, KafkaUnavailable) as full:
             log.debug("conversation %s is recycled later: %s", UUID(bytes=pooled.conversation), full)
         except ConversationEnded:
@@ -277,14 +277,14 @@ class Keeping(Returning):
         staged = self._dialogs[pooled.conversation].staged
         self._vacate(pooled.place)
         if pooled.misled and not is_used(staged):  # nobody ever answers
-            if staged.waiting_end is None and staged.state is not DialogState.ENDED:
-                sender.end(staged)
+            if staged.state is not DialogState.ENDED:
+                sender.decide(partial(end_once, dialog=staged))
             return
         end_of_stream = self.options.end_of_stream if pooled.wants_end_of_stream else None
         sender.decide(lambda session: ask_verdict(session, staged, end_of_stream))
 
     def _end(self, effect: End) -> None:
-        self._means.sender.end(self._dialogs[effect.pooled.conversation].staged)
+        self._means.sender.decide(partial(end_once, dialog=self._dialogs[effect.pooled.conversation].staged))
 
     def _recycle_all(self) -> None:
         self._do([Recycle(one) for one in list(self._pooling.known.values()) if one.stage is Stage.OPEN])

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
 from konverse.dialog.pooled import Place, Stray, Way
 from konverse.dialog.pooling import Pooling
+from konverse.dialog.recycling import end_once
 from konverse.routing.decisions import Target
 from konverse.routing.documents import read_redirect
 from konverse.routing.redirections import followed
@@ -96,7 +98,8 @@ class Ways:
                 timer = Timer(round(options.timer_s * 1000), options.end_of_stream)
                 self._means.sender.set_timer(dialog.staged, timer)
             except KonverseError:
-                self._means.sender.end(dialog.staged)  # nobody knows of it, and nothing would ever end it
+                # nobody knows of it, and nothing would ever end it
+                self._means.sender.decide(partial(end_once, dialog=dialog.staged))
                 raise
         return dialog
 

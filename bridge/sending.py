@@ -11,7 +11,7 @@ from uuid import UUID
 
 from confluent_kafka import KafkaException
 
-from konverse.dialog.lane import Lane, SessionDialog
+from konverse.dialog.lane import DialogState, Lane, SessionDialog
 from konverse.dialog.manner import Manner
 from konverse.dialog.session import Session
 from konverse.dialog.writing import Hand
@@ -107,11 +107,17 @@ class Sender(Hearing):
         return self._send_with_care(dialog, message_type, body)
 
     def end(self, dialog: SessionDialog, error_body: bytes = b"") -> None:
-        """End a dialog; its home tells the peer when everything that was sent before counts."""
+        """End a dialog; its home tells the peer when everything that was sent before counts.
+
+        TopicMismatch as `send`; where the peer has ended nobody is told, so it matters whether home is there.
+        """
+        home, target = addresses_of(dialog)
+        self._destinations.check(*((home,) if dialog.state is DialogState.ENDED else (home, target)))
         self.decide(lambda session: session.end(dialog, error_body))
 
     def set_timer(self, dialog: SessionDialog, timer: Timer) -> None:
         """Set the timer of a dialog at its home. Waits only when too much is on its way there, then QueueFull."""
+        self.check([dialog])
         self.wait_for_id()
         self._decide_when(
             lambda: not (dialog.home.full or dialog.blocked),

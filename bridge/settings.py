@@ -156,9 +156,10 @@ class Settings(BaseSettings):
             if first["type"] == "extra_forbidden":
                 like = did_you_mean(name, cls.model_fields)
                 raise InvalidSettings(f"there is no setting {name!r}{like} (arguments and konverse.toml)") from None
+            said = first["ctx"]["error"] if first["type"] == "value_error" else first["msg"]
             raise InvalidSettings(
                 f"setting {name!r} (environment KONVERSE_{name.upper()}, or konverse.toml): "
-                f"{first['msg']}, not {_shown(name, first['input'])}"
+                f"{said}, not {_shown(name, first['input'])}"
             ) from None
         except TOMLDecodeError as error:
             raise InvalidSettings(f"{Path(FILE).resolve()} cannot be read: {error}") from None

@@ -13,7 +13,7 @@ from konverse.schemas.errors import BadInput, InvalidState, NullHandle
 from konverse.schemas.records import NO_TIMER, Kind, Role
 from konverse.schemas.system_messages import check_error, error_body
 
-from .arguments import checked
+from .arguments import Timeout, checked
 from .beginning import Prepared, Wanted, check_same
 from .catalog import Catalog
 from .dialog import Dialog, check_type, timer_ms
@@ -33,7 +33,8 @@ class ClientTransaction:
 
     An exception that leaves the block drops it: nothing was written then. After the block all of it happens, as soon
     as Kafka has the record; `broker.flush()` waits until what it sends has arrived. Messages get their numbers when the
-    block ends, so what is sent directly inside the block comes before them. One thread uses a transaction.
+    block ends, so what is sent directly inside the block comes before them. One thread uses a transaction, in one
+    block: a second `with` is refused (InvalidState); `savepoint` and `rollback` undo a part.
     """
 
     def __init__(self, sender: Sender, catalog: Catalog, mailboxes: Mailboxes, begin_block: BeginBlock) -> None:
@@ -55,7 +56,7 @@ class ClientTransaction:
         group: uuid.UUID | None = None,
         key: bytes | None = None,
         conversation_id: uuid.UUID | None = None,
-        lifetime: float | None = None,
+        lifetime: Timeout | None = None,
         broker_instance: uuid.UUID | str | None = None,
         encryption: bool = False,
         returning: bool = False,
@@ -139,6 +140,13 @@ class ClientTransaction:
         self._transaction.rollback(savepoint)
 
     def __enter__(self) -> Self:
+        if self._entered:
+            raise InvalidState(
+                "the transaction is over: its `with` block has ended; begin another one with `broker.transaction()`"
+                if self._transaction.over
+                else "the transaction is in its `with` block already, and one block commits it: to undo a part "
+                "use `savepoint` and `rollback`, and for what commits by itself another `broker.transaction()`"
+            )
         self._entered = True
         return self
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
 from enum import Enum
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from konverse.schemas.envelope import CONVERSATION_AT, encode_suffix, head
+from konverse.schemas.error_texts import ENDED_TWICE
 from konverse.schemas.errors import ConversationEnded, DialogNotFound, InvalidState, QueueFull, TimerRefused
 from konverse.schemas.identifiers import Address
 from konverse.schemas.limits import SESSION_RECORD_BYTES, SESSION_WINDOW_BYTES_MAX
-from konverse.schemas.records import NAMED, NO_SEQUENCE, RETURNING, Begin, BounceId, Kind, Role, Suffix
+from konverse.schemas.records import NAMED, NO_SEQUENCE, NO_TIMER, RETURNING, Begin, BounceId, Kind, Role, Suffix
 from konverse.schemas.token import Sent
 from konverse.schemas.varint import LOW_MASK, SMALL, high_part, low_table, varint
 
@@ -284,9 +284,9 @@ class SessionDialog:
         return self.pending > 0 and sending and self.waiting_end is None and not self.finished
 
     def check_open(self, *, ends: bool = False) -> None:
-        """Raise ConversationEnded when nothing may be sent on it, or it may not be ended (again).
+        """Raise ConversationEnded when nothing may be sent on it (8429), or it may not be ended again (8427).
 
-        DialogNotFound (8426) when it was never begun.
+        DialogNotFound (8426) when it was never begun. What the peer has ended is still to be ended here, once.
         """
         if self.state is DialogState.STAGED:
             raise InvalidState("the dialog was begun in a transaction that has not been committed; use it inside of it")
@@ -295,15 +295,19 @@ class SessionDialog:
                 f"there is no conversation {UUID(bytes=self.conversation)}: the transaction that began it has not "
                 "committed that; begin it again"
             )
+        if ends and self.waiting_end is not None:
+            raise ConversationEnded(f"conversation {UUID(bytes=self.conversation)} was ended already", ENDED_TWICE)
         if self.waiting_end is not None or (self.state is DialogState.ENDED and not ends):
             raise ConversationEnded(f"the dialog was ended; begin a new one to send to {self.begin.to_service}")
         if self.finished and not ends:
             raise ConversationEnded(f"the dialog was finished; begin a new one to send to {self.begin.to_service}")
 
-    def check_timer(self) -> None:
-        """Raise TimerRefused when no timer of it may be set any more."""
+    def check_timer(self, timeout_ms: int) -> None:
+        """Raise TimerRefused when no timer of it may be set any more; one that is set is there until this side ends."""
         if self.waiting_end is not None:
             raise TimerRefused("the dialog was ended, which has cancelled its timer")
+        if self.state is DialogState.ENDED and timeout_ms != NO_TIMER:
+            raise TimerRefused("the peer has ended the dialog, or its lifetime is over: set no timer, end it")
         self.check_open(ends=True)
 
     def check_path(self) -> None:
@@ -386,15 +390,3 @@ def sent_of(lane: Lane) -> list[Sent]:
 def weight_of(body: bytes | None) -> int:
     """What a record counts in the window of its lane, in bytes."""
     return (len(body) if body else 0) + SESSION_RECORD_BYTES
-
-
-def take_while(queue: deque[SessionDialog], ready: Callable[[SessionDialog], bool]) -> Iterable[SessionDialog]:
-    """Take from the front what is ready; dialogs of different homes may stand in any order."""
-    rest = []
-    while queue:
-        dialog = queue.popleft()
-        if ready(dialog):
-            yield dialog
-        else:
-            rest.append(dialog)
-    queue.extend(rest)

@@ -57,6 +57,11 @@ def is_pooled(endpoint: Endpoint) -> bool:
     return mark_of(group) == mark_of(conversation)
 
 
+def end_once(session: Session, dialog: SessionDialog) -> list[Hand]:
+    """END of what a pool lets go, whichever of its ways comes to that first."""
+    return session.end(dialog) if dialog.waiting_end is None else []
+
+
 def recycle(session: Session, dialog: SessionDialog, end_of_stream: str) -> list[Hand]:
     """EndOfStream and FIN, in one step: no send of another thread comes between the two.
 
@@ -237,7 +242,7 @@ def _may_return(askers: Iterable[bytes]) -> bool:
 def _leave(transaction: Transaction, dialog: Endpoint) -> bool:
     """What its target has ended is left to its sender until its timer rings; False when it does not live that long."""
     try:
-        transaction.set_timer(dialog, POOL_PATIENCE_MS / 1000)
+        transaction.remind(dialog, POOL_PATIENCE_MS)
     except TimerBeyondLifetime:
         return False
     return True

@@ -27,13 +27,13 @@ from konverse.schemas.token import Sent
 
 from .ageing import Age, Lifetimes
 from .finishing import fin_suffix
-from .lane import DialogState, Lane, SessionDialog, Single, sent_of, take_while, weight_of
+from .lane import DialogState, Lane, SessionDialog, Single, sent_of, weight_of
 from .manner import PLAIN, EndedHere, Manner
 from .opened import control, end_call, opened
 from .partition import Partition
 from .redirecting import Redirects, confirmation
 from .transacting import Transaction, Transactions
-from .writing import Hand, Writing
+from .writing import Hand, Writing, take_while
 
 
 class Session(Writing):
@@ -138,15 +138,12 @@ class Session(Writing):
         return self._release() if self.transactions.hear(state) else []
 
     def end(self, dialog: SessionDialog, error_body: bytes = b"") -> list[Hand]:
-        """END CONVERSATION: to home, when all sends count; a second END changes nothing.
+        """END CONVERSATION: to home, when all sends count; a second END is refused (ConversationEnded, 8427).
 
         WITH ERROR what was held until now is not sent (behaviour 111), unless a transaction stands behind it.
         """
-        if dialog.waiting_end is not None:
-            return []
+        dialog.check_open(ends=True)
         self.check_over()
-        if dialog.state in (DialogState.STAGED, DialogState.NOT_BEGUN):
-            dialog.check_open()
         dialog.go_along()
         dialog.waiting_end = error_body
         dialog.open = False
@@ -187,7 +184,7 @@ class Session(Writing):
     def set_timer(self, dialog: SessionDialog, timer: Timer) -> list[Hand]:
         """BEGIN CONVERSATION TIMER: home has the timer. Behind BEGIN, in the same log; QueueFull as for a send."""
         self.check_over()
-        dialog.check_timer()
+        dialog.check_timer(timer.timeout_ms)
         dialog.go_along()
         dialog.check_path()
         home = dialog.home

@@ -16,7 +16,7 @@ from .begun import Begun
 from .clock import NO_TIME
 from .endpoint import Endpoint
 from .regrouping import SPEAKERS, Regrouped
-from .states import OVER
+from .states import OVER, SENDING
 
 if TYPE_CHECKING:
     from .transaction import Transaction
@@ -33,9 +33,16 @@ class Timed(Regrouped):
         """Have a DialogTimer received on this side, once, `timeout` seconds after the transaction commits.
 
         In place of the timer that is set. The end of this side cancels it (behaviours 96 to 104). Raises InvalidTimeout
-        (8411), TimerBeyondLifetime (8410), TimerRefused when this side was ended (8458), TransactionTooLarge.
+        (8411), TimerBeyondLifetime (8410), TimerRefused (8458) when a side has ended, TransactionTooLarge.
         """
         timeout_ms = milliseconds(timeout, "the timeout of a timer")
+        self._check_timer(dialog)
+        if dialog.committed not in SENDING:
+            raise TimerRefused(f"cannot set a timer of conversation {dialog.id}: it is {dialog.committed.name}. End it")
+        self.remind(dialog, timeout_ms)
+
+    def remind(self: Transaction, dialog: Endpoint | Begun, timeout_ms: int) -> None:  # type: ignore[misc]
+        """The same where the peer has ended, too: so a pool leaves what is to be ended to its sender for a while."""
         self._check_timer(dialog)
         check_timer(timeout_ms, self._left_ms(dialog), dialog.id)
         self._stage_timer(dialog, timeout_ms)

@@ -17,7 +17,7 @@ from konverse.schemas.bodies import check_size
 from konverse.schemas.client_transaction import ClientTransaction, Step, TransactionDialog, encode
 from konverse.schemas.envelope import encode_suffix, head
 from konverse.schemas.error_texts import ENDED_TWICE
-from konverse.schemas.errors import ConversationEnded, InvalidState, TimerRefused, TransactionTooLarge
+from konverse.schemas.errors import InvalidState, TimerRefused, TransactionTooLarge
 from konverse.schemas.identifiers import Address
 from konverse.schemas.limits import BODY_BYTES_MAX, TRANSACTION_RECORDS_MAX
 from konverse.schemas.records import FOR_EVER, NAMED, NO_SEQUENCE, Begin, Kind, Role, Suffix
@@ -117,8 +117,6 @@ class Transaction:
 
     def end(self, dialog: SessionDialog, error_body: bytes = b"") -> None:
         """END CONVERSATION; what is staged before it arrives before it, or WITH ERROR not at all (behaviour 111)."""
-        if dialog.waiting_end is not None:
-            raise ConversationEnded(f"conversation {UUID(bytes=dialog.conversation)} was ended already", ENDED_TWICE)
         self._check(dialog, ends=True)
         if error_body:
             said = (Kind.MESSAGE, Kind.FIN)
@@ -130,7 +128,7 @@ class Transaction:
         if any(step.dialog is dialog and step.kind is Kind.END_CALL for step in self.steps):
             raise TimerRefused("the dialog was ended in this transaction, which cancels its timer")
         if dialog not in self.begun:
-            dialog.check_timer()
+            dialog.check_timer(timeout_ms)
         self._check(dialog, ends=True)
         self._add(_Staged(dialog, Kind.SET_TIMER, timeout_ms=timeout_ms))
 
@@ -219,7 +217,7 @@ class Transactions:
         for step in transaction.steps:
             if step.dialog not in transaction.begun:
                 if step.kind is Kind.SET_TIMER:
-                    step.dialog.check_timer()
+                    step.dialog.check_timer(step.timeout_ms)
                 else:
                     step.dialog.check_open(ends=step.kind is Kind.END_CALL)
                 _refuse_redirected(step.dialog)

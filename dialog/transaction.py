@@ -52,13 +52,15 @@ class Transaction(Timed):
     """
 
     __slots__ = (
-        "_bodies", "_type", "begins", "cleanups", "ends", "finishes", "savepoints", "sends", "size_bytes", "timers",
+        "_bodies", "_entered", "_type", "begins", "cleanups", "ends", "finishes", "savepoints", "sends", "size_bytes",
+        "timers",
     )  # fmt: skip
 
     def __init__(
         self, members: list[tuple[Endpoint, list[Entry]]], locked: list[Endpoint], endings: int, scope: Scope
     ) -> None:
         super().__init__(members, locked, scope)
+        self._entered = False
         self._dialog = NO_DIALOG
         """Conversation of the last send, with `_type` and `_bodies`: the next one like it needs no checks."""
         self.endings = endings
@@ -76,6 +78,14 @@ class Transaction(Timed):
     def __enter__(self) -> Self:
         if self.fresh:
             self._shut = self.fresh = False
+        elif self._shut:
+            self.refuse_shut()
+        elif self._entered and (self.more is None or self.more.first is self):
+            raise InvalidState(
+                "the transaction is in its `with` block already, and one block commits it: work in that, and undo a "
+                "part of it with `savepoint` and `rollback`"
+            )
+        self._entered = True
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -204,7 +214,7 @@ class Transaction(Timed):
         error, description = check_error(error, description)
         if cleanup and error:
             raise InvalidState("a conversation is ended WITH ERROR or WITH CLEANUP, not with both")
-        text = description.encode("utf-8", "replace")
+        text = description.encode()
         self.conclude(dialog, len(text))
         if error or cleanup:
             self._take_back(dialog)

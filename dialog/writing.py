@@ -6,6 +6,8 @@ Source: protocol.md section 5. What the records say is the matter of `session`.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from konverse.schemas.errors import KonverseError, OutcomeExpired, SessionTakenOver
@@ -13,7 +15,7 @@ from konverse.schemas.identifiers import Address
 from konverse.schemas.records import WriterClosed
 
 from .ageing import Age, Ageing
-from .lane import Handed, Lane
+from .lane import Handed, Lane, SessionDialog
 from .takeover import TakeOver, Unheard, Wanted
 
 
@@ -22,6 +24,18 @@ class Hand(NamedTuple):
 
     address: Address
     records: list[Handed]
+
+
+def take_while(queue: deque[SessionDialog], ready: Callable[[SessionDialog], bool]) -> Iterable[SessionDialog]:
+    """Take from the front what is ready; dialogs of different homes may stand in any order."""
+    rest = []
+    while queue:
+        dialog = queue.popleft()
+        if ready(dialog):
+            yield dialog
+        else:
+            rest.append(dialog)
+    queue.extend(rest)
 
 
 class Writing:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final, NamedTuple
 from uuid import UUID
 from xml.parsers.expat import ExpatError, ParserCreate
@@ -18,17 +19,16 @@ _UNDERSTOOD: Final = {
 }
 """Namespaces of an Error that is read: ours, and those that the original's documentation prints."""
 
-_INVALID: Final = {code: "\ufffd" for code in range(0x20) if code not in (0x09, 0x0A, 0x0D)} | {
-    0xFFFE: "\ufffd",
-    0xFFFF: "\ufffd",
-}
+_NOT_OF_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""A character that no XML document can have, not even escaped."""
 
 
 def check_error(code: int | None, description: str | None) -> tuple[int, str]:
     """Code and description of END WITH ERROR; (0, "") for a plain end (behaviour 112).
 
     Raises InvalidError: 8424 when both are missing, 8422 when the description is missing or empty, 8419 when the code
-    is missing or is not 1 to 2,147,483,647, and when the description has over 3,000 characters.
+    is missing or is not 1 to 2,147,483,647, and when the description has over 3,000 characters, or one that XML cannot
+    carry: a control character but tab, line feed and carriage return, half of a surrogate pair, U+FFFE, U+FFFF.
     """
     if code == 0 and description == "":
         return 0, ""
@@ -44,21 +44,32 @@ def check_error(code: int | None, description: str | None) -> tuple[int, str]:
             f"the description of END WITH ERROR has {len(description)} characters; at most "
             f"{ERROR_DESCRIPTION_CHARACTERS_MAX} are sent, so shorten it"
         )
+    wrong = _NOT_OF_XML.search(description)
+    if wrong is not None:
+        raise InvalidError(
+            f"the description of END WITH ERROR has U+{ord(wrong[0]):04X} as character {wrong.start() + 1}, which XML "
+            "cannot carry; leave it out, or write it in another way"
+        )
     return code, description
 
 
 def error_body(code: int, description: str) -> bytes:
     """The Error document with this code (positive: an application's) and description, UTF-8."""
-    text = escape(description.translate(_INVALID))
+    text = escape(_presentable(description), {"\r": "&#xD;"})  # a reader takes a bare one for a line feed
     return (
         f'<?xml version="1.0"?><Error xmlns="{ERROR_NAMESPACE}"><Code>{code}</Code>'
         f"<Description>{text}</Description></Error>"
-    ).encode("utf-8", "replace")
+    ).encode()
+
+
+def _presentable(text: str) -> str:
+    """With a sign in place of what no Error can carry."""
+    return _NOT_OF_XML.sub("\ufffd", text)
 
 
 def shortened(text: str) -> str:
-    """As much of it as an Error can carry."""
-    most = ERROR_DESCRIPTION_CHARACTERS_MAX
+    """As much of it as an Error can carry, of a text that is not the caller's own."""
+    most, text = ERROR_DESCRIPTION_CHARACTERS_MAX, _presentable(text)
     return text if len(text) <= most else text[: most - 1] + "\u2026"
 
 

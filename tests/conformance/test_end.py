@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -128,13 +129,15 @@ def test_110_what_comes_for_a_side_that_has_ended_is_discarded_silently(broker: 
         (-1, "negative", 8419),
         (2**31, "large", 8419),
         (1, "x" * 3_001, 8419),
+        (1, "a\x00b", 8419),
+        (1, "a\ud800b", 8419),
     ],
-    ids=["nothing", "no text", "null text", "no code", "code 0", "negative", "large", "long"],
+    ids=["nothing", "no text", "null text", "no code", "code 0", "negative", "large", "long", "null", "surrogate"],
 )
 def test_112_an_error_has_a_positive_code_and_a_description_of_3000_characters_at_most(
     broker: Broker, code: int | None, description: str | None, number: int
 ) -> None:
-    """In part: 8419 for a code that is 0 or below, and for a description that is too long, is konverse's choice."""
+    """In part: 8419 for a code below 1, or a description that is too long or that XML cannot carry, is konverse's."""
     dialog = sent(broker, b"0")
 
     def refused(end: Callable[..., object], *which: object) -> None:
@@ -224,6 +227,19 @@ def test_118_an_end_in_a_transaction_behind_one_outside_of_it_fails(broker: Brok
     assert second.value.number == 8427
 
 
+def test_118_a_second_end_of_a_client_fails_also_where_the_peer_has_ended(broker: Broker) -> None:
+    """Where the peer has ended, this side is still to be ended, once."""
+    dialog = sent(broker, b"0")
+    end_at_target(broker)
+    with broker.reader("Shop") as shop, next(iter(shop)) as transaction:
+        assert types(list(transaction)) == [END_DIALOG]
+        dialog.end()
+        for again in (dialog.end, partial(dialog.end, error=1, description="no more")):
+            with pytest.raises(ConversationEnded, match="ended already") as second:
+                again()
+            assert second.value.number == 8427
+
+
 def test_119_an_end_that_is_rolled_back_leaves_everything_in_its_place(broker: Broker) -> None:
     dialog = sent(broker, b"0")
     with broker.reader("Orders", timeout=3) as reader:
@@ -266,12 +282,12 @@ def test_130_the_body_of_an_end_is_empty_and_that_of_an_error_has_code_and_descr
     """And 131: an application's code is positive."""
     one, other = sent(broker, b"0"), sent(broker, b"0")
     one.end()
-    other.end(error=5, description="<five> & more")
+    other.end(error=5, description="<five> &\r\nmore")
     broker.flush()
     with broker.reader("Shop") as shop, pumped(shop):
         bodies = {message.type: message.body for message in receive(broker, "Orders", 4)}
     assert bodies[END_DIALOG] == b""
-    assert read_error(bodies[ERROR]) == (5, "<five> & more")
+    assert read_error(bodies[ERROR]) == (5, "<five> &\r\nmore")
     assert b"<Code>5</Code>" in bodies[ERROR]
     assert NOTE not in bodies
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import io
 import time
+from collections.abc import Callable
 from contextlib import redirect_stdout, suppress
+from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -27,6 +30,7 @@ from tests.kit.readme import readme
 from tests.kit.servers import Servers
 from tests.kit.shop import (
     ORDER,
+    ORDER_SERVICE,
     ORDERING,
     RECEIPT,
     SHOP_SERVICE,
@@ -165,6 +169,25 @@ def test_102_a_timer_beyond_the_lifetime_or_of_an_ended_dialog_is_refused(broker
     assert [error.number for error in (*refusals, refused.value)] == [8410, 8410, 8458, 8458]
 
 
+@pytest.mark.parametrize("error", [0, 5])
+def test_102_a_timer_is_refused_in_all_ways_where_the_peer_has_ended(broker: Broker, error: int) -> None:
+    dialog = begin(broker)
+    dialog.send(ORDER, b"0")
+    broker.flush()
+    end_at_target(broker, error)
+    with broker.reader("Shop") as shop, next(iter(shop)) as received, broker.transaction() as staged:
+        list(received)
+        calls: list[Callable[[], None]] = [
+            lambda: dialog.set_timer(30),
+            lambda: staged.set_timer(dialog, 30),
+            lambda: received.set_timer(received.dialog, 30),
+        ]
+        for call in calls:
+            with pytest.raises(TimerRefused) as refused:
+                call()
+            assert refused.value.number == 8458
+
+
 def test_103_a_timer_of_a_transaction_that_is_rolled_back_does_not_fire(broker: Broker) -> None:
     dialog = begin(broker)
     dialog.send(ORDER, b"0")
@@ -233,12 +256,18 @@ def test_096_a_timer_survives_all_processes_and_rings_late_when_nobody_was_there
         assert drain(another, "Shop") == []
 
 
-@pytest.mark.parametrize("lifetime", [0, -1, 2**31])
-def test_039_a_lifetime_that_is_none_is_refused(broker: Broker, lifetime: int) -> None:
+@pytest.mark.parametrize("lifetime", [0, -1, 2**31, float("nan"), float("inf"), "x", True, timedelta(1)])
+def test_039_a_lifetime_that_is_none_is_refused(broker: Broker, lifetime: Any) -> None:
     """In part: LIFETIME NULL is no error (8406), as None is what stands for no LIFETIME."""
-    with pytest.raises(InvalidTimeout) as refusal:
-        begin(broker, lifetime=lifetime)
-    assert refusal.value.number == 8411
+
+    def in_transaction() -> None:
+        with broker.transaction() as transaction:
+            transaction.begin(SHOP_SERVICE, ORDER_SERVICE, ORDERING, lifetime=lifetime)
+
+    for call in (lambda: begin(broker, lifetime=lifetime), in_transaction, lambda: begin(broker).set_timer(lifetime)):
+        with pytest.raises(InvalidTimeout, match="seconds above 0, at most 2147483647, not") as refusal:
+            call()
+        assert refusal.value.number == 8411
 
 
 def test_123_each_side_that_is_open_gets_an_error_when_the_lifetime_is_over(broker: Broker) -> None:

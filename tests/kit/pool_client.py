@@ -26,7 +26,16 @@ from konverse.dialog.pooled import (
     Way,
 )
 from konverse.dialog.pooling import Pooling
-from konverse.dialog.recycling import Farewell, ask_verdict, is_answer, left_behind, recycle, standing_of, stream_ended
+from konverse.dialog.recycling import (
+    Farewell,
+    ask_verdict,
+    end_once,
+    is_answer,
+    left_behind,
+    recycle,
+    standing_of,
+    stream_ended,
+)
 from konverse.dialog.session import Session
 from konverse.dialog.writing import Hand
 from konverse.routing.decisions import Target
@@ -151,7 +160,7 @@ class Client:
             elif standing is Adoptable.OPEN:
                 self.hand(recycle(self.session, dialog, EOS))
             elif standing is Adoptable.NOT_OPENED:
-                self.hand(self.session.end(dialog))
+                self.hand(end_once(self.session, dialog))
             if standing in (Adoptable.OPEN, Adoptable.FINISHED, Adoptable.ENDED):
                 ended = standing is Adoptable.ENDED
                 self.pooling.closes(place, dialog.conversation, self.world.now_ms, ended=ended)
@@ -170,7 +179,7 @@ class Client:
                 GiveUp: lambda e: self._let_go(e.place, e.bounced, given_up=True),
                 MakeRoom: lambda _: None,
                 Drop: lambda e: self._let_go(e.place, e.bounced),
-                End: lambda e: self.hand(self.session.end(self.dialogs[e.pooled.conversation])),
+                End: lambda e: self.hand(end_once(self.session, self.dialogs[e.pooled.conversation])),
                 Forget: self._forget,
             }
             handlers[type(effect)](effect)

@@ -80,7 +80,7 @@ def test_every_message_is_received_once_and_in_call_order(life: list[tuple[str, 
             case "send" if dialog and dialog.waiting_end is None:
                 sent[conversation].append(str(len(sent[conversation])).encode())
                 kafka.hand(session.send(dialog, "order", sent[conversation][-1]))
-            case "end" if dialog:
+            case "end" if dialog and dialog.waiting_end is None:
                 kafka.hand(session.end(dialog))
             case "drain":
                 kafka.drain()

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 from konverse.bridge.verifier.records import Key
 from konverse.bridge.verifier.second_fold import SecondFold
+from konverse.dialog.lane import DialogState
 from konverse.schemas.catalog import DIALOG_TIMER
-from konverse.schemas.errors import QueueFull, TimerBeyondLifetime
+from konverse.schemas.errors import QueueFull, TimerBeyondLifetime, TimerRefused
 from konverse.schemas.identifiers import Address
 from konverse.schemas.records import FOR_EVER, NO_TIMER, Begin, Timer
 
@@ -43,7 +44,8 @@ def for_a_while(world: World, begin: Begin) -> Begin:
 def set_timer(process: SessionProcess) -> None:
     """A session sets the timer of one of its dialogs."""
     plan = process.world.choices.pick([plan for plan in process.plans if not plan.over])
-    with suppress(QueueFull):
+    refused = TimerRefused if plan.dialog.state is DialogState.ENDED else QueueFull
+    with suppress(QueueFull, refused):
         timeout_ms = some_timeout(process.world.choices)
         if _cancels(process.world, timeout_ms):
             process.hand(process.session.set_timer(plan.dialog, Timer(NO_TIMER)))
@@ -61,7 +63,8 @@ def set_timers(work: Work) -> None:
         if not living:
             return
         dialog = choices.pick(living)
-        with suppress(TimerBeyondLifetime):
+        refused = TimerRefused if dialog.state.code in {"DI", "ER"} else TimerBeyondLifetime
+        with suppress(TimerBeyondLifetime, refused):
             timeout_ms = some_timeout(choices)
             if _cancels(work.world, timeout_ms):
                 work.at.cancel_timer(dialog)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from konverse.dialog.lane import SessionDialog
 from konverse.dialog.manner import Manner
 from konverse.dialog.transacting import Transaction
-from konverse.schemas.errors import ConversationEnded, InvalidState, QueueFull
+from konverse.schemas.errors import ConversationEnded, InvalidState, QueueFull, TimerRefused
 from konverse.schemas.identifiers import Address
 from konverse.schemas.system_messages import error_body
 
@@ -145,7 +145,7 @@ class Transacting:
                     transaction.send(plan.dialog, "t", body)
                     tried.sends.append((plan.dialog.begin.target, body))
                     sent.append((plan, body))
-            except (ConversationEnded, InvalidState):
+            except (ConversationEnded, InvalidState, TimerRefused):
                 continue
         self._conclude(tried, sent, begun, over, finished)
 

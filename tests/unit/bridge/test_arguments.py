@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
 
 import pytest
 
 from konverse.bridge.arguments import Partitions, checked
+from konverse.schemas.catalog import SentByClause
 from konverse.schemas.errors import BadInput
 
 
@@ -19,6 +22,25 @@ def read(partitions: Partitions | None = None) -> list[int]:
 @pytest.mark.parametrize("given", [[0, 1], (0, 1), range(2)], ids=repr)
 def test_partitions_are_any_sequence_of_numbers(given: Sequence[int]) -> None:
     assert read(partitions=given) == [0, 1]
+
+
+@checked
+def create(sent_by: SentByClause, group: UUID | None = None) -> None:
+    """Another one."""
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ("//sales/Order", "give a mapping or a sequence of pairs, not '//sales/Order'"),
+        (5, "give a mapping or a sequence of pairs, not 5"),
+        (["//sales/Order"], "give a pair, not '//sales/Order'"),
+        ({"//sales/Order": 1}, "give a text or a value of type SentBy, not 1"),
+    ],
+)
+def test_all_that_an_argument_may_be_is_named(given: Any, text: str) -> None:
+    with pytest.raises(BadInput, match=f"create: argument 'sent_by': {text}$"):
+        create(given)
 
 
 def test_other_things_than_numbers_are_no_partitions() -> None:

@@ -26,6 +26,7 @@ from konverse.dialog.transacting import Transaction
 from konverse.dialog.view import Row, field_of, pack, unpack
 from konverse.schemas.catalog import END_DIALOG, ERROR, Queue
 from konverse.schemas.envelope import encode_suffix
+from konverse.schemas.errors import ConversationEnded
 from konverse.schemas.identifiers import Address
 from konverse.schemas.records import BounceId, Kind, Role, Suffix
 from tests.kit.batches import Query
@@ -294,7 +295,8 @@ def test_an_end_waits_for_what_was_sent_before_and_then_for_its_home(session: Se
     session.drained()
     session.send(dialog, "order", b"0")
     session.end(dialog)
-    session.end(dialog)
+    with pytest.raises(ConversationEnded):
+        session.end(dialog)
     assert facts(session) == [(Kind.MESSAGE, 0, b"0"), (Kind.END_CALL, -1, None)]
     session.drained()
     assert facts(session) == [(Kind.END_CALL, -1, None)]

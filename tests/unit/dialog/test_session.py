@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from konverse.dialog.lane import DialogState, SessionDialog
+from konverse.dialog.recycling import end_once
 from konverse.dialog.session import Session
 from konverse.dialog.writing import Hand
 from konverse.schemas.catalog import END_DIALOG
@@ -300,11 +301,17 @@ def test_an_end_with_an_error_drops_what_is_held_behaviour_111(session: Session)
     assert kinds(session.drained()) == {HOME: [Kind.END_CALL]}
 
 
-def test_a_second_end_changes_nothing(session: Session) -> None:
+def test_a_second_end_is_refused_and_one_behind_the_peers_is_not_behaviour_118(session: Session) -> None:
     dialog = opened(session)
-    session.end(dialog)
-    assert session.end(dialog, b"<Error/>") == []
-    assert session.drained() == []
+    session.ended_by_peer(dialog.conversation)
+    assert kinds(session.end(dialog)) == {HOME: [Kind.END_CALL]}
+    for when in ("waiting", "gone"):
+        for body in (b"", b"<Error/>"):
+            with pytest.raises(ConversationEnded, match="ended already") as refused:
+                session.end(dialog, body)
+            assert refused.value.number == 8427, when
+        assert session.drained() == []
+    assert end_once(session, dialog) == []
 
 
 @pytest.mark.parametrize("when", ["waiting", "gone"])

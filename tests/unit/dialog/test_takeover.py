@@ -13,7 +13,7 @@ from konverse.dialog.session import Session
 from konverse.dialog.takeover import Unheard, Wanted, concerns, reply
 from konverse.dialog.writing import Hand
 from konverse.schemas.envelope import decode
-from konverse.schemas.errors import KonverseError, OutcomeExpired, QueueFull, SessionTakenOver
+from konverse.schemas.errors import ConversationEnded, KonverseError, OutcomeExpired, QueueFull, SessionTakenOver
 from konverse.schemas.identifiers import Address, session_writer
 from konverse.schemas.limits import SESSION_WINDOW_BYTES_MAX
 from konverse.schemas.records import (
@@ -291,7 +291,8 @@ def test_a_session_that_is_over_ends_no_dialog(session: Session) -> None:
     with pytest.raises(SessionTakenOver, match="connect again"):
         session.end(dialog)
     assert (dialog.waiting_end, session.gated) == (None, False)
-    assert session.end(ended) == [], "a second call changes nothing"
+    with pytest.raises(ConversationEnded):
+        session.end(ended)
 
 
 @pytest.mark.parametrize("held", [0, 3])

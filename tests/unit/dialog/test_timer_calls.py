@@ -10,6 +10,7 @@ import konverse.dialog.timed
 from konverse.dialog.clock import Clock
 from konverse.dialog.session import Session
 from konverse.dialog.staging import OwnerSettings, Staging
+from konverse.dialog.states import State
 from konverse.dialog.transacting import Transaction
 from konverse.schemas.client_transaction import decode
 from konverse.schemas.errors import InvalidTimeout, TimerBeyondLifetime, TimerRefused, TransactionTooLarge
@@ -51,6 +52,41 @@ def test_the_end_in_the_same_transaction_cancels_the_timer(pair: Pair) -> None:
     with pytest.raises(TimerRefused, match="has ended it") as refusal:
         transaction.set_timer(target, 1)
     assert refusal.value.number == 8458
+
+
+def test_no_timer_is_set_where_the_peer_has_ended_and_one_is_cancelled_behaviour_102() -> None:
+    session = Session(identifier("session"))
+    session.transmit_to(address_of("transmission"))
+    dialog = session.begin(identifier("a"), begin_block())[0]
+    staged = Transaction(session)
+    staged.set_timer(dialog, 5)
+    session.ended_by_peer(dialog.conversation)
+    for call in (
+        lambda: session.set_timer(dialog, Timer(5)),
+        lambda: Transaction(session).set_timer(dialog, 5),
+        lambda: session.commit(staged),
+    ):
+        with pytest.raises(TimerRefused) as refused:
+            call()
+        assert refused.value.number == 8458
+    session.set_timer(dialog, Timer(NO_TIMER))
+    assert dialog.home.next == 2, "a timer that was set before is cancelled"
+
+
+@pytest.mark.parametrize("error", [0, 5])
+def test_a_timer_is_refused_where_the_peer_has_ended_behaviour_102(pair: Pair, error: int) -> None:
+    (initiator,) = pair.answered("a")
+    state = State.ERROR if error else State.DISCONNECTED_INBOUND
+    transaction = of(pair.home, initiator)
+    transaction.set_timer(initiator, 1)
+    pair.target.end(pair.receiver(initiator.conversation), error, "no" * bool(error))
+    pair.target.deliver(pair.home)
+    assert initiator.committed is state
+    with pytest.raises(TimerRefused, match=state.name) as refusal:
+        transaction.set_timer(initiator, 2)
+    assert refusal.value.number == 8458
+    transaction.cancel_timer(initiator)
+    assert transaction.timers == [SetTimer(initiator.index, NO_TIMER)]
 
 
 @pytest.mark.parametrize("timeout", [0, -1, TIMEOUT_MS_MAX / 1000 + 1, float("nan"), True, "1", None])

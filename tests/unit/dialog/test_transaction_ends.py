@@ -179,7 +179,7 @@ def test_a_with_block_commits_or_rolls_back_once(pair: Pair, fails: bool) -> Non
                 raise RuntimeError("the handler fails")
     except RuntimeError:
         assert fails
-    with transaction:
+    with pytest.raises(InvalidState, match="the transaction is over"), transaction:
         pass
     assert outcomes == [not fails]
 
@@ -231,8 +231,16 @@ def test_nothing_can_be_done_before_the_with_block_when_somebody_waits_for_its_e
     with transaction:
         transaction.send(receiver, "reply")
     assert committed == [True]
-    with transaction, pytest.raises(InvalidState, match="the transaction is over"):
+    with pytest.raises(InvalidState, match="the transaction is over"):
         iter(transaction)
+
+
+def test_a_second_block_inside_of_the_first_is_refused_and_that_decides(pair: Pair) -> None:
+    outcomes: list[bool] = []
+    transaction = of(pair.target, pair.receiver(pair.begin()), done=lambda _, commits: outcomes.append(commits))
+    with pytest.raises(InvalidState, match="`savepoint` and `rollback`"), transaction, transaction:
+        raise AssertionError
+    assert outcomes == [False]
 
 
 def test_what_is_no_conversation_of_a_transaction_is_refused(pair: Pair) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from konverse.schemas.errors import BadInput, InvalidError, MalformedRecord
 from konverse.schemas.limits import ERROR_CODE_MAX, ERROR_DESCRIPTION_CHARACTERS_MAX
-from konverse.schemas.system_messages import ERROR_NAMESPACE, check_error, error_body, lost_body, read_error
+from konverse.schemas.system_messages import ERROR_NAMESPACE, check_error, error_body, lost_body, read_error, shortened
 
 
 def read(body: bytes) -> tuple[int, str]:
@@ -31,6 +31,7 @@ def read(body: bytes) -> tuple[int, str]:
         "\"quoted\" 'twice'",
         "Größe \u5317\u4eac \U0001f600",
         "line\nline\ttab",
+        "of Windows\r\nand of none\r",
         "x" * 3000,
     ],
 )
@@ -90,7 +91,16 @@ def test_what_xml_cannot_carry_is_replaced(character: str) -> None:
 
 
 def test_a_lone_surrogate_is_replaced() -> None:
-    assert read(error_body(1, "a\ud800b"))[1] in {"a?b", "a\ufffdb"}
+    assert read(error_body(1, "a\ud800b"))[1] == "a\ufffdb"
+
+
+@pytest.mark.parametrize("character", ["\x00", "\x08", "\x0b", "\x1f", "\ud800", "\ufffe", "\uffff"])
+def test_an_end_with_what_xml_cannot_carry_is_refused_and_a_text_of_another_is_made_fit(character: str) -> None:
+    with pytest.raises(InvalidError, match=rf"U\+{ord(character):04X} as character 2, which XML cannot") as refused:
+        check_error(1, f"a{character}b")
+    assert refused.value.number == 8419
+    assert check_error(1, shortened(f"a{character}b")) == (1, "a\ufffdb")
+    assert check_error(1, "\t\r\n\x7f\ud7ff\ue000\ufffd\U0010ffff")[0] == 1
 
 
 def test_a_document_is_utf_8_and_says_its_namespace() -> None:

@@ -1,0 +1,70 @@
+"""A client's transaction is entered once, and a sender refuses what goes where nothing is any more."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from konverse.bridge.destinations import Destinations, destination_of
+from konverse.bridge.sending import Sender
+from konverse.bridge.transactions import ClientTransaction
+from konverse.dialog.session import Session
+from konverse.schemas.errors import InvalidState, TopicMismatch
+from konverse.schemas.records import Timer
+from tests.kit.builders import begin_block, identifier
+
+
+def transaction_of(decided: list[str]) -> ClientTransaction:
+    """One whose sender notes that it was committed."""
+    sender = SimpleNamespace(
+        session=Session(identifier("session")),
+        check=lambda _dialogs: None,
+        decide_with_care=lambda _dialog, _call: decided.append("committed"),
+    )
+    return ClientTransaction(cast("Any", sender), cast("Any", None), cast("Any", None), cast("Any", None))
+
+
+def test_a_second_block_inside_of_the_first_is_refused_and_nothing_of_it_happens() -> None:
+    decided: list[str] = []
+    transaction = transaction_of(decided)
+    with pytest.raises(InvalidState, match="use `savepoint` and `rollback`"), transaction, transaction:
+        raise AssertionError
+    assert decided == []
+
+
+def test_a_block_behind_the_one_that_has_ended_is_refused() -> None:
+    decided: list[str] = []
+    transaction = transaction_of(decided)
+    with transaction:
+        pass
+    assert decided == ["committed"]
+    transaction._transaction.over = True
+    with pytest.raises(InvalidState, match="the transaction is over"), transaction:
+        raise AssertionError
+
+
+def test_an_end_and_a_timer_are_refused_as_a_send_is_where_a_topic_is_gone() -> None:
+    session = Session(identifier("session"))
+    dialog, _ = session.begin(identifier("a"), begin_block())
+    sender = object.__new__(Sender)
+    sender._destinations = Destinations(cast("Any", None))
+    sender._destinations.gone[destination_of(dialog.target.address)] = "was deleted"
+    with pytest.raises(TopicMismatch, match="was deleted"):
+        sender.end(dialog)
+    with pytest.raises(TopicMismatch, match="was deleted"):
+        sender.set_timer(dialog, Timer(5))
+    assert dialog.waiting_end is None
+
+
+def test_an_end_of_what_the_peer_has_ended_says_nothing_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    session = Session(identifier("session"))
+    dialog, _ = session.begin(identifier("a"), begin_block())
+    session.ended_by_peer(dialog.conversation)
+    sender = object.__new__(Sender)
+    sender._destinations = Destinations(cast("Any", None))
+    sender._destinations.gone[destination_of(dialog.target.address)] = "was deleted"
+    monkeypatch.setattr(sender, "decide", lambda call: call(session))
+    sender.end(dialog)
+    assert dialog.waiting_end == b""
