@@ -9,9 +9,12 @@ from hypothesis import strategies as st
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.instruction import Action, Instruction, decode, encode
 from konverse.schemas.limits import ERROR_DESCRIPTION_CHARACTERS_MAX, INSTRUCTION_BYTES_MAX, NAME_BYTES_MAX
+from konverse.schemas.system_messages import shortened
 from tests.kit.strategies import counters, identifiers
 
 texts = st.text(st.characters(codec="utf-8"), min_size=1, max_size=50)
+descriptions = texts.map(shortened)
+"""Of an Error: what XML can carry."""
 instructions = st.builds(
     Instruction,
     database=texts,
@@ -29,7 +32,7 @@ instructions = st.builds(
     first=counters,
     action=st.just(Action.END),
     error=st.integers(1, 2**31 - 1),
-    description=texts,
+    description=descriptions,
 )
 
 
