@@ -68,6 +68,7 @@ from .snapshots import SnapshotTopic
 from .standby import Standby
 from .sweeping import Sweeping
 from .truncation import Truncation
+from .unreleased import tell_unreleased
 from .view import ViewWriter
 
 log: Final = logging.getLogger("konverse.owning")
@@ -178,10 +179,12 @@ class Owning:
         deadline = time.monotonic() + URGENT_S
         while owner.phase is Phase.LEADING and owner.snapshots.urgent and time.monotonic() < deadline:
             self.pump(0.05)
-        while owner.phase is Phase.LEADING:
+        since = time.monotonic()
+        while owner.phase is Phase.LEADING and not self.sweeping.dropped:
             if not owner.committing:
                 self._do(owner, owner.release(now_ms()))
             self._take_outcomes(0.05)
+            since = self.sweeping.look_for_drop(since)
         self.drop(number)
 
     def drop(self, number: int) -> Owner | None:
@@ -275,6 +278,9 @@ class Owning:
         if now != self._ticked_at:
             self._ticked_at = now
             self.sweeping.step()
+            if self.sweeping.dropped:  # its topics are gone: nothing can be committed, released or delivered there
+                for number in list(self.owners):
+                    self.drop(number)
             for number, offset in self._beginnings.look(self.owners):
                 self._data_begins(number, offset)
             for owner in list(self.owners.values()):
@@ -295,6 +301,7 @@ class Owning:
     def close(self) -> None:
         """Give every partition back and stop."""
         with ExitStack() as exits:  # the last first, and all of them whatever fails
+            exits.callback(lambda: tell_unreleased(self.queue, self.stopped()))
             if self._view is not None:
                 exits.callback(self._view.close)
             exits.callback(self._reading.close)

@@ -29,6 +29,9 @@ SWEEP_EVERY_S: Final = 2.0
 SWEEP_FOR_S: Final = 60.0
 """For so long after a change of the catalog, or a take-over, conversations of what was dropped are looked for."""
 
+UNANSWERED_S: Final = 1.0
+"""A record that has had no answer for so long may have met a queue that was dropped."""
+
 
 class _Reading(NamedTuple):
     """The catalog is read, or was."""
@@ -89,6 +92,20 @@ class Sweeping:
             log.debug("what was dropped cannot be known now: %s", error)
         finally:
             self._wanted = None
+
+    def look_for_drop(self, since: float) -> float:
+        """Read the catalog when a record to the queue's topics has had no answer for long; since when that is waited.
+
+        For whoever has the reader's lock and can do nothing else.
+        """
+        if self._judge is None or time.monotonic() < since + UNANSWERED_S:
+            return since
+        try:
+            self.altered.read()
+            self.dropped = not self._judge.keeps(self._queue)
+        except FORESEEN as error:
+            log.debug("whether the queue was dropped cannot be known now: %s", error)
+        return time.monotonic()
 
     def _sweep(self, judge: CatalogJudge, reading: _Reading, elsewhere: Elsewhere) -> None:
         """Look what was dropped; again after a while, as conversations of it may be on their way still."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -145,6 +146,29 @@ def test_partitions_that_were_added_are_left_alone_with_one_warning_and_the_queu
         broker.drop_queue("Orders")
         with pytest.raises(QueueNotFound):
             broker.reader("Orders")
+
+
+def test_a_reader_whose_queue_was_dropped_closes_at_once_and_says_nothing_more(
+    servers: Servers, database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        broker.create_queue("Orders")
+        reader = broker.reader("Orders")
+        reader.wait_for_partitions(1)
+        with connected(servers.bootstrap, database) as another:
+            another.drop_queue("Orders")
+        with pytest.raises(QueueNotFound, match="was dropped while it was read"):
+            next(reader)
+        with caplog.at_level(logging.WARNING):
+            began = time.monotonic()
+            reader.close()
+            took = time.monotonic() - began
+        assert took < 5, "a journal that is gone is not waited for: its time would be 15 s (append_timeout_s)"
+        assert not {record.name for record in caplog.records} & {
+            "konverse.appending",
+            "konverse.owning",
+            "konverse.reader",
+        }
 
 
 def send_and_flush(dialog: Dialog) -> None:

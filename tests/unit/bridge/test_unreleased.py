@@ -1,0 +1,36 @@
+"""The last line of a reader that closes while Kafka does not answer."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+from konverse.bridge.unreleased import tell_unreleased
+from konverse.dialog.events import Halted, Stopped
+
+if TYPE_CHECKING:
+    from konverse.dialog.owner import Owner
+    from konverse.schemas.catalog import Queue
+
+QUEUE = cast("Queue", SimpleNamespace(name="Orders"))
+OWNER = cast("Owner", None)
+
+
+def test_partitions_whose_last_commit_is_unknown_are_named_and_whether_something_is_open(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    unknown = Stopped("the outcome of an append is unknown")
+    tell_unreleased(QUEUE, [(2, OWNER, unknown), (0, OWNER, unknown)])
+    (said,) = caplog.messages
+    assert "queue 'Orders' was closed without an answer of Kafka about partitions 0, 2" in said
+    assert "is committed, or is received again by the next reader" in said
+
+
+def test_nothing_is_said_of_partitions_that_others_have_claimed_or_that_halted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    tell_unreleased(QUEUE, [(0, OWNER, Stopped("claimed", fenced=True)), (1, OWNER, Halted("broken"))])
+    tell_unreleased(QUEUE, [])
+    assert not caplog.messages
