@@ -159,6 +159,7 @@ def test_a_reader_whose_queue_was_dropped_closes_at_once_and_says_nothing_more(
             another.drop_queue("Orders")
         with pytest.raises(QueueNotFound, match="was dropped while it was read"):
             next(reader)
+        caplog.clear()
         with caplog.at_level(logging.WARNING):
             began = time.monotonic()
             reader.close()

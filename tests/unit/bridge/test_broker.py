@@ -56,6 +56,7 @@ def test_owners_are_closed_to_the_end_although_one_partition_cannot_be_given_bac
     closed: list[str] = []
     owning: Any = Owning.__new__(Owning)
     owning.owners = {0: None, 1: None}
+    owning.queue, owning.stopped = None, list
 
     def give_back(number: int) -> None:
         closed.append(f"partition {number}")
