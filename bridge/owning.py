@@ -41,6 +41,7 @@ from konverse.dialog.events import (
     ViewLost,
 )
 from konverse.dialog.forgeries import FORGED
+from konverse.dialog.handing_out import HandingOut
 from konverse.dialog.head import LogIdentity
 from konverse.dialog.owner import Owner
 from konverse.dialog.phase import Phase
@@ -95,8 +96,8 @@ class Owning:
         """Reads the catalog. Raises Unavailable; nothing has to be closed then, as nothing was opened before."""
         self.queue = queue
         self.owners: dict[int, Owner] = {}
-        self.turns: list[Owner] = []
-        """The same; whoever has waited longest comes first."""
+        self.handing_out = HandingOut()
+        """Of the same."""
         self.sweeping = Sweeping(rules, queue, self.owners)
         self._kafka = kafka
         self._rules = rules
@@ -151,7 +152,7 @@ class Owning:
         if self._rules.begin is not None:
             owner.staging.scope.begin = partial(self._rules.begin, self.queue, number)
         self.owners[number] = owner
-        self.take_turns(owner)
+        self.handing_out.join(owner)
         self._do(owner, owner.step(bounds, now_ms()))
         self._raise_alarms(owner)
         while owner.phase is not Phase.LEADING:
@@ -193,7 +194,7 @@ class Owning:
         if owner is not None:
             self._snapshots.forget(owner)
             owner.trial.leave()
-            self.turns = [other for other in self.turns if other is not owner]
+            self.handing_out.leave(owner)
             if self.attach is not None:  # whoever still holds a transaction of it need not keep the reader alive
                 self.late.attach(owner.staging.scope)
         if self._standby is not None:
@@ -242,7 +243,7 @@ class Owning:
 
     def commit(self, owner: Owner) -> None:
         """Commit what the owner has, when nothing of it is on its way; the others have their turn then."""
-        self.take_turns(owner)
+        self.handing_out.served(owner)
         self._do(owner, owner.commit(now_ms()))
 
     @property
@@ -260,12 +261,6 @@ class Owning:
         if self._hurries_until is None or self._hurries_until[0] != commits:
             self._hurries_until = (commits, now + HURRY_S)
         return now < self._hurries_until[1]
-
-    def take_turns(self, owner: Owner) -> None:
-        """The owner was served, or is new; the others come before it now."""
-        number = owner.identity.partition
-        if self.owners.get(number) is owner:
-            self.turns = [*(other for other in self.turns if other.identity.partition != number), owner]
 
     def pump(self, wait_s: float = 0.0) -> None:
         """Learn what became of appends and outputs, hand over the next outputs, let time pass."""

@@ -12,15 +12,17 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from konverse.dialog.endpoint import Endpoint
+from konverse.dialog.handing_out import should_commit
 from konverse.dialog.owner import Owner
 from konverse.dialog.phase import LEADING
+from konverse.dialog.resting import REST_MAX_MS
 from konverse.dialog.transaction import Transaction
 from konverse.schemas.errors import BadInput, BrokerClosed, InvalidSettings, OutcomeUnknown, SteppedDown
 from konverse.schemas.limits import HANDLER_THREADS_MAX
 from konverse.schemas.records import Role
 
 from .arguments import Seconds, checked
+from .clock import now_ms
 from .exits import leave_at_exit
 from .handling import Crew, Handling, failure
 from .health import SILENT_S
@@ -29,7 +31,6 @@ from .operating import Operating
 from .owning import Owning
 from .passed_over import PassedOver
 from .receiving import Receiving
-from .resting import Resting
 from .settings import ReaderOptions
 from .share import Share
 
@@ -68,7 +69,7 @@ class Reader(Operating, Receiving):
         self._others_wait = 0
         self._stopping = False
         """`run` was interrupted: nothing further is handed out there."""
-        self._resting = Resting(owning.queue.name)
+        self._handing_out = owning.handing_out
         self._passed = PassedOver(owning.queue.name)
         self._crew = Crew()
         self._lost_told = 0
@@ -189,13 +190,13 @@ class Reader(Operating, Receiving):
     @property
     def _expecting(self) -> bool:
         """Some group is handed out again soon."""
-        return bool(self._resting) or any(owner.trial.resting for owner in self.owners)
+        return bool(self._handing_out.resting) or any(owner.trial.resting for owner in self.owners)
 
     def _settled(self) -> bool:
         """Whether everything that was finished counts and nothing is left to be received again here."""
         lost = self._share.lost
         self._work_off(SETTLE_S)
-        return self._share.lost == lost and not self._share.waiting and not self._ready_owners()
+        return self._share.lost == lost and not self._share.waiting and not self._handing_out.ready
 
     @property
     def lost(self) -> int:
@@ -279,7 +280,7 @@ class Reader(Operating, Receiving):
                         self._owning.close()
                     finally:
                         self._share.close()
-                        self._resting.clear()
+                        self._handing_out.resting.clear()
             self._crew.wait(CLOSE_S)
 
     def forked(self) -> None:
@@ -300,31 +301,18 @@ class Reader(Operating, Receiving):
 
     # ------------------------------------------------------------------------------------------------ transactions
 
-    def _hand_out(self, owner: Owner, wanted: Endpoint | None = None, *, whole: bool = True) -> Transaction | None:
-        staging = owner.staging
-        if staging.full:
-            if owner.committing:
-                return None
-            self._owning.commit(owner)
-        transaction = owner.take(wanted, whole=whole) if wanted is not None or staging.ready else None
-        if transaction is not None:
-            self._passed.handed(owner, transaction)
-            if transaction.dialog.role is Role.INITIATOR:
-                self._tell_ends(transaction)
+    def _handed(self, owner: Owner, transaction: Transaction) -> Transaction:
+        self._passed.handed(owner, transaction)
+        if transaction.dialog.role is Role.INITIATOR:
+            self._tell_ends(transaction)
         return transaction
 
     def _done(self, owner: Owner, transaction: Transaction, commit: bool) -> None:  # noqa: FBT001  # a callback's shape
         with self._returned:
-            if owner.phase is LEADING:
-                if commit and not transaction.idle:
-                    self._resting.worked(transaction)
-                    owner.finish(transaction)
-                else:  # the others come first
-                    self._owning.take_turns(owner)
-                    if commit:
-                        self._resting.add(owner, transaction)
-                    else:
-                        owner.trial.fail(transaction, failure())
+            error = "" if commit else failure()
+            times = self._handing_out.ended(owner, transaction, commits=commit, error=error, now_ms=now_ms())
+            if times:
+                self._say_tired(transaction, times)
             if self._others_wait:
                 self._returned.notify()
 
@@ -352,48 +340,36 @@ class Reader(Operating, Receiving):
                     return False
                 self._owning.pump()
                 self._share.see_stopped()
-                self._hand_out_again()
+                self._handing_out.hand_out_again(now_ms())
                 if keep_up:  # before the group may say that a partition is not ours any more
                     self._commit_finished(acknowledgements=False)
-                elif self._ready_owners():
+                elif self._handing_out.ready:
                     return True
-            fetched = self._share.fetch(0.0) if self._scarce() else keep_up and self._share.hear()
+            fetched = (
+                self._share.fetch(0.0) if self._handing_out.scarce(self._plenty) else keep_up and self._share.hear()
+            )
             if fetched or keep_up:
                 return True
             with self._lock:
                 self._commit_finished(acknowledgements=False)
                 if any(owner.committing for owner in self._owning.owners.values()):
                     self._owning.pump(WAIT_S)
-                    return self._ready_owners()
+                    return self._handing_out.ready
             return self._share.fetch(WAIT_S)
         finally:
             self._pumping.release()
 
-    def _hand_out_again(self) -> None:
-        for owner, transaction in self._resting.due():
-            if owner.phase is LEADING:
-                owner.staging.roll_back(transaction)
-
-    def _scarce(self) -> bool:
-        """Little waits, or a partition has nothing to take while another's commit is awaited.
-
-        Else more is not fetched before a commit is done: what waits long leaves the caches.
-        """
-        return not all(owner.staging.ready for owner in self._owning.owners.values()) or self._unread() < self._plenty
-
-    def _unread(self) -> int:
-        """Messages that wait in our partitions, taken ones among them until they are committed."""
-        return sum(owner.trial.unread[0] for owner in self._owning.owners.values())
-
-    def _ready_owners(self) -> bool:
-        return any(
-            owner.staging.ready and not (owner.staging.full and owner.committing)
-            for owner in self._owning.owners.values()
-        )
-
     def _commit_finished(self, *, acknowledgements: bool) -> None:
         for owner in list(self._owning.owners.values()):
-            if owner.committing:
-                continue
-            if owner.staging.waiting or ((acknowledgements or owner.congested) and owner.emitter.acknowledged()):
+            if should_commit(owner, acknowledgements=acknowledgements):
                 self._owning.commit(owner)
+
+    def _say_tired(self, transaction: Transaction, times: int) -> None:
+        log.warning(
+            "a handler of queue %r has taken nothing of conversation %s for %d times in a row; it is called again "
+            "every %.0f s. Receive its messages, or end the conversation",
+            self.queue.name,
+            transaction.dialog.id,
+            times,
+            REST_MAX_MS / 1_000,
+        )

@@ -8,9 +8,9 @@ from typing import Final
 from uuid import UUID
 
 from konverse.dialog.endpoint import Endpoint, bytes_of
+from konverse.dialog.handing_out import HandingOut, let_others_pass, take
 from konverse.dialog.owner import Owner
 from konverse.dialog.phase import LEADING
-from konverse.dialog.priorities import highest_first
 from konverse.dialog.states import State
 from konverse.dialog.transaction import Transaction
 from konverse.schemas.catalog import Queue
@@ -18,9 +18,9 @@ from konverse.schemas.errors import BadInput, DialogNotFound, NoPartition
 from konverse.schemas.limits import LOOK_AHEAD_RECORDS_MAX
 
 from .arguments import Seconds, checked
+from .clock import now_ms
 from .passed_over import PassedOver
 from .regrouping import Regrouping
-from .resting import Resting
 from .share import Share
 
 PAUSE_S: Final = 0.002
@@ -36,12 +36,11 @@ class Receiving(Regrouping):
     queue: Queue
     _share: Share
     _plenty: int
-    _unread: Callable[[], int]
     _check_open: Callable[[], None]
     _advance: Callable[..., bool]
-    _hand_out: Callable[..., Transaction | None]
+    _handing_out: HandingOut
+    _handed: Callable[[Owner, Transaction], Transaction]
     _passed: PassedOver
-    _resting: Resting
     _on_ended: Callable[[bytes], None]
     __iter__: Callable[..., Iterator[Transaction]]
 
@@ -76,11 +75,11 @@ class Receiving(Regrouping):
                     self._owning.sweeping.altered.check(service)  # what cannot follow its service goes on here
                 for owner, endpoint in found:
                     services.add(endpoint.service)
-                    transaction = self._hand_out(owner, endpoint, whole=dialog is None)
+                    transaction = take(owner, self._owning.commit, endpoint, whole=dialog is None)
                     if transaction is not None:
-                        return transaction
+                        return self._handed(owner, transaction)
                     self._take_back()
-                    _let_others_pass(owner)
+                    let_others_pass(owner)
             now = time.monotonic()
             if now >= max(self._share.joining.until, deadline or 0.0):
                 self._check_has_partition()
@@ -136,7 +135,7 @@ class Receiving(Regrouping):
         while True:
             self._advance(keep_up=True)
             with self._lock:
-                owners, unread = self._owning.owners.values(), self._unread()
+                owners, unread = self._owning.owners.values(), self._handing_out.unread
                 committing = any(owner.committing or owner.staging.waiting for owner in owners)
                 enough = min(messages, LOOK_AHEAD_RECORDS_MAX // 2 * len(owners))
             if unread >= enough > 0 and not committing:
@@ -150,16 +149,13 @@ class Receiving(Regrouping):
 
     def _take(self) -> Transaction | None:
         """The next group, of the highest level that is ready in these partitions (behaviour 219)."""
-        for owner in highest_first(self._owning.turns):
-            transaction = self._hand_out(owner)
-            if transaction is not None:
-                return transaction
-        return None
+        found = self._handing_out.next_group(self._owning.commit)
+        return None if found is None else self._handed(*found)
 
     def _take_back(self) -> None:
         """Nothing is ready: what this thread was given and has not entered is handed out again."""
         for owner, transaction in self._passed.take_back():
-            self._resting.add(owner, transaction)
+            self._handing_out.resting.add(owner, transaction, now_ms())
 
     def _tell_ends(self, transaction: Transaction) -> None:
         for endpoint in transaction.members:
@@ -190,15 +186,6 @@ class Receiving(Regrouping):
                 assert group is not None
                 found = [*state.members(group.bytes)[:1]]
             yield from ((owner, endpoint) for endpoint in found if endpoint is not None)
-
-
-def _let_others_pass(owner: Owner) -> None:
-    """After a crash groups have their turn, some at a time: those that nobody receives here are put back."""
-    staging = owner.staging
-    if owner.trial.careful and staging.ready:
-        passed = owner.take()
-        if passed is not None:
-            staging.roll_back(passed)
 
 
 def _size_of(transaction: Transaction, size_bytes: int | None) -> int:

@@ -8,10 +8,9 @@ from functools import partial
 
 from konverse.dialog.begun import Begun
 from konverse.dialog.endpoint import Endpoint
+from konverse.dialog.handing_out import take_further
 from konverse.dialog.owner import Owner
-from konverse.dialog.phase import LEADING
 from konverse.dialog.regrouping import is_here, lock
-from konverse.dialog.second_groups import further
 from konverse.dialog.transaction import Transaction
 from konverse.schemas.identifiers import Address
 
@@ -50,8 +49,7 @@ class Regrouping:
     def _further(self, owner: Owner, transaction: Transaction) -> Transaction | None:
         with self._lock:
             self._owning.sweeping.check_enabled()
-            free = owner.phase is LEADING and not owner.congested
-            part = further(owner.staging, transaction) if free else None
+            part = take_further(owner, transaction)
             if part is not None:
                 self._tell_ends(part)
             return part

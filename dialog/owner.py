@@ -185,9 +185,14 @@ class Owner:
 
     # ------------------------------------------------------------------------------------------------ transactions
 
+    @property
+    def free(self) -> bool:
+        """Its groups may be handed out."""
+        return self.phase is LEADING and not (self._releasing or self.congested)
+
     def take(self, wanted: Endpoint | None = None, *, whole: bool = True) -> Transaction | None:
         """The ready messages of the next free group, locked, or of a wanted one, or of its conversation alone."""
-        if self._releasing or self.congested or self.phase is not LEADING:
+        if not self.free:
             return None
         return self.staging.take() if wanted is None else self.staging.take_from(wanted, whole=whole)
 

@@ -28,7 +28,7 @@ from .priorities import Ready, by_level, said
 from .received import Rule, Scope
 from .regrouping import family, is_in_the_way, lock_wherever, take_apart
 from .rejecting import Judge
-from .second_groups import further, gather, release, spread
+from .second_groups import gather, release, spread
 from .states import State
 from .transaction import NOT_GROUPED, Transaction
 from .turns import Turns
@@ -83,7 +83,6 @@ class Staging:
         self.orders = Orders(state, self.free)
         self.size_bytes = 0
         self.scope.lock = partial(lock_wherever, self)
-        self.scope.further = partial(further, self)
         self.several = False
         """Some of what was finished moves conversations to other groups, or is on several of them."""
         self.tried: deque[Endpoint] | None = None

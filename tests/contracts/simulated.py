@@ -134,7 +134,7 @@ class Simulated:
             owner.owner.finish(transaction)
             if self._losing == queue:
                 self.world.kafka.swarm, swarm = replace(self.world.swarm, ack_lost=1_000), self.world.swarm
-                owner._commit()
+                owner.commit(owner.owner)
                 self.world.kafka.swarm, self._losing = swarm, None
             self._commit(queue)
         self._commit(queue)
@@ -204,7 +204,7 @@ class Simulated:
         for message in list(transaction):
             transaction.send(message.dialog, "t", body)
         process.owner.finish(transaction)
-        process._commit()
+        process.commit(process.owner)
         process._outcome()
         while process._outputs.waiting:
             process._outputs.transmit()
@@ -240,7 +240,7 @@ class Simulated:
         calm.settle_down(self.world.owners[-1])
         commits = len(self._place(queue).judge.commits)
         first.owner.finish(transaction)
-        first._commit()
+        first.commit(first.owner)
         first._outcome()
         counts = len(self._place(queue).judge.commits) > commits
         while first._reads:

@@ -49,7 +49,8 @@ def test_a_reader_with_a_backlog_shares_it_with_one_that_comes_later(
             deadline = time.monotonic() + DEADLINE_S
             with pumped(second):
                 for transaction in first:
-                    scarce = first._scarce()  # as it is with no partition, which the classic protocol has for a moment
+                    # it is with no partition, which the classic protocol has for a moment
+                    scarce = first._handing_out.scarce(first._plenty)
                     assert not scarce or len(first.partitions) < 2, "the backlog was worked off before it was shared"
                     with transaction:
                         time.sleep(0.01)  # looked at, and left where it is

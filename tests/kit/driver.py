@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, cast
 
 from konverse.dialog.events import (
@@ -19,6 +20,7 @@ from konverse.dialog.events import (
     SnapshotWritten,
     Tick,
 )
+from konverse.dialog.handing_out import take_further
 from konverse.dialog.journal_feed import JournalRecord
 from konverse.dialog.owner import Owner
 from konverse.dialog.partition import Partition
@@ -42,6 +44,7 @@ class Driver:
         self.data = [] if data is None else data
         self.snapshots: list[bytes] = []
         self.owner = Owner(log_of(), identifier(claim), anything, OwnerSettings(**{"view_interval_ms": 0, **settings}))
+        self.owner.staging.scope.further = partial(take_further, self.owner)
         self.now_ms = 0
         self.recovered = b""
         """The state before the CLAIM."""

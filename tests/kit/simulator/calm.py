@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
-from . import altering, regrouping
+from . import altering, regrouping, taking
 from .owning import OwnerProcess
 from .poison import unread_elsewhere
 
@@ -30,7 +31,7 @@ def settle_down(process: OwnerProcess) -> None:
 
 
 def _next(process: OwnerProcess, *, silent: bool) -> Callable[[], None] | None:
-    owner, world = process.owner, process.world
+    owner = process.owner
     if owner is None:
         return process._start
     if process._reads:
@@ -39,19 +40,14 @@ def _next(process: OwnerProcess, *, silent: bool) -> Callable[[], None] | None:
         return process._outcome
     if not process.leading:
         return process.waits_for()
-    may_take = not (process._releasing or owner.congested) and len(process.works) < world.swarm.handlers
     choices: list[tuple[object, Callable[[], None]]] = [
         (process._outputs.waiting, process._transmit),
         (process._outputs.outstanding, process._settle),
-        (process._position < process.place.data.stable, process._poll),
+        (taking.fetches(process), process._poll),
         (owner.fold.data and owner.has_room and not owner.upkeep.late(process.now_ms), process._ingest),
         (any(work.awake for work in process.works), process._work),
-        (owner.staging.ready and may_take, process._take),
-        (
-            not owner.committing
-            and (owner.staging.finished or owner.trial.due or (owner.congested and owner.emitter.acknowledged())),
-            process._commit,
-        ),
+        (taking.hands_out(process), process._take),
+        (taking.commits(process), partial(process.commit, owner)),
         (process._releasing and not owner.committing, process.release),
         (process._view.waiting, process._view.write),
         (process._view.lost, process._report_lost_view),
@@ -73,7 +69,7 @@ def is_quiet(process: OwnerProcess) -> bool:
         and not (owner.trial.resting or owner.trial.due or owner.staging.dropping or owner.staging.moving)
         and state.clocks.next_ms(owner.fold.head.now_ms) is None
         and not (state.changed or state.forgotten)
-        and not process.works
+        and not (process.works or process.handing_out.resting)
         and not process._outputs.outstanding
         and owner.emitter.idle
         and not any(stream.waiting for stream in state.streams.values())

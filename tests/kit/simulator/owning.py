@@ -26,13 +26,14 @@ from konverse.dialog.events import (
     Truncate,
     ViewLost,
 )
+from konverse.dialog.handing_out import HandingOut, take_further
 from konverse.dialog.owner import Owner
 from konverse.dialog.phase import Phase
 from konverse.dialog.staging import OwnerSettings
 from konverse.dialog.transaction import Transaction
 from konverse.dialog.view import Show
 
-from . import altering, beliefs, endings, moves, poison, priorities, reads, regrouping
+from . import beliefs, endings, moves, poison, reads, taking
 from .appends import Appends, Snapshots
 from .beginnings import begin_here
 from .handlers import Progress, Work
@@ -59,6 +60,8 @@ class OwnerProcess:
         self.asleep_until = 0
         self.dead = False
         self.owner: Owner | None = None
+        self.handing_out = HandingOut()
+        self.plenty = world.choices.pick(taking.PLENTY)
         self.works: list[Work] = []
         self._finished: list[Work] = []
         """Handlers that are done and wait for the commit."""
@@ -67,7 +70,7 @@ class OwnerProcess:
         self._snapshots = Snapshots(world, place)
         self._flight: beliefs.Flight | None = None
         self._overtaken: list[Transaction] = []
-        self._position = 0
+        self.position = 0
         self._releasing = False
         self._clock_ms = world.choices.choose(60_000) * 1_000
         self._view = ViewWriter(place.view, world.sometimes)
@@ -98,8 +101,8 @@ class OwnerProcess:
             actions.append(self._read)
         if self._appends.waiting:
             actions.append(self._outcome)
-        elif owner.staging.finished or owner.trial.due:
-            actions.append(self._commit)
+        elif taking.commits(self):
+            actions.append(partial(self.commit, owner))
         elif self._releasing:
             actions.append(self.release)
         if any(work.awake for work in self.works):
@@ -108,11 +111,11 @@ class OwnerProcess:
             actions += (self._transmit, self._transmit)
         if self._outputs.news:
             actions.append(self._settle)
-        if self._position < self.place.data.stable and len(owner.fold.data) < READS_AHEAD_MAX:
+        if taking.fetches(self) and len(owner.fold.data) < READS_AHEAD_MAX:
             actions.append(self._poll)
         if owner.fold.data:
             actions.append(self._ingest)
-        if owner.staging.ready and len(self.works) < self.world.swarm.handlers:
+        if taking.hands_out(self):
             actions.append(self._take)
         actions += [partial(self.world.poisons.may_order, self.place, owner)] * self.world.poisons.may_be_ordered(owner)
         actions += [self._view.write] * bool(self._view.waiting)
@@ -156,6 +159,9 @@ class OwnerProcess:
         owner = self.owner = Owner(self.place.identity, world.identifier(b"claim"), lambda *_: None, settings)
         owner.staging.scope.begin = partial(begin_here, world, self.place)
         owner.staging.judge = world.rejections if world.swarm.rejecting or world.swarm.priorities else None
+        owner.staging.scope.further = partial(take_further, owner)
+        self.handing_out = HandingOut()
+        self.handing_out.join(owner)
         self._snapshots.watch(owner)
 
     def crash(self) -> None:
@@ -248,12 +254,12 @@ class OwnerProcess:
 
     def _leading(self, effect: Leading) -> None:
         assert self.owner is not None
-        self._position = effect.data_from
+        self.position = effect.data_from
         beliefs.leads(self.world, self.place, self.owner)
 
     def _feed(self, _effect: Feed) -> None:
         assert self.owner is not None
-        self._position = self.owner.fold.data_to
+        self.position = self.owner.fold.data_to
 
     def _halted(self, effect: Halted) -> None:
         self.world.losses.halted(self.place, effect)
@@ -265,7 +271,7 @@ class OwnerProcess:
         self._tell(reads.answer(self.world, self.place, self._reads.popleft()))
 
     def _poll(self) -> None:
-        event, self._position = reads.poll(self.world, self.place, self._position)
+        event, self.position = reads.poll(self.world, self.place, self.position)
         self._tell(event)
 
     def _ingest(self) -> None:
@@ -282,21 +288,7 @@ class OwnerProcess:
     # ------------------------------------------------------------------------------------------------------ handlers
 
     def _take(self) -> None:
-        assert self.owner is not None
-        transaction = self._wanted(self.owner) or priorities.take(self, self.owner)
-        if transaction is not None:
-            altering.takes(self.place, self.owner, transaction)
-            self.works.append(Work(self, transaction))
-            regrouping.takes(self, self.works[-1], transaction)
-
-    def _wanted(self, owner: Owner) -> Transaction | None:
-        """Somebody asks for a conversation, or for its group; often there is nothing to be had."""
-        choices, live = self.world.choices, owner.fold.state.live()
-        if not live or not choices.chance(self.world.swarm.wanting):
-            return None
-        wanted = owner.take(choices.pick(live), whole=choices.chance(500))
-        self.world.sometimes.happened("received by name", wanted is not None)
-        return wanted
+        taking.hand_out(self)
 
     def _work(self) -> None:
         owner, world = self.owner, self.world
@@ -306,29 +298,28 @@ class OwnerProcess:
         if progress is Progress.DONE:
             self.works.remove(work)
             self._finished.append(work)
-            owner.finish(work.transaction)
+            taking.ended(self, owner, work)
         elif progress in (Progress.FAILED, Progress.STEPPED_BACK):
             if progress is Progress.STEPPED_BACK:
                 world.poisons.came_back(self.place, work.members)
             self.works.remove(work)
-            regrouping.came_back(self, owner, work, steps_back=progress is Progress.STEPPED_BACK)
+            taking.came_back(self, owner, work, steps_back=progress is Progress.STEPPED_BACK)
         elif progress is Progress.KILLED:
             world.poisons.killed(self.place, owner, work)
             self._drop()
         elif progress is Progress.LEFT:
-            world.sometimes.happened("left as it was")
             world.poisons.came_back(self.place, work.members)
             self.works.remove(work)
-            owner.staging.roll_back(work.transaction)
+            taking.ended(self, owner, work)
 
-    def _commit(self) -> None:
-        owner = self.owner
-        assert owner is not None
+    def commit(self, owner: Owner) -> None:
+        """Commit what it has."""
         self._call(lambda: owner.commit(self.now_ms))
 
     def _tick(self) -> None:
         assert self.owner is not None
         beliefs.attends(self.place, self.owner)
+        self.handing_out.hand_out_again(self.now_ms)
         alone = self._flight is None and not self.owner.staging.finished
         self._tell(Tick())
         self.world.sometimes.happened("nothing staged", alone and self._flight is not None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from konverse.dialog.endpoint import Endpoint
 from konverse.dialog.owner import Owner
 from konverse.dialog.transaction import Transaction
 from konverse.schemas.priorities import DEFAULT_LEVEL, HIGHEST, LOWEST
@@ -23,6 +24,10 @@ def some_level(world: World) -> int:
     return world.choices.pick(LEVELS) if ranked else DEFAULT_LEVEL
 
 
+def _free(owner: Owner) -> list[Endpoint]:
+    return [one for one in owner.fold.state.live() if one.waits and not one.held]
+
+
 def take(process: OwnerProcess, owner: Owner) -> Transaction | None:
     """The next group: none that waits, is free and stays here has a higher level, unless the owner is careful.
 
@@ -30,10 +35,16 @@ def take(process: OwnerProcess, owner: Owner) -> Transaction | None:
     """
     place, happened = process.place, process.world.sometimes.happened
     rest = [member for _, one in owner.trial._stepped_back for member in one.members]
-    free = [one for one in owner.fold.state.live() if one.waits and not one.held]
-    transaction = owner.take()
-    if transaction is None:
+    free = _free(owner)
+
+    def commit(owner: Owner) -> None:
+        process.commit(owner)
+        free[:] = _free(owner)  # and what was let go by it
+
+    found = process.handing_out.next_group(commit)
+    if found is None:
         return None
+    _, transaction = found
     ours = transaction.conversations
     levels = {one.level for one in free if one in ours or not (one in rest or one.held or may_follow(owner, one))}
     taken = [member.level for member in transaction.members]

@@ -17,7 +17,6 @@ from konverse.dialog.leaving import found_in
 from konverse.dialog.owner import Owner
 from konverse.dialog.partition import Partition
 from konverse.dialog.received import Found
-from konverse.dialog.regrouping import family, more_of
 from konverse.dialog.transaction import Transaction
 from konverse.schemas.errors import GroupLocked, InvalidGroup, InvalidState, MoveRefused, QueueFull
 from konverse.schemas.identifiers import Address
@@ -38,6 +37,8 @@ def takes(process: OwnerProcess, work: Work, transaction: Transaction) -> None:
     """A handler gets a group that nobody else has."""
     assert process.owner is not None
     poison.takes(process.place, process.owner, transaction)
+    if process.owner.congested:
+        process.place.fail(f"I15: {process.place.name}: {transaction.dialog} is handed out, and the outbox is full")
     work.anchors += [transaction.dialog, *transaction.locked]
     if can_leave(process.owner, transaction.dialog):
         process.place.fail(f"I7: {process.place.name}: {transaction.dialog} is handed out, and its group is elsewhere")
@@ -160,21 +161,6 @@ def check_left(world: World) -> Iterator[str]:
         for one in owner.fold.state.live():
             if can_leave(owner, one):
                 yield f"L1: {process.place.name}: {one} has not gone to its group"
-
-
-def came_back(process: OwnerProcess, owner: Owner, work: Work, *, steps_back: bool) -> None:
-    """A handler has failed, or stepped back: that is counted for each of its groups, or for none."""
-    world = process.world
-    world.sometimes.happened("stepped back" if steps_back else "rolled back")
-    if not steps_back:
-        world.poisons.failed(process.place, work)
-    elif work.transaction.more is not None:
-        more_of(work.transaction).steps_back = True
-    before, groups = len(owner.trial._failed), len(family(work.transaction))
-    owner.trial.fail(work.transaction)
-    counted = len(owner.trial._failed) - before
-    if counted != (0 if steps_back else groups):
-        process.place.fail(f"attempts: {process.place.name}: of {groups} groups that came back {counted} are counted")
 
 
 def come_again(owner: Owner) -> list[Endpoint]:

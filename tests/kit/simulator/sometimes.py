@@ -32,6 +32,7 @@ PATHS: Final = {
     "stale end": "an owner recovered from an end of the journal that was too low",
     "short read": "a read returned less than was asked for",
     "read twice": "an owner was given data records that it had already",
+    "others passed": "after a crash a group was wanted that was not to be had, and another one was passed over",
     "passed over": "a consumer went on behind records that it did not hand out",
     "hole": "a data log has a transaction marker",
     "duplicate": "a record was dropped because its counter was there already",

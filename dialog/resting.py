@@ -5,33 +5,30 @@ A handler may have waited for something that comes soon. One that never takes an
 
 from __future__ import annotations
 
-import logging
-import time
 from heapq import heappop, heappush
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from konverse.dialog.owner import Owner
-from konverse.dialog.transaction import Transaction
 from konverse.schemas.limits import RESTING_ENTRIES_MAX
 
-log: Final = logging.getLogger("konverse.reader")
+if TYPE_CHECKING:
+    from .owner import Owner
+    from .transaction import Transaction
 
-REST_S: Final = 0.05
-REST_MAX_S: Final = 1.0
+REST_MS: Final = 50
+REST_MAX_MS: Final = 1_000
 """What comes meanwhile for such a group waits so long at most."""
 
 
-def _rest_s(times: int) -> float:
+def _rest_ms(times: int) -> int:
     """How long a group rests the n-th time in a row; it may do so for years."""
-    return min(REST_MAX_S, REST_S * 2.0 ** min(times - 1, 10))
+    return min(REST_MAX_MS, REST_MS << min(times - 1, 10)) if times else 0
 
 
 class Resting:
-    """Those of one reader. Whoever calls holds its lock."""
+    """Those of one process."""
 
-    def __init__(self, queue: str) -> None:
-        self._queue = queue
-        self._heap: list[tuple[float, int, Owner, Transaction]] = []
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, Owner, Transaction]] = []
         """When each is handed out again, and a number that no two have."""
         self._times: dict[bytes, int] = {}
         """Conversation for which the group was handed out -> how often in a row it rested."""
@@ -40,39 +37,33 @@ class Resting:
     def __bool__(self) -> bool:
         return bool(self._heap)
 
-    def add(self, owner: Owner, transaction: Transaction) -> None:
-        """Its block has ended, and nothing was done in it."""
+    def add(self, owner: Owner, transaction: Transaction, now_ms: int) -> int:
+        """Its block has ended, and nothing was done in it.
+
+        Returns how often in a row that was so when the group rests the longest time for the first time, else 0.
+        """
         conversation = transaction.dialog.conversation
         if len(self._times) >= RESTING_ENTRIES_MAX:
             self._times.clear()
         times = self._times[conversation] = self._times.get(conversation, 0) + 1
-        rest_s = _rest_s(times)
-        if rest_s == REST_MAX_S > _rest_s(times - 1):
-            log.warning(
-                "a handler of queue %r has taken nothing of conversation %s for %d times in a row; it is called again "
-                "every %.0f s. Receive its messages, or end the conversation",
-                self._queue,
-                transaction.dialog.id,
-                times,
-                REST_MAX_S,
-            )
+        rest_ms = _rest_ms(times)
         self._count += 1
-        heappush(self._heap, (time.monotonic() + rest_s, self._count, owner, transaction))
+        heappush(self._heap, (now_ms + rest_ms, self._count, owner, transaction))
+        return times if rest_ms == REST_MAX_MS > _rest_ms(times - 1) else 0
 
     def worked(self, transaction: Transaction) -> None:
         """Something was done in its block."""
         if self._times:
             self._times.pop(transaction.dialog.conversation, None)
 
-    def due(self) -> list[tuple[Owner, Transaction]]:
+    def due(self, now_ms: int) -> list[tuple[Owner, Transaction]]:
         """Those whose groups are handed out again now."""
-        now = time.monotonic()
         found: list[tuple[Owner, Transaction]] = []
-        while self._heap and self._heap[0][0] <= now:
+        while self._heap and self._heap[0][0] <= now_ms:
             found.append(heappop(self._heap)[2:])
         return found
 
     def clear(self) -> None:
-        """The reader is closed."""
+        """Nothing is handed out any more."""
         self._heap.clear()
         self._times.clear()

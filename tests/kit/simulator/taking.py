@@ -1,0 +1,88 @@
+"""What a process of the simulator hands out, drives `dialog.handing_out`, and what it takes besides."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from konverse.dialog.handing_out import let_others_pass, should_commit, take
+from konverse.dialog.owner import Owner
+from konverse.dialog.regrouping import family, more_of
+from konverse.dialog.transaction import Transaction
+
+from . import altering, priorities, regrouping
+from .handlers import Work
+
+if TYPE_CHECKING:
+    from .owning import OwnerProcess
+
+PLENTY: Final = (1, 4, 1_000)
+"""Messages that wait before more are fetched, process by process."""
+
+
+def hands_out(process: OwnerProcess) -> bool:
+    """A handler could have a group now."""
+    return process.handing_out.ready and len(process.works) < process.world.swarm.handlers
+
+
+def fetches(process: OwnerProcess) -> bool:
+    """There is more in the data log, and it is wanted."""
+    return process.position < process.place.data.stable and process.handing_out.scarce(process.plenty)
+
+
+def commits(process: OwnerProcess) -> bool:
+    """Something waits for a commit."""
+    owner = process.owner
+    assert owner is not None
+    return should_commit(owner, acknowledgements=False) or (owner.trial.due and not owner.committing)
+
+
+def hand_out(process: OwnerProcess) -> None:
+    """A handler asks for a group."""
+    owner = process.owner
+    assert owner is not None
+    transaction = _wanted(process, owner) or priorities.take(process, owner)
+    if transaction is not None:
+        if owner.staging.full:
+            process.place.fail(f"I15: {process.place.name}: a group is handed out, and the next commit is full")
+        altering.takes(process.place, owner, transaction)
+        process.works.append(Work(process, transaction))
+        regrouping.takes(process, process.works[-1], transaction)
+
+
+def _wanted(process: OwnerProcess, owner: Owner) -> Transaction | None:
+    """A handler asks for a conversation, or for its group; often there is nothing to be had, and others pass."""
+    world, live = process.world, owner.fold.state.live()
+    choices, happened = world.choices, world.sometimes.happened
+    if not live or not choices.chance(world.swarm.wanting):
+        return None
+    wanted = take(owner, process.commit, choices.pick(live), whole=choices.chance(500))
+    happened("received by name", wanted is not None)
+    if wanted is None and choices.choose(2):
+        passed = let_others_pass(owner)
+        happened("others passed", passed is not None)
+        if passed is not None:
+            world.poisons.came_back(process.place, passed.members)
+    return wanted
+
+
+def ended(process: OwnerProcess, owner: Owner, work: Work, *, commits: bool = True) -> None:
+    """A handler is done, or has failed."""
+    resting = process.handing_out.resting
+    before = len(resting._heap)
+    process.handing_out.ended(owner, work.transaction, commits=commits, error="", now_ms=process.now_ms)
+    process.world.sometimes.happened("left as it was", len(resting._heap) > before)
+
+
+def came_back(process: OwnerProcess, owner: Owner, work: Work, *, steps_back: bool) -> None:
+    """A handler has failed, or stepped back: that is counted for each of its groups, or for none."""
+    world = process.world
+    world.sometimes.happened("stepped back" if steps_back else "rolled back")
+    if not steps_back:
+        world.poisons.failed(process.place, work)
+    elif work.transaction.more is not None:
+        more_of(work.transaction).steps_back = True
+    before, groups = len(owner.trial._failed), len(family(work.transaction))
+    ended(process, owner, work, commits=False)
+    counted = len(owner.trial._failed) - before
+    if counted != (0 if steps_back else groups):
+        process.place.fail(f"attempts: {process.place.name}: of {groups} groups that came back {counted} are counted")
