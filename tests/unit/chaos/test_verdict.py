@@ -15,7 +15,7 @@ from tests.chaos.checker import LOST, PHANTOM, Anomaly, check
 from tests.chaos.judging import Verdict
 from tests.chaos.report import page
 from tests.chaos.topics import Topics, bodies_in, living, observe
-from tests.unit.bridge.test_verifier import SEEDS, history
+from tests.unit.bridge.test_verifier import SEEDS, SWARMS, history
 
 
 def outcome(effective: int, *anomalies: Anomaly) -> Outcome:
@@ -81,7 +81,8 @@ def seen(seed: int) -> Topics:
 
 def test_of_logs_alone_only_the_senders_are_missing() -> None:
     commits = heard = 0
-    for seed in SEEDS[:8]:
+    unnamed = [seed for seed in SEEDS if not SWARMS[seed].naming]  # chaos begins no conversation anew
+    for seed in unnamed[:8]:
         topics = seen(seed)
         commits += sum(len(partition.commits) for partition in topics.partitions.values())
         heard += sum(len(talk.heard) for talk in topics.talks)
