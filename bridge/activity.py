@@ -11,14 +11,14 @@ from contextlib import closing
 from confluent_kafka import Message
 
 from konverse.dialog.forgotten import worked_on
-from konverse.dialog.journal_feed import JournalFeed, JournalRecord
+from konverse.dialog.journal_feed import JournalFeed
 from konverse.schemas.catalog import Queue
 from konverse.schemas.envelope import CONVERSATION_AT, PREFIX_BYTES
 from konverse.schemas.errors import KafkaUnavailable
 from konverse.schemas.identifiers import journal_topic
 from konverse.schemas.journal import Commit
 
-from .columns import columns_of
+from .columns import columns_of, journal_record
 from .kafka import LogReader, LogTruncated
 
 
@@ -38,9 +38,8 @@ def active(
     journal = journal_topic(queue.topic, queue.subscription)
     feed = JournalFeed(f"{journal}/{partition}")
     for messages in _since(reader, journal, partition, since_ms):
-        records = [JournalRecord(one.offset() or 0, one.value() or b"", one.timestamp()[1]) for one in messages]
         found = set[bytes]()
-        for _, decision in feed.decisions(records):
+        for _, decision in feed.decisions([*map(journal_record, messages)]):
             if isinstance(decision, Commit):
                 found.update(conversation for conversation, _ in decision.operations.begins)
                 found.update(names[index] for index in worked_on(decision.operations) if index in names)

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Final, TypeVar
 from uuid import UUID
+
+from confluent_kafka import Message
 
 from konverse.schemas.catalog import (
     DEFAULT,
@@ -42,6 +44,7 @@ from konverse.schemas.routing_tables import RoutingTable, TableChange, folded
 
 from .background import FORESEEN, in_background
 from .catalog_log import CatalogLog
+from .columns import header_of
 from .kafka import Kafka
 from .mirror import CatalogMirror
 from .objects import BORN_WITH, MISSING, SYSTEM_TYPES, creator_of, kind_of
@@ -147,7 +150,7 @@ class Catalog:
         with self._journal:
             self.refresh()
             for messages in self._log.all():
-                for message in messages:
+                for message in _changes_in(messages):
                     with suppress(MalformedRecord):
                         change = decode_change(message.value() or b"")
                         if change.expected_offset != message.offset() or change.database != self.database:
@@ -264,7 +267,7 @@ class Catalog:
         with self._journal:
             for messages, position in self._log.added(self._position):
                 with self._lock:
-                    for message in messages:
+                    for message in _changes_in(messages):
                         self._fold(message.offset() or 0, message.value() or b"")
                     self._position = position
 
@@ -348,3 +351,8 @@ class Catalog:
             self._mirror.close()
         with self._journal:
             self._log.close()
+
+
+def _changes_in(messages: Iterable[Message]) -> Iterator[Message]:
+    """Records of the journal that may be changes. One with our header was meant for a queue, and is none."""
+    return (message for message in messages if header_of(message) is None)

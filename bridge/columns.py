@@ -13,6 +13,7 @@ from confluent_kafka import Message
 
 from konverse.dialog.endpoint import Stamp
 from konverse.dialog.ingest import Columns
+from konverse.dialog.journal_feed import JournalRecord
 from konverse.schemas.envelope import HEADER
 
 
@@ -38,6 +39,17 @@ def columns_of(messages: list[Message], span: tuple[int, int] | None = None) -> 
     return Columns(offsets, headers, bodies, stamps, end, start), events
 
 
+def header_of(message: Message) -> bytes | None:
+    """Our header of a record; of several the first one."""
+    pairs: Any = message.headers() or ()
+    return next((value for name, value in pairs if name == HEADER), None)
+
+
+def journal_record(message: Message) -> JournalRecord:
+    """A record of a journal."""
+    return JournalRecord(message.offset() or 0, message.value() or b"", message.timestamp()[1], header_of(message))
+
+
 _Columns = tuple[list[bytes | None], list[bytes | None], list[Stamp]]
 """Headers, bodies and stamps."""
 
@@ -59,8 +71,7 @@ def _unusual(messages: list[Message]) -> _Columns:
     stamps: list[Stamp] = []
     for message in messages:
         pairs: Any = message.headers() or ()
-        ours = next((value for name, value in pairs if name == HEADER), None)
-        headers.append(ours)
+        headers.append(header_of(message))
         others = [pair for pair in pairs if pair[0] != HEADER]
         timestamp = message.timestamp()[1]
         stamps.append((timestamp, others) if others else timestamp)

@@ -23,13 +23,12 @@ from konverse.dialog.events import (
     SnapshotsRead,
 )
 from konverse.dialog.ingest import Columns
-from konverse.dialog.journal_feed import JournalRecord
 from konverse.schemas.catalog import Queue
 from konverse.schemas.errors import AccessDenied, KafkaUnavailable
 from konverse.schemas.identifiers import journal_topic, snapshot_topic
 from konverse.schemas.limits import VIEW_AHEAD_BYTES_MAX, VIEW_AHEAD_RECORDS_MAX
 
-from .columns import columns_of
+from .columns import columns_of, journal_record
 from .kafka import Kafka, LogReader, LogTruncated
 
 log: Final = logging.getLogger("konverse.log_reading")
@@ -155,8 +154,7 @@ class LogReading:
 
 
 def _journal_read(messages: list[Message], _start: int, next_offset: int) -> JournalRead:
-    records = [JournalRecord(m.offset() or 0, m.value() or b"", m.timestamp()[1]) for m in messages]
-    return JournalRead(records, next_offset)
+    return JournalRead([*map(journal_record, messages)], next_offset)
 
 
 def _data_read(messages: list[Message], start: int, next_offset: int) -> DataRead:

@@ -1,6 +1,6 @@
 """Which journal records count. Depends on the journal alone (invariants I1, I2), so that anyone may judge.
 
-CLAIM   counts when its epoch is above every epoch before it, and it names this very log
+CLAIM   counts when its epoch follows the one before it, and it names this very log
 COMMIT  counts when epoch and owner are those of the last CLAIM that counts, and its number follows the last one's
 """
 
@@ -69,7 +69,7 @@ class JournalHead:
     def accepts(self, record: Claim | Commit) -> bool:
         """Whether the record counts; PartitionHalted where the log contradicts itself."""
         if isinstance(record, Claim):
-            if record.epoch <= self.epoch or not self._names_this_log(record):
+            if record.epoch != self.epoch + 1 or not self.names_this_log(record):
                 return False
             if record.fold_version > FOLD_VERSION:
                 raise NewerFold(
@@ -101,15 +101,16 @@ class JournalHead:
         assert offset > self.offset, f"the journal of {self.where} went back from {self.offset} to {offset}"
         self.offset = offset
 
-    @property
-    def where(self) -> str:
-        """The partition in words."""
-        return f"{self.identity.data_topic}/{self.identity.partition}"
-
-    def _names_this_log(self, claim: Claim) -> bool:
+    def names_this_log(self, claim: Claim) -> bool:
+        """Whether the CLAIM is of this log, and not of another one of this name."""
         identity = self.identity
         return (claim.incarnation, claim.data_topic_id, claim.journal_topic_id) == (
             identity.incarnation,
             identity.data_topic_id,
             identity.journal_topic_id,
         )
+
+    @property
+    def where(self) -> str:
+        """The partition in words."""
+        return f"{self.identity.data_topic}/{self.identity.partition}"

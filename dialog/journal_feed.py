@@ -22,6 +22,8 @@ class JournalRecord(NamedTuple):
     data: bytes
     timestamp_ms: int
     """Log-append time, the broker's clock."""
+    header: bytes | None = None
+    """An envelope: no owner writes one here."""
 
 
 Decided = tuple[JournalRecord, Claim | Commit]
@@ -43,6 +45,8 @@ class JournalFeed:
         """The decisions of these records, which are fed in offset order; a piece that is fed again begins anew."""
         for record in records:
             try:
+                if record.header is not None:
+                    raise MalformedRecord("it has the header of a data record")
                 decision = decode(record.data)
                 if isinstance(decision, Part):
                     whole = self._whole(decision, record)

@@ -83,7 +83,7 @@ class Decisions:
             return self._piece(record)
         self.parts_from = None
         ((whole, decision),) = found
-        if self.cut and isinstance(decision, Commit):
+        if self.cut:
             self._place(decision)
         if not self.head.accepts(decision):
             self.head.skip(record.offset)
@@ -93,7 +93,7 @@ class Decisions:
 
     def _piece(self, record: JournalRecord) -> Judged:
         try:
-            part = decode(record.data)
+            part = decode(record.data) if record.header is None else None
         except MalformedRecord:
             part = None
         if self._feed.alarms or not isinstance(part, Part):
@@ -103,8 +103,13 @@ class Decisions:
             self.parts_from = record.offset
         return Judged(record, part, Verdict.part)
 
-    def _place(self, commit: Commit) -> None:
+    def _place(self, decision: Claim | Commit) -> None:
         head = self.head
+        if isinstance(decision, Claim):
+            if decision.epoch > head.epoch and head.names_this_log(decision):
+                head.epoch = decision.epoch - 1
+            return
+        commit = decision
         here = (commit.epoch, commit.owner) == (head.epoch, head.owner)
         if commit.epoch > head.epoch or (here and not self.is_placed):
             head.epoch, head.owner = commit.epoch, commit.owner

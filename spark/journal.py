@@ -7,12 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import pyarrow as pa
-from confluent_kafka import Message
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
+from konverse.bridge.columns import journal_record
 from konverse.dialog.head import LogIdentity
-from konverse.dialog.journal_feed import JournalRecord
 from konverse.schemas.catalog import Queue
 from konverse.schemas.errors import InvalidSettings
 from konverse.schemas.identifiers import journal_topic
@@ -79,7 +78,7 @@ def read_part(
     begin, decisions = found or (wanted.log_start, Decisions(part.identity, cut=wanted.log_start > 0))
     waiting: list[Row] = []
     for messages in topic.chunks(wanted.partition, begin, wanted.end):
-        for record in map(_record, messages):
+        for record in map(journal_record, messages):
             judged = decisions.judge(record)
             if record.offset >= wanted.first and (include_all or judged.verdict is Verdict.accepted):
                 for row in rows(wanted.partition, judged):
@@ -92,12 +91,6 @@ def read_part(
     if states:
         behind = wanted.end if decisions.parts_from is None else decisions.parts_from
         states.keep(wanted.partition, wanted.first, behind, decisions.copy(), lasting=wanted.lasting)
-
-
-def _record(message: Message) -> JournalRecord:
-    offset = message.offset()
-    assert offset is not None, "a consumed record has an offset"
-    return JournalRecord(offset, message.value() or b"", message.timestamp()[1])
 
 
 def _batch(waiting: list[Row], schema: pa.Schema) -> pa.RecordBatch:

@@ -51,7 +51,7 @@ class JournalJudge:
         counts = False
         if isinstance(decision, Claim):
             named = (decision.incarnation, decision.data_topic_id, decision.journal_topic_id)
-            counts = decision.epoch > self.epoch and named == self.identity
+            counts = decision.epoch == self.epoch + 1 and named == self.identity
             if counts:
                 self.epoch, self.owner, self.claimed_at = decision.epoch, decision.owner, record.offset
                 self.claims[decision.owner] = record.offset
@@ -79,7 +79,7 @@ class JournalJudge:
     def _read(self, record: LogRecord) -> tuple[bytes, Claim | Commit | Part | None]:
         """What the record says, and its bytes; those of all parts where it is the last one."""
         data = record.body or b""
-        decision = _decoded(data)
+        decision = _decoded(data) if record.header is None else None
         if not isinstance(decision, Part):
             self._before = []
             return data, decision

@@ -14,14 +14,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import closing
 from hashlib import blake2b
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from confluent_kafka import Message
 
+from konverse.bridge.columns import header_of
 from konverse.bridge.kafka import Kafka, LogReader, LogTruncated
 from konverse.bridge.topics import Topics
 from konverse.schemas.catalog import Queue
-from konverse.schemas.envelope import HEADER
 from konverse.schemas.errors import TopicMismatch, Unavailable
 from konverse.schemas.identifiers import journal_topic, owner_writer, snapshot_topic
 from konverse.schemas.journal import FOLD_VERSION, Commit
@@ -218,7 +218,4 @@ def measure(log: LogReader, queues: Iterable[Queue]) -> list[Extent]:
 
 
 def _record(message: Message) -> Record:
-    pairs: Any = message.headers() or ()
-    header = next((value for name, value in pairs if name == HEADER), None)
-    body = message.value()
-    return Record(message.offset() or 0, header, body, message.timestamp()[1])
+    return Record(message.offset() or 0, header_of(message), message.value(), message.timestamp()[1])

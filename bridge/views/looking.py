@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 import redis
 
 from konverse.bridge.catalog import Catalog
+from konverse.bridge.columns import header_of
 from konverse.bridge.following import Ahead, Following
 from konverse.bridge.judging import CatalogJudge
 from konverse.bridge.kafka import Kafka, LogReader, LogTruncated
@@ -124,7 +125,7 @@ def _is_fresh(
     start = max(begin, end - LAST_RECORDS)
     try:
         records = [one for chunk, _ in reader.read(journal, partition, start, end) for one in chunk]
-        decided = [decode(record.value() or b"") for record in records]
+        decided = [decode(record.value() or b"") for record in records if header_of(record) is None]
     except (LogTruncated, MalformedRecord):
         return False
     if not decided or decided[-1].owner.hex() != header.owner:

@@ -104,7 +104,7 @@ class Case(NamedTuple):
 
     def journal_records(self) -> list[Record]:
         """The journal as the verifier takes it."""
-        return [Record(offset, None, data, timestamp_ms) for offset, data, timestamp_ms in self.journal]
+        return [Record(one.offset, one.header, one.data, one.timestamp_ms) for one in self.journal]
 
     def data_records(self) -> list[Record]:
         """The data log as the verifier takes it."""
@@ -162,7 +162,7 @@ SCHEMA: Final = _record(
     incarnation="bytes",
     data_topic_id="bytes",
     journal_topic_id="bytes",
-    journal=_array(_record("Journaled", offset="long", data="bytes", timestamp_ms="long")),
+    journal=_array(_record("Journaled", offset="long", data="bytes", timestamp_ms="long", header=_BYTES)),
     data=_array(
         _record(
             "Sent",

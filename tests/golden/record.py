@@ -25,6 +25,7 @@ from tests.kit.simulator.checks import check
 from tests.kit.simulator.choices import Choices
 from tests.kit.simulator.forgers import honest
 from tests.kit.simulator.losses import Enough, wrong
+from tests.kit.simulator.places import journaled
 from tests.kit.simulator.swarm import draw
 from tests.kit.simulator.tuning import tuned
 from tests.kit.simulator.world import World
@@ -110,7 +111,7 @@ def _cases(world: World, name: str) -> list[Case]:
         Case(
             name,
             place.identity,
-            [JournalRecord(r.offset, r.body or b"", r.timestamp_ms) for r in place.journal.records],
+            [*map(journaled, place.journal.records)],
             [DataRecord(r.offset, r.header, r.body, r.timestamp_ms) for r in place.data.records],
             place.data.end,
             [],

@@ -143,7 +143,7 @@ class History:
         rest = iter([*data, None])
         record = next(rest)
         for entry in journal:
-            _, decision, counts = judge.hear(Record(entry.offset, None, entry.value, 0))
+            _, decision, counts = judge.hear(Record(entry.offset, dict(entry.headers).get(HEADER), entry.value, 0))
             self.undecodable += decision is None
             if not counts:
                 self.void += isinstance(decision, Claim | Commit)

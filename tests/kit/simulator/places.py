@@ -10,6 +10,7 @@ from konverse.dialog.head import LogIdentity
 from konverse.dialog.ingest import Columns
 from konverse.dialog.journal_feed import JournalRecord
 from konverse.schemas.identifiers import Address, incarnation_tag
+from konverse.schemas.journal import FOLD_VERSION, Claim, encode_claim
 from konverse.schemas.snapshot import Chunk, decode
 
 from .choices import Choices
@@ -90,7 +91,7 @@ def fold_up_to(place: Place, fold: Fold, fed: int, offset: int) -> int:
     records = place.journal.records
     while fed < len(records) and records[fed].offset <= offset:
         record = records[fed]
-        fold.feed_journal([JournalRecord(record.offset, record.body or b"", record.timestamp_ms)])
+        fold.feed_journal([journaled(record)])
         while (needed := fold.advance()) is not None:
             assert needed > fold.data_to
             fold.feed_data(columns(Slice(place.data.between(fold.data_to, needed), needed), fold.data_to))
@@ -113,7 +114,23 @@ def columns(read: Slice, start: int) -> Columns:
 
 def journal_read(read: Slice) -> JournalRead:
     """Journal records in the form that the product reads."""
-    return JournalRead(
-        [JournalRecord(record.offset, record.body or b"", record.timestamp_ms) for record in read.records],
-        read.next_offset,
-    )
+    return JournalRead([*map(journaled, read.records)], read.next_offset)
+
+
+def journaled(record: Record) -> JournalRecord:
+    """A record of a journal in the form that the product reads."""
+    return JournalRecord(record.offset, record.body or b"", record.timestamp_ms, record.header)
+
+
+def litter(kafka: Kafka, place: Place) -> str:
+    """Append to a journal what is no record of it; returns which path that is.
+
+    It is no record at all, or has the header of data and would be the next CLAIM but for that.
+    """
+    if place.journal.end % 2:
+        kafka.append(place.journal, (None, b"", b"\x07 not a record"))
+        return "undecodable"
+    ids = place.identity.incarnation, place.identity.data_topic_id, place.identity.journal_topic_id
+    claim = Claim(place.judge.epoch + 1, b"whoever wrote it", FOLD_VERSION, *ids, clean=True)
+    kafka.append(place.journal, (b"\x00 an envelope", b"", encode_claim(claim)))
+    return "data in a journal"

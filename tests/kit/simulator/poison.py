@@ -16,7 +16,6 @@ from konverse.bridge.verifier.check import judge
 from konverse.bridge.verifier.second_fold import SecondFold
 from konverse.dialog.endpoint import Endpoint, bytes_of
 from konverse.dialog.fold import Fold
-from konverse.dialog.journal_feed import JournalRecord
 from konverse.dialog.owner import Owner
 from konverse.dialog.partition import Partition
 from konverse.dialog.received import Message
@@ -28,7 +27,7 @@ from konverse.schemas.operations import Resume, Skip, Suspend, Try
 from konverse.schemas.records import NO_SEQUENCE
 
 from .kafka import Record, Slice
-from .places import Place, columns
+from .places import Place, columns, journaled
 
 if TYPE_CHECKING:
     from .handlers import Work
@@ -318,7 +317,7 @@ def compare_attempts(world: World, place: Place, reference: SecondFold, owners: 
 
 def _folded(place: Place, journal: list[Record]) -> Partition:
     fold = Fold(place.identity)
-    fold.feed_journal([JournalRecord(record.offset, record.body or b"", record.timestamp_ms) for record in journal])
+    fold.feed_journal([*map(journaled, journal)])
     while (needed := fold.advance()) is not None:
         assert needed > fold.data_to
         fold.feed_data(columns(Slice(place.data.between(fold.data_to, needed), needed), fold.data_to))

@@ -29,6 +29,7 @@ PATHS: Final = {
     "truncated": "an owner deleted what is older than two snapshots",
     "truncated under a reader": "what an owner was about to read was deleted",
     "undecodable": "a journal holds bytes that are no record",
+    "data in a journal": "a journal holds a record with the header of data",
     "stale end": "an owner recovered from an end of the journal that was too low",
     "short read": "a read returned less than was asked for",
     "read twice": "an owner was given data records that it had already",

@@ -25,7 +25,7 @@ from .kafka import CLOCK_JITTER_MS, Kafka, Log, Record, Request
 from .losses import Losses
 from .moves import patience
 from .owning import OwnerProcess
-from .places import Place
+from .places import Place, litter
 from .plans import Club
 from .poison import Poisons
 from .redis_view import RedisView
@@ -271,8 +271,7 @@ class World:
         place = self.choices.pick(self.places)
         match self.choices.choose(4):
             case 0:
-                self.kafka.append(place.journal, (None, b"", b"\x07 not a record"))
-                self.sometimes.happened("undecodable")
+                self.sometimes.happened(litter(self.kafka, place))
             case 1:
                 self.kafka.append(place.data, (b"\xff" * 40, b"", b""))
             case 2:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -39,6 +41,28 @@ def test_what_was_looked_up_before_a_change_does_not_count_behind_it(monkeypatch
     monkeypatch.setattr(catalog, "get", get)
     with pytest.raises(NotInContract):
         catalog.check_send(CONTRACT, Role.INITIATOR, KIND)
+
+
+def test_a_record_with_the_header_of_data_is_no_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither of what is known, nor of what a dropped queue was."""
+    kafka: Any = None
+    catalog = Catalog(kafka, "default", "sales")
+    queue = Queue("Orders", "default.sales.Orders", "s", 1, bytes(16), bytes(16), bytes(16))
+
+    def written(offset: int, value: Any, *headers: tuple[str, bytes]) -> Any:
+        data = encode_change(Change(offset, "sales", "queue", "Orders", value))
+        return SimpleNamespace(offset=lambda: offset, value=lambda: data, headers=lambda: [*headers])
+
+    forged = written(1, replace(queue, topic="a stranger's"), ("trace", b"1"), ("konverse", b"an envelope"))
+    journal = [written(0, queue, ("trace", b"1")), forged, written(2, None, ("konverse", b"\x00"))]
+    monkeypatch.setattr(catalog._log, "added", lambda position: iter([(journal[position:], len(journal))]))
+    monkeypatch.setattr(catalog._log, "all", lambda: iter([journal]))
+    catalog.refresh()
+    assert catalog.known(Queue) == [queue]
+    journal.append(written(3, None))
+    catalog.refresh()
+    assert catalog.known(Queue) == []
+    assert catalog.dropped_queue("Orders") == queue
 
 
 def test_what_is_known_is_told_while_kafka_is_asked_and_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,8 @@ import hashlib
 
 import pytest
 
+from konverse.bridge.verifier.journals import JournalJudge
+from konverse.bridge.verifier.records import Record
 from konverse.dialog.fold import Fold
 from konverse.dialog.ingest import Columns
 from konverse.dialog.journal_feed import JournalRecord
@@ -16,8 +18,10 @@ from konverse.schemas.journal import (
     Claim,
     Commit,
     Operations,
+    Part,
     encode_claim,
     encode_commit,
+    encode_part,
 )
 from tests.kit.builders import Pair, Row, Scribe, begin_block, columns_of, identifier, log_of, record
 from tests.kit.digests import digest
@@ -37,8 +41,8 @@ class Journal:
             encode_claim(Claim(1, OWNER, FOLD_VERSION, LOG.incarnation, LOG.data_topic_id, LOG.journal_topic_id, True))
         )
 
-    def add(self, data: bytes) -> None:
-        self.records.append(JournalRecord(len(self.records), data, 0))
+    def add(self, data: bytes, header: bytes | None = None) -> None:
+        self.records.append(JournalRecord(len(self.records), data, 0, header))
 
     def commit(self, ingest_to: int, **columns: list[int]) -> None:
         self.number += 1
@@ -159,6 +163,32 @@ def test_an_undecodable_record_changes_nothing_and_raises_an_alarm(fold: Fold, j
     assert (fold.head.number, fold.head.offset) == (1, 2)
     (alarm,) = fold.journal.alarms
     assert "journal record 1 of orders/0 is undecodable" in alarm
+
+
+def test_a_record_with_the_header_of_data_changes_nothing_in_a_journal(fold: Fold, journal: Journal) -> None:
+    ids = LOG.incarnation, LOG.data_topic_id, LOG.journal_topic_id
+    claim = encode_claim(Claim(2, identifier("a deputy"), FOLD_VERSION, *ids, True))
+    journal.add(claim, header=b"an envelope")
+    journal.commit(0)
+    fold.feed_journal(journal.records)
+    assert fold.advance() is None
+    assert (fold.head.epoch, fold.head.number, fold.head.offset) == (1, 1, 2)
+    (alarm,) = fold.journal.alarms
+    assert "journal record 1 of orders/0 is undecodable: it has the header of a data record" in alarm
+    judge = JournalJudge(ids)
+    judged = [judge.hear(Record(one.offset, one.header, one.data, one.timestamp_ms)) for one in journal.records]
+    assert [(one.decision is None, one.counts) for one in judged] == [(False, True), (True, False), (False, True)]
+
+
+def test_a_part_with_the_header_of_data_is_none(fold: Fold, journal: Journal) -> None:
+    data = encode_commit(Commit(1, OWNER, 1, GENESIS_HASH, 0, Operations()))
+    pieces = [encode_part(Part(OWNER, 1, at, 3, data[cut : cut + 40])) for at, cut in enumerate((0, 40, 80))]
+    assert len(data) <= 120
+    for at, piece in enumerate(pieces):
+        journal.add(piece, header=b"an envelope" if at == 1 else None)
+    fold.feed_journal(journal.records)
+    assert fold.advance() is None
+    assert fold.head.number == 0
 
 
 def test_a_record_that_does_not_count_is_passed(fold: Fold, journal: Journal) -> None:

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from konverse.bridge.verifier.journals import JournalJudge
+from konverse.bridge.verifier.records import Record
 from konverse.dialog.head import JournalHead, NewerFold
 from konverse.schemas.errors import PartitionHalted
-from konverse.schemas.journal import FOLD_VERSION, GENESIS_HASH, Claim, Commit, Operations
+from konverse.schemas.journal import FOLD_VERSION, GENESIS_HASH, Claim, Commit, Operations, encode_claim
 from tests.kit.builders import identifier, log_of
 
 ME, OTHER = identifier("me"), identifier("other")
@@ -34,16 +36,21 @@ def head() -> JournalHead:
     return head
 
 
-def test_a_fresh_journal_begins_with_any_claim_of_epoch_one_or_more() -> None:
+def test_a_fresh_journal_begins_with_a_claim_of_epoch_one() -> None:
     assert JournalHead(LOG).accepts(claim(1))
-    assert JournalHead(LOG).accepts(claim(7))
     assert not JournalHead(LOG).accepts(claim(0))
+    assert not JournalHead(LOG).accepts(claim(2))
 
 
-@pytest.mark.parametrize(("epoch", "counts"), [(2, False), (3, False), (4, True), (2**60, True)])
-def test_a_claim_counts_when_its_epoch_is_above_all_before(head: JournalHead, epoch: int, counts: bool) -> None:
+@pytest.mark.parametrize(
+    ("epoch", "counts"),
+    [(-(2**63), False), (2, False), (3, False), (4, True), (5, False), (2**60, False), (2**63 - 1, False)],
+)
+def test_a_claim_counts_when_its_epoch_follows_the_last_one(head: JournalHead, epoch: int, counts: bool) -> None:
     assert head.accepts(claim(epoch, OTHER)) is counts
     assert head.accepts(claim(epoch, ME)) is counts
+    judge = JournalJudge((LOG.incarnation, LOG.data_topic_id, LOG.journal_topic_id), epoch=3, owner=ME)
+    assert judge.hear(Record(11, None, encode_claim(claim(epoch, OTHER)), 1_000)).counts is counts
 
 
 @pytest.mark.parametrize("field", ["incarnation", "data_topic_id", "journal_topic_id"])
