@@ -22,7 +22,7 @@ from konverse.schemas.errors import InvalidSettings, KafkaUnavailable
 from .departing import DEPARTING
 from .health import Health, Telling
 from .refusals import Need, denied, is_refusal, unavailable, words
-from .seldom import Repeated
+from .seldom import Repeated, Seldom
 from .settings import Settings
 
 log: Final = logging.getLogger("konverse.kafka")
@@ -75,6 +75,8 @@ class Kafka:
         self.settings = settings
         self.health = Health()
         """Heard from producers alone: other clients may rest for long, and what they heard would pile up in them."""
+        self.alarms = Seldom()
+        """What was said of records of strangers, whichever reader has met them."""
         self._common: dict[str, Any] = {
             "bootstrap.servers": settings.bootstrap,
             "client.id": "konverse",

@@ -40,7 +40,6 @@ from konverse.dialog.events import (
     Truncate,
     ViewLost,
 )
-from konverse.dialog.forgeries import FORGED
 from konverse.dialog.handing_out import HandingOut
 from konverse.dialog.head import LogIdentity
 from konverse.dialog.owner import Owner
@@ -51,6 +50,7 @@ from konverse.schemas.catalog import Queue
 from konverse.schemas.identifiers import journal_topic, snapshot_topic
 from konverse.schemas.limits import UNCOMMITTED_MS_MAX
 
+from .alarms import raise_alarms
 from .appending import Appending
 from .beginnings import Beginnings
 from .clock import now_ms
@@ -64,7 +64,6 @@ from .locating import Groups
 from .log_reading import LogReading, Question
 from .orphans import SIGNS_OF_LIFE
 from .outputs import Outputs
-from .seldom import Seldom
 from .snapshots import SnapshotTopic
 from .standby import Standby
 from .sweeping import Sweeping
@@ -113,7 +112,6 @@ class Owning:
         self._truncation = Truncation(kafka, queue)
         self._beginnings = Beginnings(kafka, queue)
         self._outputs = Outputs(kafka, self.owners, self._do, Destinations(kafka, rules.catalog))
-        self._forged = Seldom()
         self._stopped: deque[tuple[int, Owner, Stopped | Halted]] = deque()
         self.misplaced: set[int] = set()
         """Partitions whose data have to be read from elsewhere: from where their owner stands."""
@@ -154,7 +152,7 @@ class Owning:
         self.owners[number] = owner
         self.handing_out.join(owner)
         self._do(owner, owner.step(bounds, now_ms()))
-        self._raise_alarms(owner)
+        raise_alarms(owner, self._journal, self._kafka.alarms)
         while owner.phase is not Phase.LEADING:
             if owner.phase in (Phase.STOPPED, Phase.HALTED):
                 return None
@@ -208,14 +206,14 @@ class Owning:
         owner = self.owners.get(number)
         if owner is not None:
             self._do(owner, owner.step(self._reading.data_gone(number, owner.fold.data_to), now_ms()))
-            self._raise_alarms(owner)
+            raise_alarms(owner, self._journal, self._kafka.alarms)
 
     def _data_begins(self, number: int, offset: int) -> None:
         """The data log begins here: whoever was to recover from the last snapshot may need what is gone."""
         owner = self.owners.get(number)
         if owner is not None and owner.phase is Phase.LEADING and owner.snapshots.rests_on(offset):
             self._do(owner, owner.step(DataGone(offset), now_ms()))
-            self._raise_alarms(owner)
+            raise_alarms(owner, self._journal, self._kafka.alarms)
 
     def stopped(self) -> list[tuple[int, Owner, Stopped | Halted]]:
         """Owners that were lost since the last call, of which partitions, and why; another may be there by now."""
@@ -326,16 +324,7 @@ class Owning:
         while outcomes:
             owner, outcome = outcomes.popleft()
             self._do(owner, owner.step(outcome, now_ms()))
-            self._raise_alarms(owner)
-
-    def _raise_alarms(self, owner: Owner) -> None:
-        """A stranger may write as fast as it likes: what is FORGED is said now and then; the view has the count."""
-        alarms = owner.fold.journal.alarms
-        while alarms:
-            text = alarms.popleft()
-            count = self._forged.due((owner.fold.head.where, text.split()[1])) if text.startswith(FORGED) else 1
-            if count:
-                log.error("%s%s", text, f". It is alarm {count:,} of this kind here" if count > 1 else "")
+            raise_alarms(owner, self._journal, self._kafka.alarms)
 
     def _read(self, number: int, owner: Owner, effect: Question) -> list[Effect]:
         return owner.step(self._reading.answer(number, effect), now_ms())

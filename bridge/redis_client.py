@@ -28,6 +28,10 @@ _OPTION: Final = re.compile(r"(?<=[?&#])[^?&#]+")
 _OPEN_OPTION: Final = re.compile(rf"(?:{'|'.join(URL_QUERY_ARGUMENT_PARSERS)})=[\w.-]*")
 """Numbers and switches; any other option may be a password whose name was misspelt."""
 
+_WRONG: Final = re.compile(r"invalid username-password|user is disabled|WRONGPASS", re.IGNORECASE)
+"""In the words of Redis; any other error of this kind says that none was given."""
+_FORMS: Final = "redis://:PASSWORD@HOST:PORT/0 or redis://USER:PASSWORD@HOST:PORT/0"
+
 REFUSALS: Final = (redis.ResponseError, redis.AuthenticationError, AuthorizationError)
 """Redis has answered, and does not do it: rights, memory, a replica that is read-only."""
 
@@ -63,8 +67,25 @@ def check_options(url: str) -> None:
         raise ValueError("has an option with a value that redis-py does not know") from None
 
 
+def words(error: Exception) -> str:
+    """What stands in a text about an error of Redis: which password it wants or refuses, or its own words."""
+    if not isinstance(error, redis.AuthenticationError):
+        return str(error)
+    if _WRONG.search(str(error)):
+        return (
+            "it refuses the user or the password of its address. Correct them there, with special signs "
+            "percent-encoded, and see that the user is on (ACL SETUSER)"
+        )
+    return f"it wants a password, and its address names none. Name it there, as in {_FORMS}"
+
+
 def reading(error: redis.RedisError, url: str) -> RedisUnavailable:
     """A typed error for people who want to read what Redis shows."""
+    if isinstance(error, REFUSALS):
+        return RedisUnavailable(
+            f"Redis at {masked(url)} answers, and does not let us read: {words(error)}. Work on conversations goes on "
+            "without it"
+        )
     return RedisUnavailable(
         f"Redis at {masked(url)} does not answer ({error}). Work on conversations goes on without it; start it to see "
         "the view"
@@ -93,7 +114,7 @@ class Trouble:
                     "%s is not %s, Redis refuses it: %s. Work on conversations goes on without it",
                     self._what,
                     self._done,
-                    error,
+                    words(error),
                 )
         elif self._absent.due():
             self._log.warning("%s is not %s, Redis does not answer as it should: %s", self._what, self._done, error)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.journal import Claim, Commit, Part, decode
@@ -26,6 +26,9 @@ class JournalRecord(NamedTuple):
     """An envelope: no owner writes one here."""
 
 
+UNDECODABLE: Final = "is undecodable"
+"""Stands in each alarm about a record of the journal that is none."""
+
 Decided = tuple[JournalRecord, Claim | Commit]
 """A decision, and the record that says it: of a COMMIT in parts the last one, with the data of all."""
 
@@ -36,6 +39,8 @@ class JournalFeed:
     def __init__(self, where: str) -> None:
         self.alarms: deque[str] = deque(maxlen=ALARMS_MAX)
         """What an operator should know: records of the journal that are not records. The driver takes them."""
+        self.undecodable = 0
+        """How many such records there were."""
         self._where = where
         self._parts: list[Part] = []
         self._next = -1
@@ -54,7 +59,8 @@ class JournalFeed:
                         continue
                     record, decision = whole  # noqa: PLW2901  # what the part completes
             except MalformedRecord as error:
-                self.alarms.append(f"journal record {record.offset} of {self._where} is undecodable: {error}")
+                self.undecodable += 1
+                self.alarms.append(f"journal record {record.offset} of {self._where} {UNDECODABLE}: {error}")
             else:
                 yield record, decision
 

@@ -187,8 +187,9 @@ def test_garbage_in_the_journal_raises_an_alarm_and_changes_nothing(
                     transaction.send(message.dialog, "//sales/Receipt", b"re " + message.body)
         reader.settle(DEADLINE_S)
         reader.close()
-        assert len(set(alarms())) == 6
-        assert journal_topic(queue.topic).removesuffix(".queue.journal") in alarms()[0]
+        (alarm,) = alarms()  # one line for all of them
+        assert f"write to topic {journal}, and take that right away" in alarm
+        assert while_it_is_read or "6 records are undecodable" in alarm
         assert [history.undecodable for history in read_queue(servers.bootstrap, queue)] == [6]
         answered = {c: [b"re " + body for body in bodies] for c, bodies in sent.items()}
         (shop,) = read_queue(servers.bootstrap, queue_of(broker, "Shop"))

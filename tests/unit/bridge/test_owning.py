@@ -15,12 +15,10 @@ from konverse.bridge.outputs import Outputs
 from konverse.bridge.owning import Owning
 from konverse.bridge.seldom import Seldom
 from konverse.dialog.events import Halted
-from konverse.dialog.forgeries import Forgery, alarm_of, alarm_of_session
 from konverse.dialog.staging import OwnerSettings
 from konverse.schemas.catalog import Queue
 from konverse.schemas.errors import KafkaUnavailable
-from konverse.schemas.identifiers import Address, session_writer
-from konverse.schemas.records import Notice, NoticeReason
+from konverse.schemas.identifiers import Address
 from tests.kit.driver import Driver
 
 
@@ -119,16 +117,3 @@ class Opening:
 
     def __getattr__(self, name: str) -> Any:
         return lambda *_, **__: self._opened.append(name)
-
-
-def test_a_stranger_that_writes_on_and_on_is_spoken_of_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
-    owning: Any = Owning.__new__(Owning)
-    owning._forged = Seldom()
-    notice = Notice(session_writer(1_000, 7), 3, Address("sales.Orders", 0, b"tag!"), NoticeReason.FORGED)
-    kinds = [alarm_of(Forgery(notice.writer, 5, 7, 9), "sales.Orders/0"), alarm_of_session(notice), "journal record 5"]
-    for place in ("sales.Orders/0", "sales.Orders/1"):
-        owner = SimpleNamespace(fold=SimpleNamespace(head=SimpleNamespace(where=place), journal=SimpleNamespace()))
-        owner.fold.journal.alarms = deque(kinds * 3)
-        owning._raise_alarms(owner)
-        assert not owner.fold.journal.alarms
-    assert caplog.messages == [*kinds, *kinds[2:] * 2] * 2

@@ -7,6 +7,7 @@ import logging
 import pytest
 import redis
 from redis import exceptions
+from redis._parsers import BaseParser
 
 from konverse.bridge.redis_client import Trouble, masked, reading
 
@@ -16,7 +17,6 @@ REFUSALS = [
     exceptions.OutOfMemoryError("command not allowed when used memory > 'maxmemory'."),
     exceptions.ReadOnlyError("You can't write against a read only replica."),
     redis.ResponseError("MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist"),
-    redis.AuthenticationError("invalid username-password pair or user is disabled."),
 ]
 
 
@@ -90,3 +90,40 @@ def test_what_was_never_in_trouble_is_not_reported(caplog: pytest.LogCaptureFixt
 def test_a_url_is_shown_without_its_password(url: str, shown: str) -> None:
     assert masked(url) == shown
     assert shown in str(reading(redis.ConnectionError("gone"), url))
+
+
+MISSING = "NOAUTH HELLO must be called with the client already authenticated"
+OLDER = "NOAUTH Authentication required."
+WRONG = "WRONGPASS invalid username-password pair or user is disabled."
+
+
+@pytest.mark.parametrize("said", [MISSING, OLDER])
+def test_a_password_that_is_missing_is_asked_for(said: str, caplog: pytest.LogCaptureFixture) -> None:
+    error = BaseParser.parse_error(said)
+    text = str(reading(error, "redis://127.0.0.1:6379/0"))
+    assert text.startswith("Redis at redis://127.0.0.1:6379/0 answers, and does not let us read: it wants a password")
+    assert "redis://USER:PASSWORD@HOST:PORT/0" in text
+    assert "start it" not in text
+    Trouble(logging.getLogger("konverse.view"), "the view", "written").failed(error)
+    (line,) = caplog.messages
+    assert line.startswith("the view is not written, Redis refuses it: it wants a password")
+
+
+def test_a_password_that_is_wrong_is_refused_and_never_shown(caplog: pytest.LogCaptureFixture) -> None:
+    error = BaseParser.parse_error(WRONG)
+    text = str(reading(error, "redis://:wr0ng@127.0.0.1:6379/0"))
+    assert text.startswith(
+        "Redis at redis://:***@127.0.0.1:6379/0 answers, and does not let us read: it refuses the user"
+    )
+    assert "percent-encoded" in text
+    assert "wr0ng" not in text
+    assert "start it" not in text
+    Trouble(logging.getLogger("konverse.view"), "the view", "written").failed(error)
+    (line,) = caplog.messages
+    assert line.startswith("the view is not written, Redis refuses it: it refuses the user or the password")
+
+
+def test_a_server_that_is_away_is_to_be_started() -> None:
+    text = str(reading(redis.ConnectionError("Error 111 connecting to 127.0.0.1:6379"), "redis://127.0.0.1:6379/0"))
+    assert "does not answer" in text
+    assert "start it" in text

@@ -1,0 +1,64 @@
+"""What an owner tells an operator of strangers, and how often."""
+
+from __future__ import annotations
+
+from collections import deque
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from konverse.bridge import seldom
+from konverse.bridge.alarms import raise_alarms
+from konverse.bridge.seldom import Seldom
+from konverse.dialog.forgeries import Forgery, alarm_of, alarm_of_session
+from konverse.dialog.journal_feed import JournalFeed, JournalRecord
+from konverse.schemas.identifiers import Address, session_writer
+from konverse.schemas.records import Notice, NoticeReason
+
+
+def owner_of(place: str, journal: JournalFeed) -> Any:
+    return SimpleNamespace(fold=SimpleNamespace(head=SimpleNamespace(where=place), journal=journal))
+
+
+def test_a_stranger_that_writes_on_and_on_is_spoken_of_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
+    notice = Notice(session_writer(1_000, 7), 3, Address("sales.Orders", 0, b"tag!"), NoticeReason.FORGED)
+    kinds = [alarm_of(Forgery(notice.writer, 5, 7, 9), "sales.Orders/0"), alarm_of_session(notice), "records were lost"]
+    said = Seldom()
+    for place in ("sales.Orders/0", "sales.Orders/1"):
+        feed = JournalFeed(place)
+        feed.alarms = deque(kinds * 3)
+        raise_alarms(owner_of(place, feed), "sales.Orders.queue.journal", said)
+        assert not feed.alarms
+    assert caplog.messages == [*kinds, *kinds[2:] * 2] * 2
+
+
+def test_undecodable_records_of_a_journal_are_counted_in_one_line_that_names_the_remedy(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said, topic = Seldom(), "sales.Orders.queue.journal"
+    garbage = [JournalRecord(at, b"garbage", at) for at in range(5, 505)]
+    for _ in range(2):  # the partition is taken again
+        feed = JournalFeed("sales.Orders/0")
+        assert not [*feed.decisions(garbage)]
+        raise_alarms(owner_of("sales.Orders/0", feed), topic, said)
+        assert not feed.alarms
+    (line,) = caplog.messages
+    assert "sales.Orders/0 is undecodable: " in line
+    assert "500 records" in line
+    assert f"write to topic {topic}, and take that right away" in line
+    monkeypatch.setattr(seldom, "AGAIN_S", 0.0)
+    later = Seldom()
+    for at in (600, 601):
+        assert not [*feed.decisions([JournalRecord(at, b"garbage", at)])]
+        raise_alarms(owner_of("sales.Orders/0", feed), topic, later)
+    assert [text for text in caplog.messages if "502 records" in text] == caplog.messages[2:]
+
+
+def test_one_undecodable_record_is_one(caplog: pytest.LogCaptureFixture) -> None:
+    feed = JournalFeed("sales.Orders/0")
+    assert not [*feed.decisions([JournalRecord(7, b"", 7)])]
+    raise_alarms(owner_of("sales.Orders/0", feed), "sales.Orders.queue.journal", Seldom())
+    (line,) = caplog.messages
+    assert line.startswith("journal record 7 of sales.Orders/0 is undecodable: ")
+    assert "1 record is undecodable; it changes nothing" in line
