@@ -44,7 +44,7 @@ from konverse.schemas.routing_tables import RoutingTable, TableChange, folded
 
 from .background import FORESEEN, in_background
 from .catalog_log import CatalogLog
-from .columns import header_of
+from .headers import header_of
 from .kafka import Kafka
 from .mirror import CatalogMirror
 from .objects import BORN_WITH, MISSING, SYSTEM_TYPES, creator_of, kind_of

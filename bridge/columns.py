@@ -16,6 +16,8 @@ from konverse.dialog.ingest import Columns
 from konverse.dialog.journal_feed import JournalRecord
 from konverse.schemas.envelope import HEADER
 
+from .headers import header_of
+
 
 def columns_of(messages: list[Message], span: tuple[int, int] | None = None) -> tuple[Columns, list[Message]]:
     """A run of one partition as columns, and the events of the client that stood between its records.
@@ -37,12 +39,6 @@ def columns_of(messages: list[Message], span: tuple[int, int] | None = None) -> 
     offsets: Sequence[int] = range(first, last + 1) if contiguous else [m.offset() or 0 for m in messages]
     start, end = span or (first, last + 1)
     return Columns(offsets, headers, bodies, stamps, end, start), events
-
-
-def header_of(message: Message) -> bytes | None:
-    """Our header of a record; of several the first one."""
-    pairs: Any = message.headers() or ()
-    return next((value for name, value in pairs if name == HEADER), None)
 
 
 def journal_record(message: Message) -> JournalRecord:

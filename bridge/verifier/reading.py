@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from confluent_kafka import Message
 
-from konverse.bridge.columns import header_of
+from konverse.bridge.headers import header_of
 from konverse.bridge.kafka import Kafka, LogReader, LogTruncated
 from konverse.bridge.topics import Topics
 from konverse.schemas.catalog import Queue

@@ -16,8 +16,8 @@ from typing import Final, NamedTuple
 import redis
 
 from konverse.bridge.catalog import Catalog
-from konverse.bridge.columns import header_of
 from konverse.bridge.following import Ahead, Following
+from konverse.bridge.headers import header_of
 from konverse.bridge.judging import CatalogJudge
 from konverse.bridge.kafka import Kafka, LogReader, LogTruncated
 from konverse.bridge.kafka_time import kafka_time_ms
