@@ -38,11 +38,11 @@ def test_undecodable_records_of_a_journal_are_counted_in_one_line_that_names_the
 ) -> None:
     said, topic = Seldom(), "sales.Orders.queue.journal"
     garbage = [JournalRecord(at, b"garbage", at) for at in range(5, 505)]
-    for _ in range(2):  # the partition is taken again
-        feed = JournalFeed("sales.Orders/0")
-        assert not [*feed.decisions(garbage)]
-        raise_alarms(owner_of("sales.Orders/0", feed), topic, said)
-        assert not feed.alarms
+    before, feed = JournalFeed("sales.Orders/0"), JournalFeed("sales.Orders/0")
+    for one in (before, feed):  # the partition is taken again
+        assert not [*one.decisions(garbage)]
+        raise_alarms(owner_of("sales.Orders/0", one), topic, said)
+        assert not one.alarms
     (line,) = caplog.messages
     assert "sales.Orders/0 is undecodable: " in line
     assert "500 records" in line

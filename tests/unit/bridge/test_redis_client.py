@@ -7,7 +7,6 @@ import logging
 import pytest
 import redis
 from redis import exceptions
-from redis._parsers import BaseParser
 
 from konverse.bridge.redis_client import Trouble, masked, reading
 
@@ -92,14 +91,15 @@ def test_a_url_is_shown_without_its_password(url: str, shown: str) -> None:
     assert shown in str(reading(redis.ConnectionError("gone"), url))
 
 
-MISSING = "NOAUTH HELLO must be called with the client already authenticated"
-OLDER = "NOAUTH Authentication required."
-WRONG = "WRONGPASS invalid username-password pair or user is disabled."
+# what Redis says behind NOAUTH and WRONGPASS, which redis-py makes this error of
+MISSING = "HELLO must be called with the client already authenticated"
+OLDER = "Authentication required."
+WRONG = "invalid username-password pair or user is disabled."
 
 
 @pytest.mark.parametrize("said", [MISSING, OLDER])
 def test_a_password_that_is_missing_is_asked_for(said: str, caplog: pytest.LogCaptureFixture) -> None:
-    error = BaseParser.parse_error(said)
+    error = redis.AuthenticationError(said)
     text = str(reading(error, "redis://127.0.0.1:6379/0"))
     assert text.startswith("Redis at redis://127.0.0.1:6379/0 answers, and does not let us read: it wants a password")
     assert "redis://USER:PASSWORD@HOST:PORT/0" in text
@@ -110,7 +110,7 @@ def test_a_password_that_is_missing_is_asked_for(said: str, caplog: pytest.LogCa
 
 
 def test_a_password_that_is_wrong_is_refused_and_never_shown(caplog: pytest.LogCaptureFixture) -> None:
-    error = BaseParser.parse_error(WRONG)
+    error = redis.AuthenticationError(WRONG)
     text = str(reading(error, "redis://:wr0ng@127.0.0.1:6379/0"))
     assert text.startswith(
         "Redis at redis://:***@127.0.0.1:6379/0 answers, and does not let us read: it refuses the user"
