@@ -62,6 +62,22 @@ def stalled(kafka: Kafka, topic: str, partition: int) -> Stalled | None:
     return Stalled(stable, end) if stable < end else None
 
 
+def log_ends(kafka: Kafka, places: Collection[TopicPartition]) -> dict[tuple[str, int], int]:
+    """The ends of these logs, what an open transaction holds up included. Raises KafkaUnavailable.
+
+    Asked before the last stable offset of a log they tell whether a transaction was open: it is smaller then.
+    """
+    ends: dict[tuple[str, int], int] = {}
+    asked = _ask(kafka, [*places], IsolationLevel.READ_UNCOMMITTED) if places else {}
+    for place, answer in asked.items():
+        try:
+            ends[place.topic, place.partition] = answer.result(kafka.settings.connect_timeout_s).offset
+        except KafkaException as error:
+            what = f"the ends of {place.topic}/{place.partition} cannot be read"
+            raise kafka.unavailable(what, error, Need.topic("READ", place.topic)) from None
+    return ends
+
+
 class OpenTransactions:
     """Looks now and then, without waiting for answers, and warns."""
 

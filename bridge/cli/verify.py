@@ -18,6 +18,7 @@ from konverse.bridge.verifier.shown import read_view
 from konverse.schemas.catalog import Queue
 from konverse.schemas.errors import QueueNotFound, RedisUnavailable
 
+from .codes import FAILED
 from .connection import AsJson, Database, Kafka, RedisUrl, opened
 from .tables import Page, print_json, print_table
 
@@ -56,7 +57,8 @@ def verify(
 
     A second implementation of the protocol does this; it shares nothing with the first but the record layouts. The
     system may work meanwhile. With a Redis, the view is compared too; when it does not answer and --redis was not
-    given, that is said and the logs are verified. Exit code 1: refuted.
+    given, that is said and the logs are verified. Exit code 1: refuted; 7: not whole, as an open transaction of a
+    stranger's producer holds up a log.
     """
     with opened(kafka, redis=redis_url, database=database) as broker:
         named = [broker.catalog.get(Queue, name) for name in dict.fromkeys(queues or ())]
@@ -69,12 +71,13 @@ def verify(
         verification = broker.verification(chosen, since_ms)
         judged = _spread(master) if spark else None
         verdicts, findings = _run(verification, views or {}, judged, quiet=as_json)
+    stalled = verification.stalled
     if as_json:
-        print_json({"view_compared": views is not None, **_as_dict(verdicts, findings)})
+        print_json({"view_compared": views is not None, **_as_dict(verdicts, findings, stalled)})
     else:
-        _print(chosen, verdicts, findings)
-    if findings:
-        raise typer.Exit(1)
+        _print(chosen, verdicts, findings, stalled)
+    if findings or stalled:
+        raise typer.Exit(1 if findings else FAILED)
 
 
 def _milliseconds(since: datetime) -> int:
@@ -118,9 +121,10 @@ def _views(url: str | None, queues: list[Queue], *, required: bool) -> Views | N
     return {place: shown for place, shown in found.items() if shown is not None}
 
 
-def _as_dict(verdicts: list[PartitionVerdict], findings: list[Finding]) -> dict[str, Any]:
+def _as_dict(verdicts: list[PartitionVerdict], findings: list[Finding], stalled: list[str]) -> dict[str, Any]:
     return {
-        "holds": not findings,
+        "holds": not findings and not stalled,
+        "stalled": stalled,
         "partitions": {
             v.place.name: {name: getattr(v, name) for name in (*COUNTED, WAITING, *RARE)} | {"begins_at": _begins_at(v)}
             for v in verdicts
@@ -137,7 +141,7 @@ def _begins_at(verdict: PartitionVerdict) -> int:
     return 0 if start is None else start.end.ingest_to
 
 
-def _print(queues: list[Queue], verdicts: list[PartitionVerdict], findings: list[Finding]) -> None:
+def _print(queues: list[Queue], verdicts: list[PartitionVerdict], findings: list[Finding], stalled: list[str]) -> None:
     console = Page()
     names = {queue.topic: queue.name for queue in queues}
     rows = [(f"{names[v.place.topic]}/{v.place.partition}", *(getattr(v, name) for name in COUNTED)) for v in verdicts]
@@ -150,6 +154,8 @@ def _print(queues: list[Queue], verdicts: list[PartitionVerdict], findings: list
         for rare, meaning in RARE.items():
             if getattr(verdict, rare):
                 typer.echo(f"{name}: {getattr(verdict, rare):,} {meaning}")
+    for sentence in stalled:
+        console.print(f"Not judged: {sentence}", markup=False)
     for finding in findings[:FINDINGS_SHOWN]:
         console.print(f"{finding.partition}: {KINDS[finding.rule]} ({finding.rule}): {finding.text}", markup=False)
     if len(findings) > FINDINGS_SHOWN:
@@ -157,6 +163,10 @@ def _print(queues: list[Queue], verdicts: list[PartitionVerdict], findings: list
     waiting = sum(verdict.waiting_offsets for verdict in verdicts)
     if findings:
         console.print(f"REFUTED: {len(findings)} findings", style="bold red")
+    elif stalled:
+        console.print(
+            "NOT WHOLE: verified up to where transactions are open; what stands behind was not judged", style="yellow"
+        )
     elif waiting:
         console.print(
             f"Verified up to what owners have ingested; {waiting:,} offsets that no owner has ingested were not judged",

@@ -58,6 +58,14 @@ class Finding(NamedTuple):
     """What, and at which offset."""
 
 
+class Held(NamedTuple):
+    """Which logs of a partition a stranger's open transaction holds up: what stands behind its beginning is unread."""
+
+    data: bool = False
+    journal: bool = False
+    snapshots: bool = False
+
+
 class Place(NamedTuple):
     """Which partition of which incarnation is verified, and how much of it was there when."""
 
@@ -78,6 +86,7 @@ class Place(NamedTuple):
     """The snapshot at which the verification begins; None: the beginning of the logs."""
     snapshots: Sequence[Start] = ()
     """Those that are compared with what the logs come to where they were made."""
+    held: Held = Held()
 
     @property
     def identity(self) -> tuple[bytes, bytes, bytes]:
@@ -225,6 +234,8 @@ def _show(verdict: PartitionVerdict) -> None:
 def _whole(verdict: PartitionVerdict) -> Iterator[Finding]:
     """The logs hold what the journal rests on."""
     place = verdict.place
+    if place.held.snapshots and (place.journal_start or place.data_start):
+        return  # the snapshot that tells what stood before may be among what is unread
     if place.journal_start:
         text = f"the journal begins at {place.journal_start}: what stood before cannot be verified"
         yield Finding("cut", place.name, text)
@@ -270,19 +281,22 @@ def compare(verdicts: Sequence[PartitionVerdict]) -> Iterator[Finding]:
         for offset, envelope, body in verdict.owners:
             source = sources.get(envelope.writer)
             if source is not None:
-                yield from _said(verdict.place, source.fold, offset, envelope, body)
+                certain_to = 0 if source.place.held.journal else verdict.place.certain_to
+                place = verdict.place._replace(certain_to=certain_to)
+                yield from _said(place, source.fold, offset, envelope, body)
     for verdict in verdicts:
         for address, counter in verdict.fold.acknowledged.items():
             there = by_address.get(address)
-            if there is None:
-                continue  # another database's queue, or one that was dropped
+            if there is None or there.place.held.data:
+                continue  # another database's queue, one that was dropped, or one of which not all can be read
             reached = there.reached.get(verdict.fold.writer, 0)
             if reached < counter:
                 text = f"{verdict.place.name} has {counter} outputs acknowledged, and {reached} of them are here"
                 yield Finding("lost", there.place.name, text)
-    yield from _moved(verdicts)
-    yield from _overtaken(verdicts)
-    yield from _lives_again(verdicts, by_address)
+    if not any(verdict.place.held.journal or verdict.place.held.data for verdict in verdicts):
+        yield from _moved(verdicts)  # these ask whether anybody has said something, and not all can be read
+        yield from _overtaken(verdicts)
+        yield from _lives_again(verdicts, by_address)
 
 
 def _lives_again(

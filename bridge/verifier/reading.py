@@ -16,10 +16,11 @@ from hashlib import blake2b
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from confluent_kafka import Message
+from confluent_kafka import Message, TopicPartition
 
 from konverse.bridge.headers import header_of
 from konverse.bridge.kafka import Kafka, LogReader, LogTruncated
+from konverse.bridge.stalled import Stalled, log_ends
 from konverse.bridge.topics import Topics
 from konverse.schemas.catalog import Queue
 from konverse.schemas.errors import TopicMismatch, Unavailable
@@ -27,7 +28,7 @@ from konverse.schemas.identifiers import journal_topic, owner_writer, snapshot_t
 from konverse.schemas.journal import FOLD_VERSION, Commit
 from konverse.schemas.records import Kind
 
-from .check import Finding, PartitionVerdict, Place, compare, judge
+from .check import Finding, Held, PartitionVerdict, Place, compare, judge
 from .journals import JournalJudge
 from .records import Record
 from .second_batches import WHOLE
@@ -53,6 +54,8 @@ class Extent(NamedTuple):
     journal: str
     snapshots: str
     journal_end: int
+    stalled: tuple[tuple[str, Stalled], ...] = ()
+    """Topics of it that a stranger's open transaction holds up."""
 
     @property
     def records(self) -> int:
@@ -91,6 +94,9 @@ class PartitionReading:
         place = extent.place
         start = beginning(snapshots, place.journal_start, place.data_start, self._since_ms)
         journal_from, data_from = place.journal_start, place.data_start
+        if start is None and place.held.snapshots and (journal_from or data_from):
+            nothing = place._replace(data_end=data_from, held=Held(data=True, journal=True, snapshots=True))
+            return judge(nothing, [], [], self._owners, digest)  # the snapshot to begin at cannot be read
         if start is not None:
             journal_from, data_from = start.end.offset + 1, start.end.ingest_to
             place = place._replace(journal_start=0, data_start=0, start=start)
@@ -101,6 +107,8 @@ class PartitionReading:
         place = place._replace(snapshots=known[-1:])
         if shown is not None and shown.journal_offset < journal_from - 1:
             shown = None  # it shows how things stood before
+        if shown is not None and place.held.journal and shown.journal_offset >= extent.journal_end:
+            shown = None  # it shows what cannot be read
         if shown is not None:
             place = place._replace(shown_at=shown.journal_offset)
         verdict = judge(place, journal, data, self._owners, digest)
@@ -156,7 +164,7 @@ class Verification:
         self.gone: list[Finding] = []
         """Queues of which nothing can be read: a topic of theirs was deleted, or another one has its name."""
         with closing(LogReader(kafka)) as log:
-            self.extents = measure(log, [queue for queue in queues if self._is_there(queue)])
+            self.extents = measure(kafka, log, [queue for queue in queues if self._is_there(queue)])
         self.owners = {owner_writer(extent.place.incarnation, extent.place.partition) for extent in self.extents}
 
     def _is_there(self, queue: Queue) -> bool:
@@ -171,6 +179,11 @@ class Verification:
     def records(self) -> int:
         """How many records there are to read, about."""
         return sum(extent.records for extent in self.extents)
+
+    @property
+    def stalled(self) -> list[str]:
+        """Logs that a stranger's open transaction holds up, and what mends it; what stands behind is not judged."""
+        return [one.said(topic, extent.place.partition) for extent in self.extents for topic, one in extent.stalled]
 
     def run(
         self,
@@ -199,22 +212,41 @@ def _here(verification: Verification, views: Views, progress: Progress) -> Itera
             yield reading.judge(extent, views.get((extent.place.topic, extent.place.partition)), progress)
 
 
-def measure(log: LogReader, queues: Iterable[Queue]) -> list[Extent]:
-    """Where the logs of these queues begin and end, asked for in the order that makes the comparison fair."""
+def measure(kafka: Kafka, log: LogReader, queues: Iterable[Queue]) -> list[Extent]:
+    """Where the logs of these queues begin and end, asked for in the order that makes the comparison fair.
+
+    They end before the first transaction that is open. What stands behind it is known to be there, as the end of each
+    log is asked for just before: an output may wait there of which a journal speaks, or the commit that made it.
+    """
     partitions = [(queue, number) for queue in queues for number in range(queue.partitions)]
-    first = [log.ends(queue.topic, number) for queue, number in partitions]
-    names = [journal_topic(queue.topic, queue.subscription) for queue, _ in partitions]
-    journals = [log.ends(name, number) for name, (_, number) in zip(names, partitions, strict=True)]
-    second = [log.ends(queue.topic, number) for queue, number in partitions]
+    data = [(queue.topic, number) for queue, number in partitions]
+    journals = [(journal_topic(queue.topic, queue.subscription), number) for queue, number in partitions]
+    snapshots = [(snapshot_topic(queue.topic, queue.subscription), number) for queue, number in partitions]
+    first = [log.ends(*one) for one in data]
+    journal_ends, journals_held = _measured(kafka, log, journals)
+    data_ends, data_held = _measured(kafka, log, data)
+    _, snapshots_held = _measured(kafka, log, snapshots)
     extents = []
-    for (queue, number), name, (start, certain_to), (journal_start, journal_end), (_, end) in zip(
-        partitions, names, first, journals, second, strict=True
-    ):
+    for at, (queue, number) in enumerate(partitions):
+        (start, certain_to), (journal_start, journal_end), (_, end) = first[at], journal_ends[at], data_ends[at]
         ids = (queue.incarnation, queue.data_topic_id, queue.journal_topic_id)
-        place = Place(queue.topic, number, *ids, certain_to, end, start, journal_start)
-        snapshots = snapshot_topic(queue.topic, queue.subscription)
-        extents.append(Extent(place, name, snapshots, journal_end))
+        held = [data_held[at], journals_held[at], snapshots_held[at]]
+        place = Place(queue.topic, number, *ids, certain_to, end, start, journal_start, held=Held(*map(bool, held)))
+        topics = [queue.topic, journals[at][0], snapshots[at][0]]
+        stalled = tuple((topic, one) for topic, one in zip(topics, held, strict=True) if one is not None)
+        extents.append(Extent(place, journals[at][0], snapshots[at][0], journal_end, stalled))
     return extents
+
+
+def _measured(
+    kafka: Kafka, log: LogReader, places: Sequence[tuple[str, int]]
+) -> tuple[list[tuple[int, int]], list[Stalled | None]]:
+    """Where each of these logs begins, up to where it can be read, and what an open transaction holds up there."""
+    whole = log_ends(kafka, [TopicPartition(*one) for one in places])
+    ends = [log.ends(*one) for one in places]
+    return ends, [
+        Stalled(end, whole[one]) if end < whole[one] else None for one, (_, end) in zip(places, ends, strict=True)
+    ]
 
 
 def _record(message: Message) -> Record:

@@ -149,7 +149,7 @@ class Proof(Verification):
     def __init__(self, kafka: Kafka, queues: Sequence[Queue], archive: Archive | None = None) -> None:
         super().__init__(kafka, queues)
         self._log = LogReader(kafka) if archive is None else _ArchivedLogs(kafka, archive)
-        self.extents = measure(self._log, queues)
+        self.extents = measure(kafka, self._log, queues)
         self._reading = _Noting(self._log, self.owners)
         self._reading.places = {(one.place.topic, one.place.partition): one.place.address for one in self.extents}
 

@@ -252,6 +252,40 @@ def test_a_forged_next_counter_loses_nothing_that_was_acknowledged_and_is_refute
     assert facts["forged"] == 2
 
 
+def test_a_log_that_an_open_transaction_holds_up_is_not_refuted_and_not_called_whole(
+    servers: Servers, database: str, verify: Verify
+) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        topic = queue_of(broker, "Orders").topic
+        dialog = begin(broker)
+        dialog.send(ORDER, b"before")
+        broker.flush()
+        assert [message.body for message in receive(broker, "Orders", 1)] == [b"before"]
+        with Producer({"bootstrap.servers": servers.bootstrap, "transactional.id": database}) as stranger:
+            stranger.init_transactions(DEADLINE_S)
+            stranger.begin_transaction()
+            stranger.produce(topic, b"a stranger's", None, 0)
+            stranger.flush(DEADLINE_S)
+            for _ in range(3):  # the transmission queue acknowledges what nobody can read yet
+                with broker.transaction() as transaction:
+                    transaction.send(dialog, ORDER, b"behind")
+            broker.flush()
+            code, report = verify()
+            assert (code, report["findings"], report["holds"]) == (7, [], False)
+            (sentence,) = report["stalled"]
+            assert f"open transaction of a producer that is not konverse's holds up {topic}/0" in sentence
+            result = CliRunner().invoke(
+                app, ["verify", "--kafka", f"kafka://{servers.bootstrap}", "--database", database]
+            )
+            assert result.exit_code == 7
+            assert "NOT WHOLE" in result.output
+            assert f"holds up {topic}/0" in " ".join(result.output.split())
+            stranger.abort_transaction(DEADLINE_S)
+        until(lambda: verify()[0] == 0, "all is verified")
+        assert verify()[1]["stalled"] == []
+
+
 def test_a_view_that_says_something_else_is_found(servers: Servers, database: str, verify: Verify) -> None:
     with connected(servers.bootstrap, database, redis=servers.redis_url) as broker:
         open_shop(broker)

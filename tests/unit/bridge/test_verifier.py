@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pickle
 import random
+from collections.abc import Callable
 from functools import cache
 
 import pytest
 
-from konverse.bridge.verifier.check import Finding, PartitionVerdict, Place, compare, judge
+from konverse.bridge.verifier.check import Finding, Held, PartitionVerdict, Place, compare, judge
 from konverse.bridge.verifier.journals import JournalJudge
 from konverse.bridge.verifier.reading import digest, shorten
 from konverse.bridge.verifier.records import Record
@@ -119,6 +120,66 @@ def test_a_message_that_was_received_and_came_back_is_refuted() -> None:
             tried += 1
             assert "I6" in {finding.rule for finding in findings(logs)}, seed
     assert tried
+
+
+def _at(moment: float, logs: History) -> History:
+    """What stood in the logs at a moment of the run: all appends to all logs have an order."""
+    latest = moment * max(record.order for each in logs for record in (*each.journal, *each.data))
+    found = []
+    for each in logs:
+        journal, data = ([one for one in log if one.order <= latest] for log in (each.journal, each.data))
+        end = data[-1].offset + 1 if data else 0
+        found.append(Logs(each.place._replace(certain_to=end, data_end=end), journal, data))
+    return found
+
+
+def _hold_data(logs: Logs) -> None:
+    """A transaction is open from where the owner has read to."""
+    end = _ingested(logs)
+    logs.data = [record for record in logs.data if record.offset < end]
+    logs.place = logs.place._replace(certain_to=end, data_end=end)
+
+
+def _hold_journal(logs: Logs) -> None:
+    """Half of the records stand behind its beginning."""
+    logs.journal = logs.journal[: len(logs.journal) // 2]
+
+
+@pytest.mark.parametrize(
+    ("hold", "held"), [(_hold_data, Held(data=True)), (_hold_journal, Held(journal=True))], ids=["data", "journal"]
+)
+def test_nothing_is_refuted_that_stands_behind_an_open_transaction(hold: Callable[[Logs], None], held: Held) -> None:
+    needed = 0
+    for seed in SEEDS[:5]:
+        for moment in (0.4, 0.8):
+            for at in range(len(history(seed))):
+                logs = _at(moment, history(seed))
+                hold(logs[at])
+                needed += bool(findings(logs))
+                logs[at].place = logs[at].place._replace(held=held)
+                assert not findings(logs), (seed, moment, at)
+    assert needed, "no run had anything there"
+
+
+def test_what_can_be_read_is_judged_although_a_transaction_is_open() -> None:
+    tried = 0
+    for seed in SEEDS[:12]:
+        for each in (logs := history(seed)):
+            each.place = each.place._replace(held=Held(data=True))
+            places = _duplicate_of_a_session(each)
+            if places is not None:
+                tried += 1
+                each.data[places[0]] = each.data[places[0]]._replace(body=b"what a stranger wrote")
+                assert "I23" in {finding.rule for finding in findings(logs)}, seed
+                break
+    assert tried
+
+
+def test_a_cut_log_whose_snapshots_cannot_be_read_is_not_called_cut() -> None:
+    place = history(SEEDS[0])[0].place._replace(journal_start=7, data_start=9, data_end=9)
+    assert [finding.rule for finding in judge(place, [], [], ()).findings] == ["cut", "cut"]
+    held = Held(data=True, journal=True, snapshots=True)
+    assert not judge(place._replace(held=held), [], [], ()).findings
 
 
 def _duplicate_of_a_session(logs: Logs) -> tuple[int, int] | None:
