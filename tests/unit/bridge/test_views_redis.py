@@ -46,6 +46,9 @@ class Message(NamedTuple):
     def value(self) -> bytes:
         return self.data
 
+    def headers(self) -> None:
+        return None
+
     def timestamp(self) -> tuple[int, int]:
         return 1, self.time_ms
 
