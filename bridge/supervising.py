@@ -181,10 +181,12 @@ def _signal_name(number: int) -> str:
 class Supervisor:
     """The processes of one `konverse run`."""
 
-    def __init__(self, jobs: list[Job], grace_s: float) -> None:
+    def __init__(self, jobs: list[Job], grace_s: float, *, ends_process: bool = False) -> None:
+        """`ends_process`: this process ends behind `run`, and a signal that comes when all is over changes nothing."""
         self._children = [Child(job) for job in jobs]
         self._grace_s = grace_s
         self._signals = 0
+        self._ends_process = ends_process
 
     def run(self) -> int:
         """Work until all is drained, something lasting has failed, or a signal comes; returns the exit code.
@@ -236,4 +238,4 @@ class Supervisor:
             yield
         finally:
             for number, handler in before.items():
-                signal.signal(number, handler)
+                signal.signal(number, signal.SIG_IGN if self._ends_process else handler)

@@ -50,4 +50,4 @@ def run(
     if not found:
         typer.echo("konverse: max_readers is 0 everywhere: nothing is started", err=True)
         return
-    raise typer.Exit(Supervisor(found, grace).run())
+    raise typer.Exit(Supervisor(found, grace, ends_process=True).run())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -92,6 +93,27 @@ def test_a_signal_lets_them_finish_and_what_was_done_with_it_before_is_done_afte
     assert supervise(WAITS).run() == 0
     sending.join()
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+TWICE = """
+import os, signal, sys
+from konverse.bridge import supervising
+
+def command(job, file):
+    os.kill(os.getpid(), signal.SIGINT)
+    return [sys.executable, "-c", "import sys; sys.stdin.read()"]
+
+supervising.command = command
+job = supervising.Job("shop:app", None, False, 30.0, False)
+code = supervising.Supervisor([job], 30.0, ends_process=True).run()
+for number in (signal.SIGINT, signal.SIGTERM):
+    os.kill(os.getpid(), number)
+sys.exit(code)
+"""
+
+
+def test_a_second_signal_that_comes_when_all_is_over_does_not_change_the_exit_code() -> None:
+    assert subprocess.run([sys.executable, "-c", TWICE], check=False, timeout=60).returncode == 0
 
 
 @pytest.mark.parametrize(
