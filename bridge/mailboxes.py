@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
@@ -21,14 +22,15 @@ from konverse.dialog.partition import Partition
 from konverse.dialog.session import Session
 from konverse.dialog.takeover import forgeries_told, heard, refused
 from konverse.dialog.writing import Hand
-from konverse.schemas.errors import BadInput, BrokerClosed, InvalidState
+from konverse.schemas.errors import BadInput, BrokerClosed, InvalidState, KafkaUnavailable
 from konverse.schemas.identifiers import Address
 from konverse.schemas.records import NO_SEQUENCE, BounceId, BounceReason, Notice, Role
 
 from .background import FORESEEN, in_background
-from .following import Following
+from .following import CATCH_UP_S
+from .homes import REST_S, Homes, Question
 from .kafka import Kafka
-from .outcomes import queue_at
+from .outcomes import follow
 
 if TYPE_CHECKING:
     from .catalog import Catalog
@@ -40,13 +42,14 @@ log: Final = logging.getLogger("konverse.mailboxes")
 
 POLL_S: Final = 0.05
 RETRY_S: Final = 1.0
-REST_S: Final = 30.0
-"""A home that was not asked for so long is not followed any more."""
+ANSWER_S_MIN: Final = 5.0
+"""A home has so long to answer in any case: a client that is new needs some time to connect."""
+
+_ANSWERED: Final = Future[Any]()
+_ANSWERED.set_result(None)
 
 CLOSE_S: Final = 10.0
 """A broker that is closed waits so long for redirected messages, so that what was sent behind them can leave."""
-
-Question = Callable[[Partition], Any]
 
 
 class BouncedMessage:
@@ -121,16 +124,13 @@ class Mailboxes:
     """Of all dialogs of a broker. Thread-safe."""
 
     def __init__(self, kafka: Kafka, catalog: Catalog, readers: Callable[[], Sequence[Reader]]) -> None:
-        self._kafka = kafka
         self._catalog = catalog
         self._readers = readers
+        self._homes = Homes(lambda address: follow(kafka, catalog, address))
         self._lock = threading.Lock()
-        """Guards the followings, which are asked by one thread at a time."""
-        self._followings: dict[Address, Following] = {}
+        """Held while our thread is started."""
         self._decided: dict[Address, dict[BounceId, Question]] = {}
         """By home: bounces that were confirmed or redirected, and what says of the home that it has heard that."""
-        self._used: dict[Address, float] = {}
-        """When each of the followings was asked last."""
         self._forged: set[tuple[bytes, Address]] = set()
         """Ids of sessions and partitions of which it was said that a stranger writes there in their names."""
         self._sender: Sender | None = None
@@ -144,18 +144,30 @@ class Mailboxes:
         """What waits in the mailbox for this dialog's session, or for its successor; waits for the first one."""
         deadline = time.monotonic() + timeout_s
         while True:
-            home = dialog.begin.home
-            found, _ = self.look(sender, home, lambda one: one.conversation == dialog.conversation, lambda _: None)
+            found, _ = self.look(
+                sender,
+                dialog.begin.home,
+                lambda one: one.conversation == dialog.conversation,
+                lambda _: None,
+                timeout_s=deadline - time.monotonic(),
+            )
             if found or time.monotonic() >= deadline:
                 return [BouncedMessage(self, sender, dialog, bounced) for bounced in found]
             time.sleep(POLL_S)
 
     def look(
-        self, sender: Sender, home: Address, wanted: Callable[[Bounced], bool], question: Question
+        self,
+        sender: Sender,
+        home: Address,
+        wanted: Callable[[Bounced], bool],
+        question: Question,
+        *,
+        timeout_s: float = CATCH_UP_S,
     ) -> tuple[list[Bounced], Any]:
         """What is wanted of a home's mailbox and may be decided by the session, and the home's answer at that time.
 
-        The session takes another id when home has heard that its present one is not heard somewhere.
+        The session takes another id when home has heard that its present one is not heard somewhere. Raises what `ask`
+        raises.
         """
         session = sender.session
         ids = session.ids
@@ -164,7 +176,7 @@ class Mailboxes:
             self._tell_of_forgeries(forgeries_told(state, ids, [*session.lanes]))
             return needs_another_id(session, state), self._of(home, wanted, ids, state), question(state)
 
-        shut_out, found, answer = self.ask(home, read, keep_up=True)
+        shut_out, found, answer = self.ask(home, read, keep_up=True, timeout_s=timeout_s)
         if shut_out:
             sender.doubt()
         return found, answer
@@ -229,65 +241,68 @@ class Mailboxes:
 
     # -------------------------------------------------------------------------------------------------------- homes
 
-    def ask(self, home: Address, question: Question, *, keep_up: bool) -> Any:
-        """The answer of a home, or a target. To `keep_up` is to let a reader of this process read on meanwhile."""
+    def ask(self, home: Address, question: Question, *, keep_up: bool, timeout_s: float = CATCH_UP_S) -> Any:
+        """The answer of a home, or a target. To `keep_up` is to let a reader of this process read on meanwhile.
+
+        Raises KafkaUnavailable when it has none within `timeout_s`, and `ANSWER_S_MIN`; others are answered meanwhile.
+        """
+        wait_s = max(ANSWER_S_MIN, timeout_s)
+        answer = self._asked(home, question, keep_up=keep_up)
+        try:
+            return answer.result(wait_s)
+        except TimeoutError:
+            answer.cancel()
+            raise KafkaUnavailable(
+                f"{home.topic}/{home.partition} was not read to its end within {wait_s:g} s; ask again, it is read on"
+            ) from None
+
+    def _asked(self, home: Address, question: Question, *, keep_up: bool) -> Future[Any]:
         for reader in self._readers():
             if reader.queue.topic == home.topic and not reader.closed and home.partition in reader.partitions:
                 if keep_up:
                     reader.keep_up()
-                answer = reader.ask(home.partition, question)
-                if answer is not None:
+                found = reader.ask(home.partition, question)
+                if found is not None:
+                    answer: Future[Any] = Future()
+                    answer.set_result(found)
                     return answer
-        with self._lock:
-            following = self._followings.get(home)
-            if following is None:
-                queue = queue_at(self._kafka, self._catalog, home)
-                following = self._followings[home] = Following(self._kafka, queue, home.partition)
-                self._start()  # which closes it when it has rested for long
-            self._used[home] = time.monotonic()
-            return question(following.catch_up())
+        answer = self._homes.ask(home, question)
+        self._start()  # our thread closes it when it has rested for long
+        return answer
 
     # -------------------------------------------------------------------------------------------------------- news
 
     def _listen(self) -> None:
-        with self._lock:
-            self._start()
+        self._start()
         self._awaken.set()
 
     def _start(self) -> None:
-        if self._thread is None and not self._closed:
-            self._thread = in_background("konverse-mailboxes", self._run)
-
-    def _close_rested(self) -> None:
-        """Let go of homes that nobody has asked for a while: each has clients, and a partition in memory."""
         with self._lock:
-            for home, used_at in list(self._used.items()):
-                if time.monotonic() - used_at >= REST_S:
-                    del self._used[home]
-                    self._followings.pop(home).close()
+            if self._thread is None and not self._closed:
+                self._thread = in_background("konverse-mailboxes", self._run)
 
     def _run(self) -> None:
-        """Ask homes while something that was redirected has not arrived."""
+        """Ask homes while something that was redirected has not arrived, all at once: each answers when it can."""
+        answers: dict[Address, Future[Any]] = {}
+        again_at: dict[Address, float] = {}
         while not self._closed:
             awaited = self._awaited()
-            self._close_rested()
-            if not awaited:
-                self._awaken.wait(REST_S)
-                self._awaken.clear()
-                continue
-            wait_s = POLL_S
-            for dialog in awaited:
+            self._homes.close_rested()
+            for home, dialog in awaited.items():
+                if time.monotonic() < again_at.get(home, 0.0) or not answers.get(home, _ANSWERED).done():
+                    continue
                 try:
-                    self._tell(dialog)
+                    answers.pop(home, _ANSWERED).result()
+                    answers[home] = self._tell(dialog)
                 except BrokerClosed:
                     return
                 except FORESEEN as error:
                     log.warning("no news of messages that were redirected: %s", error)
-                    wait_s = RETRY_S
-            self._awaken.wait(wait_s)
+                    again_at[home] = time.monotonic() + RETRY_S
+            self._awaken.wait(POLL_S if awaited else REST_S)
             self._awaken.clear()
 
-    def _tell(self, dialog: SessionDialog) -> None:
+    def _tell(self, dialog: SessionDialog) -> Future[Any]:
         sender = self._sender
         assert sender is not None
 
@@ -296,30 +311,30 @@ class Mailboxes:
             return True
 
         sender.wait_for_id()  # now: the question is asked while the reader, or the following, is locked
-        self.ask(dialog.begin.home, question, keep_up=False)
+        return self._asked(dialog.begin.home, question, keep_up=False)
 
-    def _awaited(self) -> list[SessionDialog]:
-        """A dialog of each home from which news is awaited."""
+    def _awaited(self) -> dict[Address, SessionDialog]:
+        """Homes from which news is awaited, with a dialog of each."""
         if self._sender is None or self._closed:
-            return []
-        return list({dialog.begin.home: dialog for dialog in self._sender.redirecting}.values())
+            return {}
+        return {dialog.begin.home: dialog for dialog in self._sender.redirecting}
 
     def close(self) -> None:
         """Wait a little for what was redirected, and stop."""
         deadline = time.monotonic() + CLOSE_S
-        while any(dialog.held for dialog in self._awaited()) and time.monotonic() < deadline:
+        while any(dialog.held for dialog in self._awaited().values()) and time.monotonic() < deadline:
             time.sleep(POLL_S)
         self._closed = True
         self._awaken.set()
         if self._thread is not None:
             self._thread.join()
-        for following in self._followings.values():
-            following.close()
+        self._homes.close()
 
     def forked(self) -> None:
         """In a forked child: closed, see `bridge.forks`."""
         self._closed = True
         self._lock = threading.Lock()
+        self._homes.forked()
 
 
 def _is_settled(dialog: SessionDialog, bounce: BounceId) -> bool:

@@ -213,11 +213,12 @@ def _remembered(broker: Broker) -> int:
 def test_a_home_that_nobody_asks_is_not_followed_for_ever(
     servers: Servers, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("konverse.bridge.mailboxes.REST_S", 0.2)
+    for module in ("homes", "mailboxes"):
+        monkeypatch.setattr(f"konverse.bridge.{module}.REST_S", 0.2)
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker)
         dialog = begin(broker)
         dialog.flush()
         for _ in range(2):
             assert dialog.bounced() == []
-            until(lambda: not broker._mailboxes._followings, "nobody is followed")
+            until(lambda: not broker._mailboxes._homes.followed, "nobody is followed")

@@ -1,0 +1,154 @@
+"""A home that is slow to answer keeps nobody waiting but whoever asks it, and that one no longer than he wants to."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from konverse.bridge import mailboxes as module
+from konverse.bridge.homes import Homes
+from konverse.bridge.mailboxes import Mailboxes
+from konverse.schemas.errors import BrokerClosed, KafkaUnavailable
+from konverse.schemas.identifiers import Address
+from tests.kit.builders import address_of
+
+SLOW, FAST = address_of("slow"), address_of("fast")
+DEADLINE_S = 30.0
+
+
+class Kafka:
+    """Of the partitions that are followed one says nothing until it is told to."""
+
+    def __init__(self) -> None:
+        self.asked, self.answers = threading.Event(), threading.Event()
+        self.closed: list[Address] = []
+        self.reads: list[Address] = []
+
+    def follow(self, _kafka: Any, _catalog: Any, address: Address) -> Any:
+        def catch_up(_timeout_s: float = DEADLINE_S) -> Address:
+            self.reads.append(address)
+            if address == SLOW:
+                self.asked.set()
+                assert self.answers.wait(DEADLINE_S)
+            return address
+
+        return SimpleNamespace(catch_up=catch_up, close=lambda: self.closed.append(address))
+
+
+@pytest.fixture
+def kafka(monkeypatch: pytest.MonkeyPatch) -> Iterator[Kafka]:
+    fake = Kafka()
+    monkeypatch.setattr(module, "follow", fake.follow)
+    yield fake
+    fake.answers.set()
+
+
+@pytest.fixture
+def mailboxes(kafka: Kafka) -> Iterator[Mailboxes]:
+    nothing: Any = None
+    made = Mailboxes(nothing, nothing, tuple)
+    yield made
+    kafka.answers.set()
+    made.close()
+
+
+def asking(mailboxes: Mailboxes, address: Address) -> tuple[threading.Thread, list[Any]]:
+    found: list[Any] = []
+    thread = threading.Thread(
+        target=lambda: found.append(mailboxes.ask(address, lambda state: state, keep_up=True)), daemon=True
+    )
+    thread.start()
+    return thread, found
+
+
+def test_a_home_that_does_not_answer_keeps_those_who_ask_others_waiting_for_nothing(
+    kafka: Kafka, mailboxes: Mailboxes
+) -> None:
+    slow, answer = asking(mailboxes, SLOW)
+    assert kafka.asked.wait(DEADLINE_S)
+    fast, other = asking(mailboxes, FAST)
+    fast.join(10)
+    assert other == [FAST]
+    assert not answer
+    kafka.answers.set()
+    slow.join(DEADLINE_S)
+    assert answer == [SLOW]
+
+
+def test_whoever_asks_waits_as_long_as_he_said_and_the_home_is_read_on(
+    kafka: Kafka, mailboxes: Mailboxes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "ANSWER_S_MIN", 0.0)
+    called: list[Any] = []
+    with pytest.raises(KafkaUnavailable, match="was not read to its end"):
+        mailboxes.ask(SLOW, called.append, keep_up=True, timeout_s=0.01)
+    with pytest.raises(KafkaUnavailable):  # nor is he kept by who asks already
+        mailboxes.ask(SLOW, called.append, keep_up=True, timeout_s=0.01)
+    kafka.answers.set()
+    assert mailboxes.ask(SLOW, lambda state: state, keep_up=True) == SLOW
+    assert len(called) <= 1, "a question that nobody awaits any more is not asked"
+
+
+def test_what_is_asked_while_a_home_is_read_is_answered_by_a_later_reading(kafka: Kafka, mailboxes: Mailboxes) -> None:
+    """What the journal had when the question came is in the answer."""
+    first, _ = asking(mailboxes, SLOW)
+    assert kafka.asked.wait(DEADLINE_S)
+    second, _ = asking(mailboxes, SLOW)
+    while len(mailboxes._homes._homes[SLOW].questions) < 1:
+        second.join(0.01)
+    kafka.answers.set()
+    first.join(DEADLINE_S)
+    second.join(DEADLINE_S)
+    assert kafka.reads == [SLOW, SLOW]
+
+
+def test_news_of_what_was_redirected_comes_from_each_home_when_it_answers(kafka: Kafka, mailboxes: Mailboxes) -> None:
+    heard, news = [], threading.Event()
+
+    def hear(_news: Any) -> None:
+        heard.append(threading.current_thread())
+        news.set()
+
+    def dialog(home: Address) -> Any:
+        return SimpleNamespace(begin=SimpleNamespace(home=home), held=[])
+
+    sender: Any = SimpleNamespace(
+        redirecting=[dialog(SLOW), dialog(FAST)], wait_for_id=lambda: None, hear=hear, session=None
+    )
+    mailboxes._sender = sender
+    mailboxes._listen()
+    assert kafka.asked.wait(DEADLINE_S)
+    assert news.wait(10), "the other home has not been asked"
+    sender.redirecting = []
+
+
+def test_a_home_that_is_read_when_its_broker_is_closed_is_let_go_of_behind_that(kafka: Kafka) -> None:
+    homes = Homes(lambda address: kafka.follow(None, None, address))
+    assert homes.ask(FAST, lambda state: state).result(DEADLINE_S) == FAST
+    answer = homes.ask(SLOW, lambda state: state)
+    assert kafka.asked.wait(DEADLINE_S)
+    while homes._homes[FAST].read:  # its thread is about to end
+        threading.Event().wait(0.01)
+    homes.close()
+    assert kafka.closed == [FAST]
+    with pytest.raises(BrokerClosed):
+        homes.ask(FAST, lambda state: state)
+    kafka.answers.set()
+    assert answer.result(DEADLINE_S) == SLOW
+    while SLOW not in kafka.closed:
+        threading.Event().wait(0.01)
+
+
+def test_a_question_that_fails_is_answered_by_its_failure_and_the_home_is_asked_on(
+    kafka: Kafka, mailboxes: Mailboxes
+) -> None:
+    def fails(_state: Any) -> None:
+        raise KafkaUnavailable("no")
+
+    with pytest.raises(KafkaUnavailable, match="no"):
+        mailboxes.ask(FAST, fails, keep_up=True)
+    assert mailboxes.ask(FAST, lambda state: state, keep_up=True) == FAST
