@@ -70,7 +70,7 @@ class Adopter:
         machine = self._decided(lambda session: Adopting(session, cases, writers))
         while before := machine.addresses:
             for address in before:
-                self._tell(machine, address)
+                self._tell(machine, address, deadline - time.monotonic())
             if machine.addresses != before:
                 continue
             if time.monotonic() > deadline:
@@ -85,7 +85,7 @@ class Adopter:
             for (staged, standing), at, one in zip(found, placed, wanted, strict=True)
         ]
 
-    def _tell(self, machine: Adopting, address: Address) -> None:
+    def _tell(self, machine: Adopting, address: Address, timeout_s: float) -> None:
         """How a partition stands by now."""
 
         def question(state: Partition) -> bool:
@@ -94,7 +94,7 @@ class Adopter:
 
         self._sender.wait_for_id()  # now: the question is asked while the reader, or the following, is locked
         with suppress(KafkaUnavailable):  # it is asked again until there is no time left
-            self._mailboxes.ask(address, question, keep_up=True)
+            self._mailboxes.ask(address, question, keep_up=True, timeout_s=timeout_s)
 
     def _decided(self, call: Callable[[Session], Result]) -> Result:
         """What comes of it while nobody else uses the session."""

@@ -167,13 +167,14 @@ class Pool(Keeping):
     def close(self, timeout: Seconds | None = None) -> None:
         """Recycle what it holds, and wait for the targets to end it, `timeout` seconds at most. Safe to call twice.
 
-        Without `timeout` that is 10 s, and no more than 2 s in which they end none of it: then they are away. What is
-        left is looked after until the broker is closed: what comes back goes again. Behind that whoever reads the queue
-        of `from_service` ends what its target ends, and what comes back waits at its home, as nobody else has that
-        pool. A named pool leaves its conversations, and what comes back, to the next process that opens it.
+        Without `timeout` that is 10 s, and no more than 2 s in which they end none of it: then they are away, and a
+        second call does not wait for them again. What is left is looked after until the broker is closed: what comes
+        back goes again. Behind that whoever reads the queue of `from_service` ends what its target ends, and what comes
+        back waits at its home, as nobody else has that pool. A named pool leaves its conversations, and what comes
+        back, to the next process that opens it.
         """
         with self._changed:
-            if self._shut and self._closed:
+            if self._shut and (self._closed or (self._lingers and timeout is None)):
                 return
             self._closing()
         patience_s = POOL_STILL_MS_MAX / 1000 if timeout is None else timeout

@@ -45,7 +45,7 @@ def look_for(means: Means, options: PoolOptions, group_of: GroupOf) -> Heritage:
     lefts: list[Left] = []
     returned: dict[bytes, Address] = {}
     for home, end in means.ends_of_homes().items():
-        while means.mailboxes.ask(home, lambda state: state.ingest_to, keep_up=True) < end:
+        while means.mailboxes.ask(home, _heard, keep_up=True, timeout_s=deadline - time.monotonic()) < end:
             if time.monotonic() > deadline:
                 raise OutcomeUnknown(
                     f"pool {options.name!r} cannot know what another process has left, as nobody has read the queue of "
@@ -57,6 +57,10 @@ def look_for(means: Means, options: PoolOptions, group_of: GroupOf) -> Heritage:
         lefts.append(left)
         returned |= dict.fromkeys(marks, home)
     return Heritage(keys, together(lefts), returned)
+
+
+def _heard(home: Partition) -> int:
+    return home.ingest_to
 
 
 def _left_in(home: Partition, group_of: GroupOf) -> tuple[dict[bytes, bytes | None], Left, list[bytes]]:

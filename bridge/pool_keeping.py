@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from konverse.dialog.adopting import Standing as Adoptable
 from konverse.dialog.lane import DialogState
 from konverse.dialog.pooled import (
     AskVerdict,
@@ -32,7 +31,7 @@ from konverse.dialog.pooled import (
     Stray,
 )
 from konverse.dialog.pooling import Pooling
-from konverse.dialog.recycling import ask_verdict, end_once, is_used, left_behind, recycle, rivals_of, standing_of
+from konverse.dialog.recycling import ask_verdict, end_once, is_used, recycle, rivals_of, standing_of
 from konverse.schemas.errors import (
     BrokerClosed,
     ConversationEnded,
@@ -45,8 +44,7 @@ from konverse.schemas.limits import POOL_LOOK_ENTRIES_MAX
 
 from .background import FORESEEN, in_background
 from .clock import now_ms
-from .pool_inheriting import GroupOf, look_for, streams_ended
-from .pool_returning import Returning
+from .pool_going_on import Inheriting
 from .pool_slots import Means, Slot
 from .pool_ways import follower
 from .seldom import Seldom
@@ -56,9 +54,6 @@ if TYPE_CHECKING:
     from konverse.dialog.lane import SessionDialog
     from konverse.dialog.mailbox import Bounced
     from konverse.dialog.partition import Partition
-    from konverse.dialog.recycling import Left
-    from konverse.dialog.session import Session
-    from konverse.dialog.writing import Hand
     from konverse.schemas.identifiers import Address
 
     from .dialog import Dialog
@@ -68,11 +63,13 @@ log: Final = logging.getLogger("konverse.pool")
 
 LOOK_S: Final = 0.1
 """While conversations are closing or broken."""
+HOME_S: Final = 5.0
+"""A home has so long to answer before the others are asked."""
 REST_S: Final = 1.0
 """While all of them are open: so late it is seen, at most, that one is old or that a target has ended it."""
 
 
-class Keeping(Returning):
+class Keeping(Inheriting):
     """Begins, recycles and replaces. Thread-safe."""
 
     def __init__(self, options: PoolOptions, means: Means) -> None:
@@ -129,93 +126,6 @@ class Keeping(Returning):
         if slot is None:
             slot = self._by_mark[mark_of(group)] = Slot(place, key)
         return slot
-
-    def _inherit(self, group_of: GroupOf) -> None:
-        """Before a named pool has its first conversation: go on with all that a process has left which is gone.
-
-        Whoever sends on those is stopped, if it lives after all. What it sent and was not received has come back, and
-        goes first. Readers of the homes have to go on meanwhile: they are waited for, and they wait for `_changed`.
-        """
-        if self._inherited:
-            return
-        with self._inheriting:
-            if self._inherited:
-                return
-            heritage = look_for(self._means, self.options, group_of)
-            self._go_on(heritage.keys, heritage.left)
-            known = {mark_of(group) for group in heritage.keys}
-            self._returned = {mark: home for mark, home in heritage.returned.items() if mark not in known}
-            self._inherited = True
-
-    def _inherit_again(self) -> None:
-        """Another process has begun conversations of this pool meanwhile: who sends next takes them over."""
-        with self._changed:
-            if self._inherited:
-                log.warning("pool %r is used by another process, too, and is taken over from it", self.options.name)
-            self._inherited = False
-            self._sends.clear()
-
-    def _inherit_returned(self, slot: Slot) -> None:
-        """The same for a key of which nothing but what came back is left: nobody could tell whose that is."""
-        if mark_of(slot.place.group) not in self._returned:
-            return
-        with self._inheriting:
-            home = self._returned.get(mark_of(slot.place.group))
-            if home is not None:
-                keys = {slot.place.group: slot.key}
-                self._go_on(keys, self._means.mailboxes.ask(home, lambda state: left_behind(state, keys), keep_up=True))
-                del self._returned[mark_of(slot.place.group)]
-
-    def _go_on(self, keys: Mapping[bytes, bytes | None], left: Left) -> None:
-        means = self._means
-        groups = {mark_of(group): group for group in keys}
-        with self._changed:
-            slots = {mark: self._place(group, keys[group]) for mark, group in groups.items()}
-            for conversation, code in left.codes.items():
-                self._pooling.remember(conversation, code)
-            wanted = [
-                self._clauses(slots[mark_of(one)], UUID(bytes=one), self._way_to(left.services.get(one)))
-                for one in left.conversations
-                if one not in self._pooling.known  # else taken in already, or begun here
-            ]
-        own = {*left.conversations}.intersection(means.sender.session.dialogs)  # of a pool that was closed here
-        adopted = means.adopt(wanted, writers=left.writers) if wanted else []
-        still_open = [
-            dialog for dialog, standing in adopted if standing is Adoptable.OPEN and dialog.id.bytes not in own
-        ]
-        ended = streams_ended(means, still_open, self.options.end_of_stream)
-        with self._changed:
-            for dialog, standing in adopted:
-                slot = slots[mark_of(dialog.id.bytes)]
-                self._take_in(slot, dialog, standing, stream_ended=dialog.id.bytes in ended)
-        for home in {slot.last.begin.home for slot in slots.values() if slot.last is not None}:
-            bounced, _ = means.mailboxes.look(means.sender, home, self._is_ours, lambda _: None)
-            with self._changed:
-                self._do(self._pooling.home_says([], bounced, now_ms()))
-
-    def _stop(self, session: Session) -> list[Hand]:
-        session.stop(f"another process goes on with pool {self.options.name!r}, and with what this one sent in vain")
-        return []
-
-    def _take_in(self, slot: Slot, dialog: Dialog, standing: Adoptable, *, stream_ended: bool) -> None:
-        """Use a conversation that another process left, or see to it that it is over some time."""
-        slot.last = dialog
-        if standing is Adoptable.OPEN and stream_ended:
-            dialog.finish()
-        elif standing is Adoptable.OPEN and slot.dialog is None:
-            slot.place.way, slot.place.way_ms = self._way_to(dialog.begin.to_service), now_ms()
-            self._use(slot, dialog, now_ms(), adopted=True)
-            return
-        elif standing is Adoptable.OPEN:
-            self._means.sender.decide_with_care(dialog.staged, partial(self._close_stream, dialog))
-        elif standing is Adoptable.NOT_OPENED:
-            self._means.sender.decide(partial(end_once, dialog=dialog.staged))
-        if standing in (Adoptable.OPEN, Adoptable.FINISHED, Adoptable.ENDED):
-            self._pooling.closes(slot.place, dialog.id.bytes, now_ms(), ended=standing is Adoptable.ENDED)
-            self._dialogs[dialog.id.bytes] = dialog
-
-    def _close_stream(self, dialog: Dialog) -> list[Hand]:
-        return recycle(self._means.sender.session, dialog.staged, self.options.end_of_stream)
 
     def _is_ours(self, bounced: Bounced) -> bool:
         return mark_of(bounced.conversation) in self._by_mark
@@ -309,8 +219,6 @@ class Keeping(Returning):
     def _run(self) -> None:
         while not self._closed and self._means.sender.session.over is None:
             try:
-                if self.lease is not None:
-                    self.lease.keep()
                 busy = self._look()
             except BrokerClosed:
                 break
@@ -320,6 +228,8 @@ class Keeping(Returning):
             self._awaken.wait(LOOK_S if busy else REST_S)
             self._awaken.clear()
         self._closed = True  # what comes of its conversations is for others
+        if self.lease is not None:
+            self.lease.close()
 
     def _look(self) -> bool:
         """Ask homes how conversations stand, and look at the clock; True when there is more to come."""
@@ -343,8 +253,6 @@ class Keeping(Returning):
 
     def _hear(self, home: Address, asked: list[tuple[Pooled, Dialog]]) -> None:
         """Ask one home; of one that does not answer there is no news, and of the others there is."""
-        if self.lease is not None:
-            self.lease.keep()
         try:
             self._ask(home, asked)
             self._trouble.over(home)
@@ -377,7 +285,9 @@ class Keeping(Returning):
             closed = writer is not None and writer.closed_at is not None
             return standings, closed, rivals_of(state, sender.session, groups)
 
-        bounced, (standings, closed, rivals) = self._means.mailboxes.look(sender, home, self._is_ours, question)
+        bounced, (standings, closed, rivals) = self._means.mailboxes.look(
+            sender, home, self._is_ours, question, timeout_s=HOME_S
+        )
         if self.options.name is not None and (closed or any(rival > sender.session.writer for rival in rivals)):
             log.error("pool %r was taken over by another process", self.options.name)
             sender.decide(self._stop)

@@ -10,6 +10,7 @@ import logging
 import os
 import re
 import socket
+import threading
 import time
 from importlib.resources import files
 from pathlib import Path
@@ -20,6 +21,7 @@ import redis
 from konverse.schemas.errors import PoolInUse
 from konverse.schemas.limits import POOL_LEASE_MS
 
+from .background import in_background
 from .redis_client import connect_redis
 from .seldom import Seldom
 
@@ -31,7 +33,7 @@ LOOK_S: Final = 0.2
 
 
 class Lease:
-    """Of one pool. One thread uses it at a time."""
+    """Of one pool. One thread takes it; from then on it is renewed by one of its own until it is closed."""
 
     def __init__(self, url: str, key: str, pool: str, writer: bytes) -> None:
         """`writer` is the session that sends for the pool."""
@@ -43,10 +45,11 @@ class Lease:
             files("konverse.bridge").joinpath("scripts/lease.lua").read_text("utf-8")
         )
         self._trouble = Seldom()
-        self._renew_at = 0.0
+        self._closed = threading.Event()
+        self._renewing: threading.Thread | None = None
 
     def take(self) -> None:
-        """Hold it, as soon as who held it is gone. Redis need not answer.
+        """Hold it until `close`, as soon as who held it is gone. Redis need not answer.
 
         Raises PoolInUse when another process renews it, which is seen within some seconds.
         """
@@ -64,19 +67,22 @@ class Lease:
                 self._call(held, 0)
             else:
                 time.sleep(LOOK_S)
-        self._renew_at = time.monotonic() + RENEW_S
+        self._renewing = in_background("konverse-pool-lease", self._keep)
 
-    def keep(self) -> None:
-        """Renew it when that is due; who has it meanwhile keeps it, and the logs decide."""
-        if time.monotonic() < self._renew_at:
-            return
-        self._renew_at = time.monotonic() + RENEW_S
-        held = self._call(self.holder, POOL_LEASE_MS)
-        if held not in {None, self.holder} and self._trouble.due("held"):
-            log.warning("pool %r is also used by %s: one of the two takes it over", self._pool, held)
+    def _keep(self) -> None:
+        """Renew it, however long the pool waits for Kafka; who has it meanwhile keeps it, and the logs decide."""
+        while not self._closed.wait(RENEW_S):
+            held = self._call(self.holder, POOL_LEASE_MS)
+            if held not in {None, self.holder} and self._trouble.due("held"):
+                log.warning("pool %r is also used by %s: one of the two takes it over", self._pool, held)
 
     def close(self) -> None:
-        """Give it back."""
+        """Give it back. Safe to call twice."""
+        if self._closed.is_set():
+            return
+        self._closed.set()
+        if self._renewing is not None:
+            self._renewing.join()
         self._call(self.holder, 0)
         self._client.close()
 

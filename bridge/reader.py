@@ -281,7 +281,8 @@ class Reader(Operating, Receiving):
                     finally:
                         self._share.close()
                         self._handing_out.resting.clear()
-            self._crew.wait(CLOSE_S)
+            if first:
+                self._crew.wait(CLOSE_S)
 
     def forked(self) -> None:
         """In a forked child: closed, see `bridge.forks`."""

@@ -46,6 +46,11 @@ from .seldom import Seldom
 log: Final = logging.getLogger("konverse.sending")
 
 
+def closed() -> BrokerClosed:
+    """What is raised behind `close`."""
+    return BrokerClosed("the broker was closed, or its process was forked; connect again")
+
+
 class Serving:
     """One session, one producer, and whoever has time serves it."""
 
@@ -81,7 +86,7 @@ class Serving:
 
     def _check_open(self) -> None:
         if self._closed or self.session.closing:
-            raise BrokerClosed("the broker was closed, or its process was forked; connect again")
+            raise closed()
 
     def _hand(self, hands: list[Hand]) -> None:
         """Hand over as much as the producer takes; the rest goes when it has room again (`_serve`)."""

@@ -309,7 +309,6 @@ def test_a_lease_of_a_process_that_is_gone_is_taken_at_once(servers: Servers, da
     mine = Lease(servers.redis_url, f"lease {database}", "orders", bytes(16))
     mine.take()
     gone.close()
-    mine.keep()
     mine.close()
 
 

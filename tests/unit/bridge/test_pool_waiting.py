@@ -1,0 +1,176 @@
+"""What a pool does not wait for, and who does not wait behind it, while Kafka does not answer."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from konverse.bridge import pool_lease
+from konverse.bridge.pool import Pool
+from konverse.bridge.pool_lease import Lease
+from konverse.bridge.pool_slots import Means
+from konverse.bridge.reader import Reader
+from konverse.bridge.settings import PoolOptions
+from konverse.dialog.lane import DialogState
+from tests.kit.builders import address_of
+
+DEADLINE_S = 30.0
+SOON_S = 10.0
+"""Far longer than what waits for nothing takes, and shorter than `DEADLINE_S`."""
+
+
+class Kafka:
+    """What a pool has from its broker; what is `held` is asked of Kafka, which says nothing until it is told to."""
+
+    def __init__(self) -> None:
+        self.asked, self.answers = threading.Event(), threading.Event()
+        self.held: set[str] = set()
+        self.begun: list[Any] = []
+        self.ended: list[Any] = []
+        self.session = SimpleNamespace(over=None, dialogs={}, writer=b"", end=self._end)
+        sender: Any = SimpleNamespace(
+            session=self.session,
+            send=lambda _staged, _type, _body: 0,
+            hear=lambda news: news(self.session),
+            decide=self._decide,
+            end=lambda staged: self._decide(lambda session: session.end(staged)),
+            set_timer=lambda *_: None,
+            wait_for_id=lambda: self.wait("id"),
+            ended_by_peer=lambda _conversation: None,
+        )
+        mailboxes: Any = SimpleNamespace(look=self._look)
+        self.means = Means(self._begin, self._adopt, sender, mailboxes, dict, lambda _service: None, SOON_S)
+
+    def _decide(self, news: Callable[[Any], object]) -> None:
+        self.wait("id")
+        news(self.session)
+
+    def wait(self, what: str) -> None:
+        if what in self.held:
+            self.asked.set()
+            assert self.answers.wait(DEADLINE_S)
+
+    def _begin(self, wanted: Any) -> Any:
+        self.wait(f"begin {wanted.key!r}")
+        staged = SimpleNamespace(
+            suffixes={}, sent=0, held=[], redirects=None, waiting_end=None, state=DialogState.OPEN, judged=False
+        )
+        dialog = SimpleNamespace(
+            id=wanted.conversation_id, staged=staged, send=lambda *_: 0, begin=SimpleNamespace(home=address_of("home"))
+        )
+        self.begun.append(dialog)
+        return dialog
+
+    def _adopt(self, *_: Any, **__: Any) -> list[Any]:
+        return []
+
+    def _end(self, staged: Any) -> list[Any]:
+        self.ended.append(staged)
+        return []
+
+    def _look(self, *_: Any, **__: Any) -> tuple[list[Any], Any]:
+        self.wait("look")
+        return [], ([], False, [])
+
+
+@pytest.fixture
+def kafka() -> Iterator[Kafka]:
+    fake = Kafka()
+    yield fake
+    fake.answers.set()
+
+
+def pool_of(kafka: Kafka, **options: Any) -> Pool:
+    return Pool(PoolOptions("shop", "store", "orders", **options), kafka.means, "database", lambda _: [])
+
+
+@pytest.fixture
+def pool(kafka: Kafka) -> Iterator[Pool]:
+    made = pool_of(kafka)
+    yield made
+    kafka.answers.set()
+    made._leave()
+
+
+def returns(call: Callable[[], object]) -> bool:
+    """Whether a call returns although Kafka says nothing."""
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    thread.join(SOON_S)
+    return not thread.is_alive()
+
+
+def test_a_pool_that_was_closed_and_is_not_empty_does_not_wait_for_its_targets_a_second_time(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, milliseconds in (("STILL", 1), ("CLOSE", 2**40)):
+        monkeypatch.setattr(f"konverse.bridge.pool.POOL_{name}_MS_MAX", milliseconds)
+    pool.send("order", b"one", "key")
+    pool._pooling.recycled(next(iter(pool._pooling.known.values())), 0)
+    pool.close()
+    assert pool.conversations == 1, "its target has not ended it"
+    monkeypatch.setattr("konverse.bridge.pool.POOL_STILL_MS_MAX", 2**40)
+    assert returns(pool.close)
+
+
+def test_a_reader_that_was_closed_does_not_wait_for_its_handlers_a_second_time() -> None:
+    reader: Any = Reader.__new__(Reader)
+    reader._closed, reader._lost_told = True, 0
+    reader._share = SimpleNamespace(lost=0)
+    reader._lock, reader._pumping = threading.RLock(), threading.Lock()
+    waited: list[float] = []
+    reader._crew = SimpleNamespace(wait=waited.append)
+    reader.close()
+    assert not waited
+
+
+def test_a_lease_is_kept_while_the_pool_asks_a_home_that_does_not_answer(
+    kafka: Kafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    renewed = threading.Semaphore(0)
+
+    class Redis:
+        def register_script(self, _text: str) -> Callable[..., bytes]:
+            def run(keys: list[str], args: list[Any]) -> bytes:
+                renewed.release()
+                return str(args[0]).encode()
+
+            return run
+
+        def close(self) -> None: ...
+
+    monkeypatch.setattr(pool_lease, "connect_redis", lambda _url: Redis())
+    monkeypatch.setattr(pool_lease, "RENEW_S", 0.01)
+    lease = Lease("redis://", "key", "orders", bytes(16))
+    lease.take()
+    kafka.held.add("look")
+    pool = pool_of(kafka, name="orders")
+    pool.lease, pool._inherited = lease, True
+    pool.send("order", b"one", "key")
+    pool._look_at_all_ms = 0
+    pool._awaken.set()
+    assert kafka.asked.wait(DEADLINE_S), "the home is asked"
+    while renewed.acquire(blocking=False):
+        pass
+    kept = all(renewed.acquire(timeout=SOON_S) for _ in range(3))
+    kafka.answers.set()
+    pool.close()
+    assert kept
+    assert lease._renewing is not None
+    assert not lease._renewing.is_alive()
+
+
+def test_a_pool_that_is_over_gives_its_lease_back(kafka: Kafka) -> None:
+    closed = threading.Event()
+    lease: Any = SimpleNamespace(close=closed.set)
+    pool = pool_of(kafka, name="orders")
+    pool.lease = lease
+    kafka.session.over = "another process goes on with it"
+    pool._awaken.set()
+    assert closed.wait(SOON_S)
+    pool._thread.join(SOON_S)
+    assert pool.over

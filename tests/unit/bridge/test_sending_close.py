@@ -1,0 +1,98 @@
+"""Whoever asks a sender while it is closed does not wait for Kafka behind that."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from konverse.bridge.clock import now_ms
+from konverse.bridge.renewing import Renewing
+from konverse.bridge.sending import Sender
+from konverse.dialog.manner import Manner
+from konverse.schemas.errors import BrokerClosed
+from tests.kit.builders import begin_block, identifier
+
+DEADLINE_S = 30.0
+
+
+class Producer:
+    """Kafka has everything at once."""
+
+    def produce(self, *_: Any) -> None: ...
+    def poll(self, _wait_s: float) -> None: ...
+    def purge(self) -> None: ...
+    def flush(self, _timeout_s: float) -> int:
+        return 0
+
+    def list_topics(self, *_: Any, **__: Any) -> None: ...
+    def __len__(self) -> int:
+        return 0
+
+
+class Ids:
+    topic = "ids"
+
+    def new(self, timeout_s: float | None = None) -> tuple[bytes, int]:
+        del timeout_s
+        return identifier("session"), now_ms()
+
+
+class Destinations:
+    """No topic is gone."""
+
+    def __init__(self) -> None:
+        self.gone: dict[Any, str] = {}
+        self.verified: dict[Any, Any] = {}
+
+    def check(self, *_: Any) -> None: ...
+    def look(self, *_: Any) -> None: ...
+    def check_untold(self, *_: Any) -> None: ...
+    def unverified(self, _session: Any) -> list[Any]:
+        return []
+
+    def takes(self, *_: Any) -> bool:
+        return True
+
+
+def test_a_sender_that_waits_for_its_last_records_keeps_nobody_who_asks_it_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A reader tells it of ends under its own lock, so all of the reader would wait for Kafka."""
+    kafka: Any = SimpleNamespace(
+        settings=SimpleNamespace(send_timeout_s=DEADLINE_S), health="", data_producer=lambda **_: Producer()
+    )
+    follow: Any = None
+    there: Any = Destinations()
+    sender = Sender(kafka, Renewing(Ids(), follow), there)
+    dialog = sender.begin(identifier("conversation"), begin_block(), Manner())
+    sender.send(dialog, "order", b"one")
+    asked, answered = threading.Event(), threading.Event()
+
+    def settle(_timeout_s: float | None = None) -> None:
+        asked.set()
+        assert answered.wait(DEADLINE_S)
+
+    monkeypatch.setattr(sender, "settle", settle)
+    closing = threading.Thread(target=sender.close, daemon=True)
+    closing.start()
+    assert asked.wait(DEADLINE_S)
+    refused: list[BrokerClosed] = []
+
+    def tell() -> None:
+        sender.ended_by_peer(identifier("another"))
+        try:
+            sender.send(dialog, "order", b"two")
+        except BrokerClosed as error:
+            refused.append(error)
+
+    telling = threading.Thread(target=tell, daemon=True)
+    telling.start()
+    telling.join(10)
+    waits = telling.is_alive()
+    answered.set()
+    closing.join(DEADLINE_S)
+    assert not waits
+    assert refused, "nothing is sent behind what is waited for"
