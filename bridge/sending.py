@@ -31,7 +31,6 @@ from .kafka import Kafka, discard
 from .leaving import given_up, leave, no_room, not_acknowledged, not_arrived
 from .pace import POLL_S, SERVE_MASK
 from .renewing import Renewing
-from .serving import closed
 from .topic_watch import WATCH_EVERY_S
 from .views.outgoing import Outgoing
 from .views.unsent import unsent
@@ -50,8 +49,6 @@ class Sender(Hearing):
         fire_and_forget: FireAndForget | None = None,
     ) -> None:
         self._destinations = destinations or Destinations(kafka)
-        self._shut = False
-        """Nothing is sent any more: `close` waits for what was sent."""
         self._looked_at = (0.0, 0)
         """When the destinations were looked at by the way, and how many records there were by then."""
         self._leaves = False
@@ -265,12 +262,7 @@ class Sender(Hearing):
 
     def _look(self) -> None:
         super()._look()
-        self._free = self._free and not self._destinations.gone and not self._shut
-
-    def _check_open(self) -> None:
-        if self._shut:
-            raise closed()
-        super()._check_open()
+        self._free = self._free and not self._destinations.gone
 
     def close(self, timeout_s: float | None = None) -> None:
         """Wait for everything, say goodbye to every destination, and stop. Safe to call twice.

@@ -46,11 +46,6 @@ from .seldom import Seldom
 log: Final = logging.getLogger("konverse.sending")
 
 
-def closed() -> BrokerClosed:
-    """What is raised behind `close`."""
-    return BrokerClosed("the broker was closed, or its process was forked; connect again")
-
-
 class Serving:
     """One session, one producer, and whoever has time serves it."""
 
@@ -79,14 +74,15 @@ class Serving:
         self._failed = self._on_failure  # bound once
         self._free = True
         """Nothing keeps senders waiting: no pause, no failure, nothing to hand over before, not closing."""
-        self._closed = False
+        self._shut = self._closed = False
+        """Nothing is sent any more, and `close` waits for what was sent; then nothing is waited for."""
         self._carrier: Headers = {HEADER: b""}
         self._producer = self._new_producer()
         self._thread = in_background("konverse-sender", self._run)
 
     def _check_open(self) -> None:
-        if self._closed or self.session.closing:
-            raise closed()
+        if self._shut or self._closed or self.session.closing:
+            raise BrokerClosed("the broker was closed, or its process was forked; connect again")
 
     def _hand(self, hands: list[Hand]) -> None:
         """Hand over as much as the producer takes; the rest goes when it has room again (`_serve`)."""
@@ -232,7 +228,7 @@ class Serving:
             self._hand(self.session.unsent())
 
     def _look(self) -> None:
-        kept = self._pausing or self._behind or self._failure or self._closed or self.session.closing
+        kept = self._shut or self._pausing or self._behind or self._failure or self._closed or self.session.closing
         self._free = not (kept or self._renewing.age)
 
     def _pause_senders(self) -> None:
