@@ -87,6 +87,9 @@ class Broker(Dialogs, Pools, Routing, Administration, Tidying):
         self._sessions = Sessions(self._kafka, self._topics, self.catalog)
         self._validator = Validator()
         self._lock = threading.Lock()
+        """Held while what has to be closed is noted; never while Kafka is asked."""
+        self._opening = threading.Lock()
+        """Held while Kafka is asked for what sends. It is taken before `_lock`."""
         self._sender: Sender | None = None
         self._transmission: Transmission | None = None
         self._readers: list[Reader] = []
@@ -259,7 +262,7 @@ class Broker(Dialogs, Pools, Routing, Administration, Tidying):
     def forked(self) -> None:
         """In a forked child: closed, see `bridge.forks`."""
         self._closed = True
-        self._lock = threading.Lock()
+        self._lock, self._opening = threading.Lock(), threading.Lock()
         self._pools_forked()
         self._mailboxes.forked()
         self._validator.forked()
@@ -319,11 +322,15 @@ class Broker(Dialogs, Pools, Routing, Administration, Tidying):
     def _open_transmission(self) -> Sender:
         """The sender, and what takes its transactions to their destinations."""
         sender = self._open_sender()
-        with self._lock:
+        with self._opening:
             self._check_open()
             if self._transmission is None:
                 queue = ensure_queue(self._kafka, self.settings.instance)
-                self._transmission = Transmission(self._kafka, queue, sender, self.catalog, own=self.settings.transmit)
+                with self._lock:
+                    self._check_open()
+                    self._transmission = Transmission(
+                        self._kafka, queue, sender, self.catalog, own=self.settings.transmit
+                    )
         return sender
 
     def _present_sender(self) -> Sender | None:
@@ -331,11 +338,13 @@ class Broker(Dialogs, Pools, Routing, Administration, Tidying):
         return self._sender
 
     def _open_sender(self) -> Sender:
-        with self._lock:
+        with self._opening:
             self._check_open()
             if self._sender is None:
-                there = Destinations(self._kafka, self.catalog)
-                self._sender = Sender(self._kafka, self._sessions.new(), there, self._fire_and_forget)
+                there, session = Destinations(self._kafka, self.catalog), self._sessions.new()
+                with self._lock:
+                    self._check_open()
+                    self._sender = Sender(self._kafka, session, there, self._fire_and_forget)
             return self._sender
 
     def _check_open(self) -> None:

@@ -11,14 +11,14 @@ import pytest
 from konverse.bridge.broker import Broker
 from konverse.bridge.owning import Owning
 from konverse.schemas.catalog import Queue
-from konverse.schemas.errors import BrokerClosed
+from konverse.schemas.errors import BrokerClosed, KafkaUnavailable
 
 
 def broker(*, closed: bool = False) -> Any:
     made: Any = Broker.__new__(Broker)
     made._closed = closed
     made._readers, made._obeying = [], object()
-    made._lock = threading.Lock()
+    made._lock, made._opening = threading.Lock(), threading.Lock()
     return made
 
 
@@ -70,3 +70,29 @@ def test_owners_are_closed_to_the_end_although_one_partition_cannot_be_given_bac
         owning.close()
     assert {"partition 0", "partition 1"} <= set(closed)
     assert closed[2:] == ["_outputs", "_snapshots", "_truncation", "groups", "_reading", "_view"]
+
+
+def test_readers_and_close_do_not_wait_for_an_id_of_the_session_that_kafka_does_not_give() -> None:
+    one, asked, answered = broker(), threading.Event(), threading.Event()
+
+    def new() -> None:
+        asked.set()
+        assert answered.wait(30)
+        raise KafkaUnavailable("no id")
+
+    one._sender, one._kafka, one.catalog, one._sessions = None, None, None, SimpleNamespace(new=new)
+
+    def send() -> None:
+        with pytest.raises(KafkaUnavailable):
+            one._open_sender()
+
+    sending = threading.Thread(target=send, daemon=True)
+    sending.start()
+    assert asked.wait(30)
+    keeping = threading.Thread(target=one._keep, args=(Reader("topic"),), daemon=True)
+    keeping.start()
+    keeping.join(10)
+    waits = keeping.is_alive()
+    answered.set()
+    sending.join(30)
+    assert not waits
