@@ -18,10 +18,9 @@ from konverse.dialog.forgeries import alarm_of_session
 from konverse.dialog.hearing import needs_another_id
 from konverse.dialog.lane import SessionDialog
 from konverse.dialog.mailbox import Bounced
+from konverse.dialog.offering import Decisions
 from konverse.dialog.partition import Partition
-from konverse.dialog.session import Session
-from konverse.dialog.takeover import forgeries_told, heard, refused
-from konverse.dialog.writing import Hand
+from konverse.dialog.takeover import forgeries_told
 from konverse.schemas.errors import BadInput, BrokerClosed, InvalidState, KafkaUnavailable
 from konverse.schemas.identifiers import Address
 from konverse.schemas.records import NO_SEQUENCE, BounceId, BounceReason, Notice, Role
@@ -129,8 +128,7 @@ class Mailboxes:
         self._homes = Homes(lambda address: follow(kafka, catalog, address))
         self._lock = threading.Lock()
         """Held while our thread is started."""
-        self._decided: dict[Address, dict[BounceId, Question]] = {}
-        """By home: bounces that were confirmed or redirected, and what says of the home that it has heard that."""
+        self._decisions = Decisions()
         self._forged: set[tuple[bytes, Address]] = set()
         """Ids of sessions and partitions of which it was said that a stranger writes there in their names."""
         self._sender: Sender | None = None
@@ -174,7 +172,7 @@ class Mailboxes:
 
         def read(state: Partition) -> tuple[bool, list[Bounced], Any]:
             self._tell_of_forgeries(forgeries_told(state, ids, [*session.lanes]))
-            return needs_another_id(session, state), self._of(home, wanted, ids, state), question(state)
+            return needs_another_id(session, state), self._decisions.offered(state, session, wanted), question(state)
 
         shut_out, found, answer = self.ask(home, read, keep_up=True, timeout_s=timeout_s)
         if shut_out:
@@ -190,54 +188,14 @@ class Mailboxes:
 
     def confirm(self, sender: Sender, dialog: SessionDialog, bounce: BounceId) -> None:
         """CONFIRM."""
-
-        def decide(session: Session) -> list[Hand]:
-            decided = self._decided.setdefault(dialog.begin.home, {})
-            if bounce in decided:  # a REDIRECT may have to wait, and this would come before it
-                return []
-            hands = session.confirm(dialog, bounce)
-            lane, counter = dialog.home, dialog.home.next - 1
-            decided[bounce] = lambda home: heard(home, lane, counter) or refused(home, lane, counter)
-            return hands
-
-        sender.decide(decide)
+        sender.decide(lambda session: self._decisions.confirm(session, dialog, bounce))
 
     def redirect(self, sender: Sender, to: SessionDialog, bounced: Bounced) -> None:
         """REDIRECT."""
-        bounce = bounced.id
         self._catalog.check_send(to.begin.contract, Role.INITIATOR, bounced.message_type)
-
-        def decide(session: Session) -> list[Hand]:
-            decided = self._decided.setdefault(to.begin.home, {})
-            if bounce in decided:
-                return []
-            hands = session.redirect(to, bounce)
-            decided[bounce] = lambda _home: _is_settled(to, bounce)
-            return hands
-
-        sender.decide(decide)
+        sender.decide(lambda session: self._decisions.redirect(session, to, bounced.id))
         self._sender = sender
         self._listen()
-
-    def _of(
-        self, address: Address, wanted: Callable[[Bounced], bool], ids: Sequence[bytes], home: Partition
-    ) -> list[Bounced]:
-        found = []
-        entries, known = home.mailbox.entries, self._decided.get(address, {})
-        for bounce, was_heard in list(known.items()):
-            if bounce not in entries and was_heard(home):
-                known.pop(bounce, None)
-        for bounced in entries.values():
-            if not wanted(bounced):
-                continue
-            writer = home.writers.get(bounced.session)
-            inherited = writer is not None and writer.closed_at is not None
-            if bounced.session in ids or inherited:
-                decided = known.get(bounced.id)
-                if decided is None or decided(home):  # decided, heard, and still there: it was in vain
-                    known.pop(bounced.id, None)
-                    found.append(bounced)
-        return found
 
     # -------------------------------------------------------------------------------------------------------- homes
 
@@ -335,11 +293,6 @@ class Mailboxes:
         self._closed = True
         self._lock = threading.Lock()
         self._homes.forked()
-
-
-def _is_settled(dialog: SessionDialog, bounce: BounceId) -> bool:
-    redirects = dialog.redirects
-    return bounce not in dialog.held and (redirects is None or redirects.counter is None)
 
 
 def _place(dialog: SessionDialog) -> str:

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from konverse.schemas import envelope, journal
+from konverse.schemas.envelope import encode_suffix
+from konverse.schemas.records import Suffix
+from konverse.schemas.varint import varint
+from tests.kit.simulator.choices import Choices
+from tests.kit.simulator.swarm import draw
+from tests.kit.simulator.tuning import LOW_MASK, REPLACED, Change, changes_of, high_part, low_table, remembering
+
 from .tree import ROOT, syntax
 
 SIMULATOR: Final = ROOT / "tests" / "kit" / "simulator"
 TUNING: Final = "tuning.py"
-"""Changes the limits of a run, and nothing else."""
+"""Sets the limits of a run, and sets them back: at two places, and what they set is tested below."""
 
 PATCHING: Final = {"setattr", "delattr", "patch", "MonkeyPatch"}
 LAYERS: Final = ("schemas", "dialog", "routing", "bridge")
@@ -62,7 +71,55 @@ def patches(source: str, forbidden: set[str]) -> Iterator[str]:
 def test_the_simulator_patches_no_method_of_the_product(path: Path) -> None:
     forbidden = methods() - attributes()
     found = [*patches(path.read_text(encoding="utf-8"), forbidden)]
-    assert not found or path.name == TUNING, f"{found}: give the product a hook that its own driver may use too"
+    allowed = ["setattr"] * 2 if path.name == TUNING else []
+    assert found == allowed, f"{found}: give the product a hook that its own driver may use too"
+
+
+def everything_changed() -> list[Change]:
+    """What a run may change, with everything that a swarm can ask for."""
+    choices = Choices(0, ())
+    swarm = draw(choices)
+    every = replace(swarm, tiny_windows=True, small_mailboxes=True, short_memory=True, low_numbers=True)
+    return changes_of(choices, every)
+
+
+@pytest.mark.parametrize("change", everything_changed(), ids=lambda change: f"{change[0].__name__}.{change[1]}")
+def test_what_a_run_changes_is_a_limit_or_a_function_that_decides_nothing(change: Change) -> None:
+    module, name, value = change
+    before = getattr(module, name)
+    if name in REPLACED:
+        assert callable(before)
+        assert callable(value)
+        return
+    assert type(before) is type(value) is int, f"{name} is no limit: give the product a hook"
+    assert name.isupper()
+
+
+def test_each_function_that_is_said_to_be_replaced_is() -> None:
+    assert {name for _, name, value in everything_changed() if callable(value)} == {*REPLACED}
+
+
+@pytest.mark.parametrize("decode", [journal.decode, envelope._read_suffix])
+def test_what_is_remembered_is_what_the_product_says(decode: Callable[[bytes], object]) -> None:
+    """Also that it refuses: what is malformed stays so."""
+    remembered = remembering(decode)
+    commit = journal.encode_commit(journal.Commit(1, bytes(16), 1, bytes(32), 7, journal.Operations()))
+    known = [b"", b"\x00", b"\xff" * 9, encode_suffix(Suffix()), commit]
+    for data in [*known, *known]:
+        assert outcome(remembered, data) == outcome(decode, data)
+
+
+def outcome(decode: Callable[[bytes], object], data: bytes) -> object:
+    """What it returns, or how it refuses."""
+    try:
+        return decode(data)
+    except Exception as error:  # noqa: BLE001  # whatever it raises
+        return type(error), str(error)
+
+
+@pytest.mark.parametrize("number", [0, 1, 63, 64, 65, 8_191, 8_192, 1 << 20, 1 << 40])
+def test_small_tables_spell_the_numbers_of_the_product(number: int) -> None:
+    assert low_table(number)[number & LOW_MASK] + high_part(number) == varint(number)
 
 
 @pytest.mark.parametrize(

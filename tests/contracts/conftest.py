@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 import pytest
+
+from konverse.deploy.settings import StackSettings
 
 from .simulated import Simulated
 from .stand import Stand
@@ -17,5 +20,22 @@ def stand(request: pytest.FixtureRequest) -> Iterator[Stand]:
         return
     from .real import opened
 
-    with opened(request.getfixturevalue("servers"), request.getfixturevalue("database")) as real:
+    servers = request.getfixturevalue("servers")
+    with opened(servers.bootstrap, request.getfixturevalue("database")) as real:
+        yield real
+
+
+OWN_KAFKA: Final = (pytest.mark.stack, pytest.mark.xdist_group("own Kafka"))
+
+
+@pytest.fixture(params=["simulated", pytest.param("real", marks=OWN_KAFKA)])
+def own_stand(request: pytest.FixtureRequest) -> Iterator[Stand]:
+    """One whose Kafka nobody else uses: it can be silent."""
+    if request.param == "simulated":
+        yield Simulated()
+        return
+    from .real import opened
+
+    stack = request.getfixturevalue("new_stack")(StackSettings(redis=False))
+    with opened(stack.bootstrap, request.getfixturevalue("database"), stack) as real:
         yield real

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -21,6 +23,7 @@ from konverse.bridge.reader import Reader
 from konverse.bridge.sending import Sender
 from konverse.bridge.verifier.journals import JournalJudge
 from konverse.bridge.verifier.records import Record
+from konverse.deploy.stack import LocalStack
 from konverse.dialog.ageing import Ageing
 from konverse.dialog.events import Appended
 from konverse.dialog.session import Session
@@ -32,7 +35,6 @@ from konverse.schemas.limits import SESSION_IDLE_MS_MAX
 from konverse.schemas.records import Kind
 from tests.kit.builders import Scribe
 from tests.kit.oracle import read_raw
-from tests.kit.servers import Servers
 from tests.kit.shop import DEADLINE_S, connected, pumped, until
 
 from .stand import HOME, ORDERS, OTHERS, Written
@@ -44,6 +46,9 @@ CONTRACT = "c"
 
 SETTLE_S = 10.0
 
+SILENCE_S = 1.5
+"""Less than what an owner waits for its journal."""
+
 QUIET_S = 0.5
 """A reader that has got nothing for so long gets nothing."""
 
@@ -51,10 +56,12 @@ QUIET_S = 0.5
 class Real:
     """A connection, and readers where a test asks for them."""
 
-    def __init__(self, servers: Servers, broker: Broker) -> None:
+    def __init__(self, bootstrap: str, broker: Broker, stack: LocalStack | None) -> None:
         self.broker = broker
-        self._bootstrap = servers.bootstrap
-        self._admin = AdminClient({"bootstrap.servers": servers.bootstrap})
+        self._bootstrap = bootstrap
+        self._stack = stack
+        """When no other test uses it."""
+        self._admin = AdminClient({"bootstrap.servers": bootstrap})
         self._losing: int | None = None
         self._begun: list[UUID] = []
         self._readers = dict.fromkeys(QUEUES, 0)
@@ -161,6 +168,32 @@ class Real:
                 where = self.session.ids.index(envelope.writer)
                 found.append(Written(where, envelope.kind, envelope.counter, record.value))
         return found
+
+    @contextmanager
+    def silence(self) -> Iterator[None]:
+        assert self._stack is not None, "a server that others use is never stopped"
+        pid = self._stack.pids["kafka"]
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+    def flushed(self) -> bool:
+        try:
+            self.broker.flush(SILENCE_S)
+        except OutcomeUnknown:
+            return False
+        return True
+
+    def commit_in_silence(self, queue: int = ORDERS) -> tuple[list[bytes], bool, bool]:
+        with self._reader(queue) as reader:
+            transaction = next(iter(reader))
+            with self.silence():
+                with transaction:
+                    bodies = [message.body for message in transaction]
+                early = _settled(reader, SILENCE_S)
+            return bodies, early, _settled(reader, DEADLINE_S)
 
     @contextmanager
     def failing_producer(self) -> Iterator[None]:
@@ -279,6 +312,14 @@ class Real:
         return bodies, True
 
 
+def _settled(reader: Reader, timeout_s: float) -> bool:
+    try:
+        reader.settle(timeout_s)
+    except OutcomeUnknown:
+        return False
+    return True
+
+
 def _leads(reader: Reader) -> bool:
     reader.keep_up()
     return bool(reader.owners)
@@ -299,7 +340,7 @@ def _fail_once(outputs: Outputs) -> None:
 
 
 @contextmanager
-def opened(servers: Servers, database: str) -> Iterator[Real]:
+def opened(bootstrap: str, database: str, stack: LocalStack | None = None) -> Iterator[Real]:
     """A stand in a database of its own."""
-    with connected(servers.bootstrap, database, redis=None) as broker:
-        yield Real(servers, broker)
+    with connected(bootstrap, database, redis=None) as broker:
+        yield Real(bootstrap, broker, stack)

@@ -125,6 +125,38 @@ class Simulated:
             self.world.kafka.now_ms += LONG_MS
             calm.settle_down(self._owner(queue))
 
+    @contextmanager
+    def silence(self) -> Iterator[None]:
+        kafka = self.world.kafka
+        kafka.swarm, swarm = replace(self.world.swarm, delayed=1_000), kafka.swarm
+        yield
+        kafka.swarm = swarm
+        while kafka.late:
+            kafka.deliver_late()
+
+    def flushed(self) -> bool:
+        self.let_go()
+        self.session.check_over()
+        return self.session.idle
+
+    def commit_in_silence(self, queue: int = ORDERS) -> tuple[list[bytes], bool, bool]:
+        process = self._owner(queue)
+        calm.settle_down(process)
+        owner = process.owner
+        assert owner is not None
+        transaction = owner.take()
+        assert transaction is not None
+        bodies = [message.body for message in transaction]
+        owner.finish(transaction)
+        with self.silence():
+            process.commit(owner)
+            process._outcome()
+            early = not owner.committing
+        process._outcome()
+        late = process.owner is owner and not owner.committing
+        self._commit(queue)
+        return bodies, early, late
+
     def receive(self, queue: int = ORDERS) -> list[tuple[str, bytes]]:
         owner = self._owner(queue)
         calm.settle_down(owner)

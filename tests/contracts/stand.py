@@ -64,6 +64,21 @@ class Stand(Protocol):
         """What the session wrote, as it stands in the log."""
         ...
 
+    def silence(self) -> AbstractContextManager[None]:
+        """Kafka neither answers nor refuses what it is asked in the block; afterwards it does what it was asked."""
+        ...
+
+    def flushed(self) -> bool:
+        """Whether a flush returns; False: it says that the outcome is unknown. Owners rest meanwhile."""
+        ...
+
+    def commit_in_silence(self, queue: int = ORDERS) -> tuple[list[bytes], bool, bool]:
+        """The owner receives and commits while Kafka is silent.
+
+        The bodies, and whether it is told that this counts: during the silence, and behind it.
+        """
+        ...
+
     def failing_producer(self) -> AbstractContextManager[None]:
         """All records of the block reach Kafka, and the producer fails before it says so."""
         ...

@@ -166,6 +166,37 @@ def test_a_destination_that_refuses_holds_up_nobody_else_and_gets_everything_whe
     assert bodies(stand, ORDERS) == [b"0", b"1", b"2"]
 
 
+# ------------------------------------------------------------------------------------------------------------ silence
+
+
+def test_in_a_silent_kafka_nothing_is_a_success_before_it_is_and_then_all_of_it_once(own_stand: Stand) -> None:
+    """Sends, a dialog that begins, and the commit of what is received: each is unknown, and succeeds later."""
+    stand = own_stand
+    dialog = stand.begin()
+    stand.flush()
+    with stand.silence():
+        for number in range(3):
+            stand.send(dialog, b"%d" % number)
+        assert not stand.flushed()
+        assert [one.counters for one in stand.session.unknown()] == [(0, 1, 2)]
+        assert not stand.flushed(), "asking again makes nothing known"
+    assert stand.flushed(), "what Kafka was asked, it has done"
+    assert stand.session.unknown() == []
+    assert facts(stand.written()) == messages(0, 3), "and nothing twice"
+    received, *told = stand.commit_in_silence()
+    assert received
+    assert told == [False, True], "it counts when Kafka says so, and not before"
+    assert stand.claimed_again() == 0
+    assert [*received, *bodies(stand)] == [b"0", b"1", b"2"]
+    with stand.silence():
+        stand.send(dialog, b"3")
+        stand.end(dialog)
+        assert not stand.flushed()
+    stand.flush()
+    assert stand.receive(HOME) == [], "its owner tells the target"
+    assert [kind for kind, _ in stand.receive()] == ["t", END_DIALOG]
+
+
 # ------------------------------------------------------------------------------------------------------------- owners
 
 

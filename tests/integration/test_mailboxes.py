@@ -207,7 +207,7 @@ def test_a_redirect_that_cannot_be_is_refused(servers: Servers, database: str) -
 
 
 def _remembered(broker: Broker) -> int:
-    return sum(map(len, broker._mailboxes._decided.values()))
+    return sum(map(len, broker._mailboxes._decisions._known.values()))
 
 
 def test_a_home_that_nobody_asks_is_not_followed_for_ever(

@@ -13,6 +13,7 @@ from konverse.schemas.operations import Abandon
 from konverse.schemas.records import Begin, Decision, Kind
 
 from .executing import Execution, TaskProcess
+from .flushing import Call, Reported, Way
 from .places import Place
 from .producing import IdempotentProducer, LooseProducer, Producer, abandon
 
@@ -290,10 +291,24 @@ class DriverProcess:
             return
         if effect.ours and judgement.decided == effect.batch and judgement.by != self.driver.run:
             self.query.world.fail(f"I19: a driver takes batch {effect.batch} of another one for its own")
-        if not effect.ours:
+        if effect.ours:
+            self._report(effect.batch)
+        else:
             self._check_void(effect.batch)
         happened("batch decided")
         happened("batch decided by another", not effect.ours)
+
+    def _report(self, batch: int) -> None:
+        """The rows that won are said to be done: what is called from now on comes behind them."""
+        query, calls = self.query, self.world.history.calls
+        bodies: dict[bytes, list[bytes]] = {}
+        for place in query.targets:
+            for attempt in winners(place, query.id, batch):
+                for row in (row for execution in query.executions.get(attempt, ()) for row in execution.rows):
+                    if row.body is not None and row.address == place.address:
+                        bodies.setdefault(row.conversation, []).append(row.body)
+        call = Call(self.world.steps, Way.BATCH)
+        calls.reported += [Reported(*said, call) for said in bodies.items()]
 
     def _check_void(self, batch: int) -> None:
         """A driver says that nothing of its rows is received: no decision names an attempt of its tasks."""

@@ -17,6 +17,7 @@ from konverse.schemas.records import Envelope, Kind, Role
 from tests.kit.digests import digest
 
 from .batch_checks import check_batches
+from .flushing import check_reported
 from .forgers import check_forgeries, honest
 from .kafka import Record
 from .latecomers import check_named, compare_named
@@ -24,12 +25,12 @@ from .losses import check_losses, wrong
 from .moves import check_moves, check_place, lives
 from .moves import whole as whole_side
 from .outcomes import outcomes
-from .paths import check_finished, check_half_closed, check_order, check_reported, check_transactions
+from .paths import check_finished, check_half_closed, check_order, check_transactions
 from .places import Place
 from .plans import Plan
 from .poison import compare_attempts
 from .regrouping import check_commits, check_groups
-from .sides import of_product, of_reference
+from .sides import letter_of, of_product, of_reference
 from .timing import check_timers
 from .verdicts import every_message
 from .verified import PROBLEMS_MAX, findings, in_part, told, whole, writers_of
@@ -126,13 +127,7 @@ def _folds(world: World, place: Place, reference: SecondFold) -> Iterator[str]:
     yield from compare_named(place, reference)
     if state.tombstones != reference.tombstones:
         yield f"I9: {place.name}: tombstones differ"
-    kept = [
-        (
-            key,
-            (b.session, b.conversation, b.sequence, b.bounce.reason, b.message_type, b.body or b"", len(b.body or b"")),
-        )
-        for key, b in state.mailbox.entries.items()
-    ]
+    kept = [(key, letter_of(bounced)) for key, bounced in state.mailbox.entries.items()]
     if kept != [*reference.mailbox.items()]:
         yield f"I6: {place.name}: mailboxes differ"
     counts, tally = state.statistics, reference.tally

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 
 from konverse.dialog.owner import Owner
 from konverse.schemas.operations import Cleanup, Fail
+from konverse.schemas.records import Role
+
+from .flushing import Way
 
 if TYPE_CHECKING:
     from .owning import OwnerProcess
@@ -26,6 +29,8 @@ def _end_some(process: OwnerProcess, owner: Owner) -> None:
     speaking = [one for one in live if one.stream.waiting]
     moved = [one for one in live if one.index in state.moves.arrivals]
     endpoint = choices.pick(choices.pick([live, *filter(None, (speaking, speaking, moved))]))
+    if endpoint.role is Role.INITIATOR:
+        world.history.calls.end(endpoint.conversation, world.steps, Way.OPERATOR)
     if choices.chance(250):
         owner.trial.order(endpoint, Fail(endpoint.index, -9719, "given up"))
     else:

@@ -12,6 +12,7 @@ from konverse.schemas.records import Begin, Role
 from konverse.schemas.varint import read_varint
 from tests.kit.batches import first_row, further_row, last_row, task_of
 
+from .flushing import Way
 from .producing import IdempotentProducer, LooseProducer, Producer, abandon
 
 if TYPE_CHECKING:
@@ -122,6 +123,8 @@ class TaskProcess:
 
     def _hand(self, row: Row, conversation: bytes) -> None:
         header, _, body = row.record
+        if body is not None:
+            self.world.history.calls.send(conversation, body, self.world.steps, Way.BATCH)
         number, _ = read_varint(header, COUNTER_AT)
         self.execution.rows.append(Written(row.address, body is None, number, conversation, body))
         self._unacknowledged += 1

@@ -14,8 +14,10 @@ from konverse.dialog.states import State
 from konverse.dialog.transaction import Transaction
 from konverse.schemas.catalog import DIALOG_TIMER, END_DIALOG, ERROR
 from konverse.schemas.errors import GroupLocked, InvalidState
+from konverse.schemas.records import Role
 
 from .beginnings import begin, speak_first
+from .flushing import Way
 from .poison import HandlerRaised, ProcessKilled
 from .regrouping import move_some, take_another
 from .savepoints import try_and_undo
@@ -48,8 +50,6 @@ class Reply(NamedTuple):
     conversation: bytes
     type: str
     body: bytes
-    step: int
-    """When it was called."""
 
 
 class Progress(Enum):
@@ -197,7 +197,9 @@ class Work:
     def reply(self, dialog: Endpoint | Begun, kind: str, body: bytes) -> None:
         """Send, and remember what."""
         self.at.send(dialog, kind, body)
-        self.replies.append(Reply(dialog.role, dialog.conversation, kind, body, self.world.steps))
+        self.replies.append(Reply(dialog.role, dialog.conversation, kind, body))
+        if dialog.role is Role.INITIATOR:
+            self.world.history.calls.send(dialog.conversation, body, self.world.steps, Way.HANDLER)
 
     def _end(self, message: Message, code: int, *, cleanup: bool = False) -> None:
         self.end(message.dialog, code, cleanup=cleanup)
@@ -206,6 +208,8 @@ class Work:
     def end(self, dialog: Endpoint | Begun, code: int, *, cleanup: bool = False) -> None:
         """End; what is taken back with it was not sent."""
         self.at.end(dialog, error=code, description="because" if code else "", cleanup=cleanup)
+        if dialog.role is Role.INITIATOR:
+            self.world.history.calls.end(dialog.conversation, self.world.steps, Way.HANDLER)
         if code or cleanup:
             side = (dialog.role, dialog.conversation)
             self.replies = [reply for reply in self.replies if (reply.role, reply.conversation) != side]

@@ -8,9 +8,10 @@ from typing import NamedTuple
 from konverse.schemas.identifiers import Address
 from konverse.schemas.records import BounceId
 
+from .flushing import Calls
 from .handlers import Work
 from .kafka import Payload
-from .transacting import Reported, Tried
+from .transacting import Tried
 
 
 class Told(NamedTuple):
@@ -34,8 +35,8 @@ class History:
     """Writer and address -> counter below which the session counts everything as acknowledged."""
     transactions: list[Tried] = field(default_factory=list)
     """Every transaction of a session."""
-    reported: list[Reported] = field(default_factory=list)
-    """What flushes of sessions have said to have arrived."""
+    calls: Calls = field(default_factory=Calls)
+    """What was called on the initiator's side of conversations, and what was reported as done."""
     asked: dict[BounceId, list[bytes | None]] = field(default_factory=dict)
     """Bounce -> what sessions asked for: the conversation to which it should go, or None for a confirmation."""
     told: list[Told] = field(default_factory=list)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+from konverse.dialog.hearing import needs_another_id
 from konverse.dialog.lane import DialogState, Single
 from konverse.dialog.mailbox import Bounced
+from konverse.dialog.offering import Decisions
 from konverse.dialog.partition import Partition
 from konverse.dialog.phase import Phase
 from konverse.dialog.states import State
@@ -15,6 +18,7 @@ from konverse.schemas.identifiers import Address
 from konverse.schemas.records import BounceId, Kind, Role, Suffix
 
 from .adopting import ADOPTING, Adoption
+from .flushing import Way
 from .moves import find
 from .places import Place
 
@@ -58,7 +62,9 @@ class Mailboxes:
 
     def __init__(self, process: SessionProcess) -> None:
         self._process = process
-        self._asked: set[BounceId] = set()
+        self._decisions = Decisions()
+        self._shown: Counter[BounceId] = Counter()
+        """How often each bounce was decided about."""
         self.reserved: Plan | None = None
         """A dialog that was begun for what came back; the process does nothing else with it."""
         self.adoption: Adoption | None = None
@@ -93,16 +99,20 @@ class Mailboxes:
         if world.lively and self.reserved is None and world.swarm.moves and world.choices.chance(EARLY):
             return self._reserve(place)
         state = self.state_of(place)
-        mine = self._mine(state)
-        new = self._new(mine)
+        shut_out = needs_another_id(process.session, state)
+        new = self._offered(state) + self._strange(state)
+        if shut_out and not (world.lively and world.choices.chance(500)):  # else when it has decided
+            process.renewal.change("told")
+            shut_out = False
         busy = [plan for plan in process.plans if plan.home is place and not plan.over and plan.dialog.sent]
         wanted = world.swarm.redirecting // (2 if busy else 1)
         if new and len(process.plans) < DIALOGS_MAX and world.choices.chance(wanted):
             if world.lively and self.reserved is None and world.choices.chance(RESERVED[world.swarm.moves > 0]):
                 return self._reserve(place)
             process._begin(place)
-        if mine and world.lively and world.choices.chance(TWICE):
-            new = mine
+        blindly = bool(len(state.mailbox)) and world.lively and world.choices.chance(TWICE)
+        if blindly:
+            new = [one for one in state.mailbox.entries.values() if self._is_mine(one)]
         fresh = world.choices.chance(400)
         for bounced in new[: 1 + world.choices.choose(3)]:
             plans = [plan for plan in process.plans if plan.home is place]
@@ -116,13 +126,13 @@ class Mailboxes:
                 open_plans = self._moved(state, open_plans) or open_plans
                 late = bounced.id.writer == state.writer_id  # it was redirected, and came back once more
                 if open_plans and (world.lively or late) and world.choices.chance(world.swarm.redirecting):
-                    self._redirect(open_plans[-1] if fresh else world.choices.pick(open_plans), bounced)
+                    self._redirect(open_plans[-1] if fresh else world.choices.pick(open_plans), bounced, blindly)
                 else:
-                    world.history.asked.setdefault(bounced.id, []).append(None)
-                    process.hand(process.session.confirm(world.choices.pick(plans).dialog, bounced.id))
+                    self._confirm(world.choices.pick(plans), bounced, blindly)
             except (QueueFull, ConversationEnded):
                 break
-            self._asked.add(bounced.id)
+        if shut_out:
+            process.renewal.change("told")
         return bool(new)
 
     def _reserve(self, place: Place) -> bool:
@@ -139,7 +149,7 @@ class Mailboxes:
         process, world = self._process, self._process.world
         state = self.state_of(plan.home)
         stays = world.swarm.moves and not self._moved(state, [plan]) and world.choices.chance(PATIENT)
-        new = self._new(self._mine(state))
+        new = self._offered(state)
         if world.lively and (plan.dialog.state is DialogState.BEGINNING or stays or not new):
             return False
         self.reserved = None
@@ -154,26 +164,54 @@ class Mailboxes:
             return False
         return True
 
-    def _mine(self, state: Partition) -> list[Bounced]:
-        """What it may decide about, and sometimes more."""
-        return [bounced for bounced in state.mailbox.entries.values() if self._may(state, bounced)]
+    def _is_mine(self, bounced: Bounced) -> bool:
+        """The application asks for it."""
+        return bounced.session in self._process.session.ids or bounced.session in self._process.inherited
 
-    def _new(self, mine: list[Bounced]) -> list[Bounced]:
-        return [bounced for bounced in mine if bounced.id not in self._asked]
+    def _offered(self, state: Partition) -> list[Bounced]:
+        """What the session is shown."""
+        return self._decisions.offered(state, self._process.session, self._is_mine)
+
+    def _strange(self, state: Partition) -> list[Bounced]:
+        """What is not its own, and it decides about all the same, now and then."""
+        chance = self._process.world.choices.chance
+        others = [one for one in state.mailbox.entries.values() if not self._is_mine(one) and not self._shown[one.id]]
+        return [one for one in others if chance(STRANGE)]
+
+    def _confirm(self, plan: Plan, bounced: Bounced, blindly: bool) -> None:
+        """`blindly`: as a caller does that does not know what was decided."""
+        process = self._process
+        if blindly:
+            hands = process.session.confirm(plan.dialog, bounced.id)
+        else:
+            hands = self._decisions.confirm(process.session, plan.dialog, bounced.id)
+            self._note(bounced, "confirmed")
+        process.world.history.asked.setdefault(bounced.id, []).append(None)
+        process.hand(hands)
+
+    def _note(self, bounced: Bounced, how: str) -> None:
+        self._process.world.sometimes.happened(f"{how} once more, as it was in vain", bool(self._shown[bounced.id]))
+        self._shown[bounced.id] += 1
 
     def _moved(self, state: Partition, plans: list[Plan]) -> list[Plan]:
         """Those whose dialogs have moved away, now and then."""
         moved = [plan for plan in plans if (Role.INITIATOR, plan.dialog.conversation) in state.moves.stubs]
         return moved if moved and self._process.world.choices.chance(TO_MOVED) else []
 
-    def _redirect(self, plan: Plan, bounced: Bounced) -> None:
+    def _redirect(self, plan: Plan, bounced: Bounced, blindly: bool = False) -> None:
         process = self._process
         if process.world.choices.chance(process.world.swarm.redirecting // 2):
             plan.left = max(plan.left, 1)
             process._send(plan)  # both ways to the target at once
-        hands = process.session.redirect(plan.dialog, bounced.id)
+        if blindly:
+            hands = process.session.redirect(plan.dialog, bounced.id)
+        else:
+            hands = self._decisions.redirect(process.session, plan.dialog, bounced.id)
+            self._note(bounced, "redirected")
         process.world.history.asked.setdefault(bounced.id, []).append(plan.dialog.conversation)
-        plan.sent.append(bounced.body or b"")
+        body = bounced.body or b""
+        plan.sent.append(body)
+        process.world.history.calls.send(plan.dialog.conversation, body, process.world.steps, Way.REDIRECT)
         plan.redirected = True
         process.hand(hands)
         self._stand_still(plan)
@@ -189,12 +227,6 @@ class Mailboxes:
             if not process._producer.empty:
                 process._transmit()
         process.asleep_until = world.steps + (40, 120, 0)[world.choices.choose(3)]
-
-    def _may(self, state: Partition, bounced: Bounced) -> bool:
-        writer = state.writers.get(bounced.session)
-        mine = bounced.session in self._process.session.ids
-        inherited = bounced.session in self._process.inherited and writer is not None and writer.closed_at is not None
-        return mine or inherited or self._process.world.choices.chance(STRANGE)
 
     def hear(self) -> None:
         """What a follower of the homes, or an owner in this process, says of redirected messages."""

@@ -36,6 +36,7 @@ from konverse.dialog.view import Show
 from . import beliefs, endings, moves, poison, reads, taking
 from .appends import Appends, Snapshots
 from .beginnings import begin_here
+from .flushing import Settling
 from .handlers import Progress, Work
 from .outputs import Outputs
 from .places import Place
@@ -67,6 +68,7 @@ class OwnerProcess:
         """Handlers that are done and wait for the commit."""
         self._reads: deque[ReadJournal | ReadData | ReadSnapshots] = deque()
         self._appends = Appends(world, place)
+        self._settling = Settling(world)
         self._snapshots = Snapshots(world, place)
         self._flight: beliefs.Flight | None = None
         self._overtaken: list[Transaction] = []
@@ -85,6 +87,8 @@ class OwnerProcess:
         for _ in range(1 + choices.choose(BURST_MAX)):
             actions = self._actions()
             actions[choices.choose(len(actions))]()
+            if self.owner is not None and self.leading:
+                self._settling.look(self.owner)
             if len(actions) == 1 and self.leading:
                 break  # it was a tick
             busy = True
@@ -181,6 +185,7 @@ class OwnerProcess:
         self.world.late_shows += self._view.drop()
         self.owner = None
         self.works, self._finished = [], []
+        self._settling.committed = []
         self._reads.clear()
         self._snapshots.abandon()
         self._flight = None
@@ -240,6 +245,7 @@ class OwnerProcess:
             self._finished = [work for work in self._finished if id(work.transaction) in waiting]
             self._flight = beliefs.Flight(owner.fold.head.number + 1)
             self.world.history.committed[self.place.name, owner.claim_id, self._flight.number] = works
+            self._settling.committed += works
         self._appends.send(effect.records)
 
     def _outcome(self) -> None:

@@ -1,4 +1,4 @@
-"""What must hold of half-closed directions and of transactions when a run has drained (I6, I9, I20, I22)."""
+"""What must hold of half-closed directions and of transactions when a run has drained (I6, I9, I20)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import Address
 from konverse.schemas.records import BounceId, BounceReason, Kind, Role
 
-from .handlers import Reply
 from .moves import whole
 from .plans import Plan
 from .transacting import Tried
@@ -80,26 +79,6 @@ def _sent_back(world: World, references: dict[Address, SecondFold]) -> Iterator[
                 yield f"I6: {address} refused what {session.hex()} had sent before it closed itself"
             if BounceId(sender, counter, address) not in boxes:
                 yield f"I6: what {sender.hex()} sent to {address} under {counter} came back and reached no mailbox"
-
-
-def check_reported(world: World, references: dict[Address, SecondFold]) -> Iterator[str]:
-    """What a flush of a session has reported stands before what handlers of the same side have sent later."""
-    replies: dict[bytes, list[Reply]] = {}
-    for work in world.history.works:
-        for reply in work.replies:
-            if reply.role is Role.INITIATOR:
-                replies.setdefault(reply.conversation, []).append(reply)
-    for reported in world.history.reported:
-        later = {reply.body for reply in replies.get(reported.conversation, ()) if reply.step > reported.step}
-        side = whole(references, reported.target, Role.TARGET, reported.conversation)
-        if side is None or not later:
-            continue
-        heard = [one.body for one in side.heard]
-        first = next((place for place, body in enumerate(heard) if body in later), len(heard))
-        world.sometimes.happened("handler sent behind a flush", first < len(heard))
-        overtaken = [body for body in heard[first:] if body in reported.bodies]
-        if overtaken:
-            yield f"I22: {reported.conversation.hex()}: {heard[first]!r} overtook {overtaken}, which had been flushed"
 
 
 def _bodies(world: World, address: Address) -> set[bytes | None]:

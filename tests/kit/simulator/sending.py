@@ -18,6 +18,7 @@ from konverse.schemas.records import Begin
 from konverse.schemas.system_messages import error_body
 from konverse.schemas.varint import read_varint
 
+from .flushing import Flushes, Way
 from .kafka import Payload
 from .latecomers import latecomers, manner
 from .mailboxes import Mailboxes
@@ -61,6 +62,7 @@ class SessionProcess:
         self.inherited: set[bytes] = set()
         """Writers of those whose successor it is."""
         self.mailboxes = Mailboxes(self)
+        self.flushes = Flushes(self)
         self._club = world.choices.pick(world.clubs) if world.clubs else None
         self._loose = world.choices.chance(world.swarm.loose)
         self._producer = self._new_producer()
@@ -73,7 +75,7 @@ class SessionProcess:
         actions: list[Callable[[], None]] = []
         if self._is_over():
             return False
-        self._transacting.see_flushed()
+        self.flushes.see()
         age = self.renewal.due
         if age is Age.DOUBTFUL:
             self.renewal.change("doubtful")
@@ -197,8 +199,7 @@ class SessionProcess:
                 plan.left = 0
                 return
             plan.left -= 1
-            plan.sent.append(body)
-            self.hand(hands)
+            self._sent(plan, body, hands)
         self.renewal.doze(plan.dialog)
 
     def _end(self) -> None:
@@ -207,6 +208,7 @@ class SessionProcess:
         plan = world.choices.pick([plan for plan in plans if not plan.left] or plans)
         failed = world.lively and world.choices.chance(world.swarm.failing)
         plan.over = True
+        world.history.calls.end(plan.dialog.conversation, world.steps, Way.SESSION)
         self.hand(self.session.end(plan.dialog, error_body(5, "enough") if failed else b""))
 
     def _hear_news(self) -> None:
@@ -356,8 +358,17 @@ class SessionProcess:
             hands = self.session.send(plan.dialog, "t", body)
         except (ConversationEnded, QueueFull):
             return
+        self._sent(plan, body, hands)
+
+    def _sent(self, plan: Plan, body: bytes, hands: list[Hand]) -> None:
+        """Note a direct send, and flush it."""
+        adoption, conversation = self.mailboxes.adoption, plan.dialog.conversation
+        adopted = adoption is not None and conversation in adoption.open
+        way = Way.SUCCESSOR if adopted else Way.SESSION
         plan.sent.append(body)
+        self.world.history.calls.send(conversation, body, self.world.steps, way)
         self.hand(hands)
+        self.flushes.begin(plan, way)
 
     @property
     def open_dialogs(self) -> list[bytes]:

@@ -7,6 +7,7 @@ from typing import Any
 from konverse.bridge.verifier.second_state import Side
 from konverse.dialog.clock import NO_TIME, NOTHING_EXPECTED
 from konverse.dialog.endpoint import Endpoint
+from konverse.dialog.mailbox import Bounced
 
 
 def of_product(endpoint: Endpoint, now_ms: int) -> tuple[Any, ...]:
@@ -17,6 +18,12 @@ def of_product(endpoint: Endpoint, now_ms: int) -> tuple[Any, ...]:
         [entry[0] for entry in endpoint.queue], endpoint.error is not None, endpoint.opener, endpoint.level,
         endpoint.rings, *clock.times, clock.end_of_stream,
     )  # fmt: skip
+
+
+def letter_of(bounced: Bounced) -> tuple[Any, ...]:
+    """How the product has a bounced message."""
+    body, reason = bounced.body or b"", bounced.bounce.reason
+    return bounced.session, bounced.conversation, bounced.sequence, reason, bounced.message_type, body, len(body)
 
 
 def of_reference(side: Side) -> tuple[Any, ...]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from konverse.dialog.lane import SessionDialog
 from konverse.dialog.manner import Manner
@@ -12,6 +11,7 @@ from konverse.schemas.errors import ConversationEnded, InvalidState, QueueFull, 
 from konverse.schemas.identifiers import Address
 from konverse.schemas.system_messages import error_body
 
+from .flushing import Way
 from .savepoints import stage_and_undo
 from .timing import some_timeout
 
@@ -45,16 +45,6 @@ class Tried:
         return lane.writer, counter
 
 
-class Reported(NamedTuple):
-    """What a flush of a dialog has said to have arrived."""
-
-    conversation: bytes
-    target: Address
-    bodies: list[bytes]
-    step: int
-    """When it did."""
-
-
 class Transacting:
     """The transactions of one session."""
 
@@ -63,8 +53,6 @@ class Transacting:
         world = process.world
         self.place = world.choices.pick(world.places) if world.choices.chance(world.swarm.transmitting) else None
         """The partition of the transmission queue: any queue may be one."""
-        self._flushes: list[tuple[Callable[[], bool], SessionDialog, list[bytes]]] = []
-        """Flushes of dialogs that have not returned, and what was sent in transactions before."""
         if self.place is not None:
             process.session.transmit_to(self.place.address)
 
@@ -83,19 +71,6 @@ class Transacting:
         flying = len(process.session.transactions.flying)
         process.hand(process.session.transmitted(place.shadow.state))
         process.world.sometimes.happened("transaction arrived", flying - len(process.session.transactions.flying))
-
-    def see_flushed(self) -> None:
-        """Flushes that return now have promised that nobody overtakes what was sent before."""
-        world, waiting = self._process.world, self._flushes
-        self._flushes = []
-        for flush in waiting:
-            arrived, dialog, bodies = flush
-            if arrived():
-                reported = Reported(dialog.conversation, dialog.begin.target, bodies, world.steps)
-                world.history.reported.append(reported)
-                world.sometimes.happened("transaction flushed")
-            else:
-                self._flushes.append(flush)
 
     def transact(self) -> None:
         """Some steps on some dialogs; then all of it, or nothing."""
@@ -165,9 +140,6 @@ class Transacting:
             transaction.drop()
             return
         tried.committed = True
-        for plan in {plan for plan, _ in sent}:
-            bodies = [body for one, body in sent if one is plan]
-            self._flushes.append((process.session.transactions.arrived(plan.dialog), plan.dialog, bodies))
         direct = any(plan.sent for plan in process.plans if plan.dialog in transaction.dialogs)
         world.sometimes.happened("transaction waited", transaction.counter < 0 and direct)
         world.sometimes.happened("transaction of several dialogs", len(transaction.dialogs) > 1)
@@ -177,8 +149,12 @@ class Transacting:
         for plan, body in sent:
             plan.sent.append(body)
             plan.left -= 1
+            world.history.calls.send(plan.dialog.conversation, body, world.steps, Way.TRANSACTION)
+        for plan in dict.fromkeys(plan for plan, _ in sent):
+            process.flushes.begin(plan, Way.TRANSACTION)
         for plan in over:
             plan.over = True
+            world.history.calls.end(plan.dialog.conversation, world.steps, Way.TRANSACTION)
         for plan in finished:
             plan.finished = True
         process.hand(hands)

@@ -147,9 +147,17 @@ def remembering(decode: Callable[[bytes], Value]) -> Callable[[bytes], Value]:
     return remembered
 
 
-@contextmanager
-def tuned(choices: Choices, swarm: Swarm) -> Iterator[None]:
-    """The product with the limits of one run."""
+REPLACED: Final = {
+    "decode": "it remembers what the product's own function has said of the same bytes, which depends on nothing else",
+    "_read_suffix": "likewise",
+    "low_table": "with `high_part` it spells the same numbers in the same bytes, from a table of another size",
+    "high_part": "likewise, as `LOW_MASK` says",
+}
+"""The functions that are replaced, and why none of them decides anything; whatever else changes is a number."""
+
+
+def changes_of(choices: Choices, swarm: Swarm) -> list[Change]:
+    """What is changed for one run."""
     decode = remembering(journal.decode)
     changes: list[Change] = [
         (konverse.dialog.journal_feed, "decode", decode),
@@ -164,6 +172,13 @@ def tuned(choices: Choices, swarm: Swarm) -> Iterator[None]:
         changes += _memory()
     if swarm.low_numbers:
         changes += _tables()
+    return changes
+
+
+@contextmanager
+def tuned(choices: Choices, swarm: Swarm) -> Iterator[None]:
+    """The product with the limits of one run."""
+    changes = changes_of(choices, swarm)
     before = [(module, name, getattr(module, name)) for module, name, _ in changes]
     try:
         for module, name, value in changes:

@@ -1,0 +1,102 @@
+"""What a session is shown of a mailbox, and when it is shown it again."""
+
+from __future__ import annotations
+
+import pytest
+
+from konverse.dialog.endpoint import NOBODY, Writer
+from konverse.dialog.lane import SessionDialog
+from konverse.dialog.mailbox import Bounced
+from konverse.dialog.offering import Decisions
+from konverse.dialog.session import Session
+from konverse.schemas.records import Bounce, BounceReason
+from tests.kit.builders import Side, address_of, identifier
+from tests.unit.dialog.test_session import HOME, WRITER, opened
+
+STRANGER = identifier("stranger")
+
+
+@pytest.fixture
+def session() -> Session:
+    return Session(WRITER)
+
+
+@pytest.fixture
+def home() -> Side:
+    return Side("replies")
+
+
+@pytest.fixture
+def decisions() -> Decisions:
+    return Decisions()
+
+
+def came_back(home: Side, session: bytes = WRITER) -> Bounced:
+    bounce = Bounce(session, 7, address_of("elsewhere"), BounceReason.NO_ENDPOINT)
+    bounced = Bounced(session, bounce, identifier("c"), 0, "order", b"0", None)
+    home.state.mailbox.keep(bounced)
+    return bounced
+
+
+def shown(decisions: Decisions, home: Side, session: Session) -> list[Bounced]:
+    return decisions.offered(home.state, session, lambda _: True)
+
+
+def heard(home: Side, dialog: SessionDialog, *, closed_at: int | None = None) -> None:
+    """Home has heard everything in the dialog's home lane, or the session was closed there before that."""
+    writer = home.state.writers[WRITER] = Writer(WRITER)
+    writer.next = dialog.home.next
+    writer.closed_at, writer.heir = closed_at, None if closed_at is None else NOBODY
+
+
+@pytest.mark.parametrize(("closed", "offered"), [(False, False), (True, True)])
+def test_what_came_back_to_another_session_is_shown_when_that_one_is_closed(
+    session: Session, home: Side, decisions: Decisions, closed: bool, offered: bool
+) -> None:
+    bounced = came_back(home, STRANGER)
+    home.state.writers[STRANGER] = Writer(STRANGER)
+    home.state.writers[STRANGER].closed_at = 8 if closed else None
+    assert shown(decisions, home, session) == [bounced] * offered
+
+
+def test_what_is_not_wanted_is_not_shown(session: Session, home: Side, decisions: Decisions) -> None:
+    came_back(home)
+    assert decisions.offered(home.state, session, lambda _: False) == []
+
+
+def test_what_was_confirmed_is_not_shown_before_home_has_heard_that(
+    session: Session, home: Side, decisions: Decisions
+) -> None:
+    bounced, dialog = came_back(home), opened(session)
+    assert dialog.begin.home == HOME == home.state.address
+    assert shown(decisions, home, session) == [bounced]
+    assert decisions.confirm(session, dialog, bounced.id)
+    assert decisions.confirm(session, dialog, bounced.id) == []
+    assert shown(decisions, home, session) == []
+    heard(home, dialog)
+    home.state.mailbox.take(bounced.id)
+    assert shown(decisions, home, session) == []
+
+
+def test_what_was_confirmed_in_vain_is_shown_again(session: Session, home: Side, decisions: Decisions) -> None:
+    """The session was closed at home before its CONFIRM, which is refused."""
+    bounced, dialog = came_back(home), opened(session)
+    decisions.confirm(session, dialog, bounced.id)
+    heard(home, dialog, closed_at=dialog.home.next - 1)
+    assert shown(decisions, home, session) == [bounced]
+    assert decisions.confirm(session, dialog, bounced.id), "it may be decided about anew"
+
+
+def test_what_was_redirected_in_vain_is_shown_again_and_what_is_on_its_way_is_not(
+    session: Session, home: Side, decisions: Decisions
+) -> None:
+    bounced, dialog = came_back(home), opened(session)
+    session.send(dialog, "order", b"0")
+    assert decisions.redirect(session, dialog, bounced.id) == [], "it waits for what was sent before"
+    assert decisions.confirm(session, dialog, bounced.id) == [], "which would overtake it"
+    assert shown(decisions, home, session) == []
+    session.drained()
+    assert shown(decisions, home, session) == [], "it is on its way"
+    heard(home, dialog)
+    session.home_says(home.state)
+    assert shown(decisions, home, session) == [bounced], "home has heard it, and kept the message"
