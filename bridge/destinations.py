@@ -105,6 +105,22 @@ class Destinations:
     def _has_topic(self, topic: str) -> bool:
         return self._catalog is None or topic in self._catalog.queues()
 
+    def has_queue(self, address: Address) -> bool:
+        """Whether a queue of this instance has that partition, as far as is known; without a catalog always."""
+        if self._catalog is None:
+            return True
+        queue = self._catalog.queues().get(address.topic)
+        return queue is not None and address.partition < queue.partitions
+
+    def read_queues(self) -> bool:
+        """Hear of the queues that others have created and dropped; False when the catalog cannot be read now."""
+        if self._catalog is not None:
+            try:
+                self._catalog.refresh()
+            except (KonverseError, KafkaException):
+                return False
+        return True
+
     def takes(self, address: Address, own: Address | None) -> bool:
         """Whether something may arrive there, as far as is known; `own` is that of transmission. Asks nobody."""
         is_own = own is not None and own.topic == address.topic
@@ -135,9 +151,9 @@ class Destinations:
             if lane.address in awaited or verified.get(lane.address) != _reached(session, lane, lane.next)
         ]
 
-    def look(self, addresses: Iterable[Address], timeout_s: float = ANSWER_S) -> None:
-        """Ask Kafka whether the topics are those of the queues; what it does not answer in time stays as it was."""
-        self.learn(self.ask(addresses, timeout_s))
+    def look(self, addresses: Iterable[Address], timeout_s: float = ANSWER_S) -> bool:
+        """Ask Kafka whether the topics are those of the queues; False when it has not answered all in time."""
+        return self.learn(self.ask(addresses, timeout_s))
 
     def ask(self, addresses: Iterable[Address], timeout_s: float = ANSWER_S) -> Question:
         """The same without waiting; `learn` takes the answer."""
@@ -153,11 +169,8 @@ class Destinations:
         asked, found = question.asked, _found(question.answers)
         with self._lock:
             problems = self._problems(asked, found)
-        if problems and self._catalog is not None:  # maybe nobody here has heard of a DROP and a CREATE
-            try:
-                self._catalog.refresh()
-            except (KonverseError, KafkaException):
-                return False
+        if problems and not self.read_queues():  # maybe nobody here has heard of a DROP and a CREATE
+            return False
         with self._lock:
             problems = self._problems(asked, found) if problems else {}
             for destination in asked:

@@ -41,6 +41,15 @@ def not_acknowledged(what: str, timeout_s: float, failure: object, token: bytes)
     )
 
 
+def not_verified(timeout_s: float, failure: object, token: bytes) -> OutcomeUnknown:
+    """Kafka has everything, maybe in a topic that has only the name of the right one."""
+    return OutcomeUnknown(
+        f"Kafka has acknowledged all, and has not said within {timeout_s} s whether the topics are still those of the "
+        f"queues (last failure: {failure}). Flush once more to learn of it",
+        token,
+    )
+
+
 def not_arrived(timeout_s: float, token: bytes) -> OutcomeUnknown:
     """Kafka has transactions, and what they send is not where it goes."""
     return OutcomeUnknown(

@@ -62,6 +62,10 @@ class Outputs:
         self._question: Question | None = None
         self._withheld: list[tuple[Owner, Address]] = []
         """What went to topics that are not those of the queues: it does not count as delivered."""
+        self._homeless: list[tuple[Owner, Address]] = []
+        """What goes where no queue is known to be: it waits until the catalog was read."""
+        self._read_again_at = 0.0
+        self._astray = Seldom()
         self._withholds = Seldom()
         self._look_again_at = 0.0
         self._refusal: tuple[str, int] | None = None
@@ -88,6 +92,8 @@ class Outputs:
                 self._hand_over(*self._emits.popleft())
         if self._withheld and not self._handed and time.monotonic() >= self._look_again_at:
             self._look_again()
+        if self._homeless and not self._handed and time.monotonic() >= self._read_again_at:
+            self._find_queues()
 
     def _hear(self) -> None:
         try:
@@ -103,6 +109,7 @@ class Outputs:
         self._producer = self._kafka.data_producer(linger_ms=LINGER_MS)
         self._refusal = self._question = None
         self._withheld.clear()
+        self._homeless.clear()
         self._emits.clear()
         handed, self._handed = self._handed, []
         refused = next((a for _, a in handed if (a.topic, a.partition) == refusal), None)
@@ -156,11 +163,39 @@ class Outputs:
         self._withheld = [pair for pair in self._withheld if self._is_withheld(pair[1])]
         self._drained(dropped)
 
+    def _find_queues(self) -> None:
+        """Read the catalog: an output waits for a queue that was just created, and for none that nobody has.
+
+        Whoever may write to the data topic can name any topic as the home of a conversation. What the owner says there
+        would never arrive, or arrive at another application.
+        """
+        self._read_again_at = time.monotonic() + WATCH_EVERY_S
+        if not self._destinations.read_queues():
+            return
+        if any(self._destinations.has_queue(address) for _, address in self._homeless):
+            self.replace_producer()  # they go again, and the others wait again
+            return
+        homeless, self._homeless = self._homeless, []
+        times = self._astray.due()
+        if times:
+            address = homeless[0][1]
+            log.warning(
+                "an output to %s/%d goes nowhere, as no queue of this instance is there (%d by now): its queue was "
+                "dropped, or a stranger who may write to a data topic names that place",
+                address.topic,
+                address.partition,
+                times,
+            )
+        self._drained(homeless)
+
     def _hand_over(self, owner: Owner, effect: Emit) -> None:
         address = effect.address
         topic, number = address.topic, address.partition
         produce, refused = self._producer.produce, self._on_refusal
         carrier: Headers = {HEADER: b""}
+        if not self._destinations.has_queue(address):
+            self._homeless.append((owner, address))
+            return
         if self._destinations.gone and self._is_withheld(address):
             self._withhold(owner, address)
             return

@@ -22,13 +22,13 @@ from konverse.schemas.limits import BODY_BYTES_MAX
 from konverse.schemas.records import Begin, Timer
 from konverse.schemas.token import Token
 
-from .destinations import ANSWER_S, Destinations, addresses_of, reached_of
+from .destinations import ANSWER_S, ANSWER_S_MIN, Destinations, addresses_of, reached_of
 from .exits import leave_at_exit
 from .fire_and_forget import FireAndForget
 from .health import SILENT_S, Health
 from .hearing import Hearing
 from .kafka import Kafka, discard
-from .leaving import given_up, leave, no_room, not_acknowledged, not_arrived
+from .leaving import given_up, leave, no_room, not_acknowledged, not_arrived, not_verified
 from .pace import POLL_S, SERVE_MASK
 from .renewing import Renewing
 from .topic_watch import WATCH_EVERY_S
@@ -184,7 +184,11 @@ class Sender(Hearing):
             self._wait_until(self.session.acknowledged(dialog), what, timeout_s, dialog)
         if not arrived():
             self._wait_for_arrival(arrived, deadline, timeout_s, dialog)
-        self._check_destinations(dialog)  # asked behind the acknowledgements: Kafka has it where it is received
+        # asked behind the acknowledgements: Kafka has it where it is received
+        while not self._check_destinations(dialog, max(deadline - time.monotonic(), ANSWER_S_MIN)):
+            if time.monotonic() > deadline:
+                raise not_verified(timeout_s, self._last_failure, self._token(dialog))
+            time.sleep(POLL_S)
 
     def settle(self, timeout_s: float | None = None) -> None:
         """Return when Kafka has everything, also what others send from there: it happens without this process."""
@@ -216,9 +220,11 @@ class Sender(Hearing):
         self, reached: Callable[[], bool], what: str, timeout_s: float | None, dialog: SessionDialog | None
     ) -> None:
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
+        answer_s = min(ANSWER_S, timeout_s / 4)
+        deadline = time.monotonic() + timeout_s - answer_s  # then Kafka is asked what may be the reason
         self.session.check_over()
         waiting = len(self._producer)
-        done = self._serve_until(reached, min(timeout_s, SILENT_S))
+        done = self._serve_until(reached, min(deadline - time.monotonic(), SILENT_S))
         if not done and timeout_s > SILENT_S:
             self._check_destinations(dialog)
             if len(self._producer) >= waiting:  # else it is much, and goes on
@@ -228,9 +234,9 @@ class Sender(Hearing):
                     timeout_s - SILENT_S,
                     self._last_failure,
                 )
-            done = self._serve_until(reached, timeout_s - SILENT_S)
+            done = self._serve_until(reached, deadline - time.monotonic())
         if not done:
-            self._check_destinations(dialog, timeout_s)
+            self._check_destinations(dialog, answer_s)
             raise not_acknowledged(what, timeout_s, self._last_failure, self._token(dialog))
         self.session.check_over()
         if not reached():
@@ -240,16 +246,21 @@ class Sender(Hearing):
         """Raise TopicMismatch when a topic of one of these is known to be gone; asks nobody."""
         self._destinations.check(*(address for dialog in dialogs for address in addresses_of(dialog)))
 
-    def _check_destinations(self, dialog: SessionDialog | None, timeout_s: float = ANSWER_S) -> None:
-        """Raise TopicMismatch when a topic that is written to (of one dialog) is not its queue's any more."""
+    def _check_destinations(self, dialog: SessionDialog | None, timeout_s: float = ANSWER_S) -> bool:
+        """Raise TopicMismatch when a topic that is written to (of one dialog) is not its queue's any more.
+
+        False when Kafka does not say: then nothing is known against it, and nothing for it.
+        """
         with self._lock:
             addresses = addresses_of(dialog) if dialog is not None else self._destinations.unverified(self.session)
             reached = reached_of(self.session, addresses)
-        self._destinations.look(addresses, timeout_s)
+        answered = self._destinations.look(addresses, timeout_s)
         self._look()
         if not self._leaves:
             self._destinations.check(*addresses)
-            self._destinations.verified |= reached
+            if answered:
+                self._destinations.verified |= reached
+        return answered
 
     def _look_around(self, records: int) -> None:
         """Learn by the way, where nobody flushes, that a topic is gone: the next `send` says so."""
@@ -269,12 +280,13 @@ class Sender(Hearing):
 
         Raises OutcomeUnknown when Kafka stays silent: what it has not acknowledged is given up then. Also as soon as
         all that is left goes to queues that were dropped or topics that are gone, as nobody will ever take that.
-        TopicMismatch when Kafka has all of it, and some in a topic that is not its queue's any more.
+        TopicMismatch when Kafka has all of it, and some in a topic that is not its queue's any more; OutcomeUnknown
+        when Kafka does not say whether that is so.
         """
         with self._lock:
             if self._closed:
                 return
-        self._leaves = True
+        self._leaves, answered = True, True
         try:
             if self.session.lanes and self.session.over is None:
                 self._wait_until(lambda: self.session.idle or bool(self._in_vain()), "some records", timeout_s, None)
@@ -290,7 +302,7 @@ class Sender(Hearing):
                         self._hand(self.session.close())
                     self._look()
                 self._wait_until(self._said_goodbye, "a goodbye", timeout_s, None)
-                self._destinations.look(unverified)
+                answered = self._destinations.look(unverified)
                 self._destinations.check_untold(unverified)
         except OutcomeUnknown:
             raise self._given_up() from None
@@ -302,6 +314,8 @@ class Sender(Hearing):
             self._thread.join()
             self._renewing.close()
             discard(self._producer)
+        if not answered:
+            raise not_verified(ANSWER_S, self._last_failure, self._token(None))
 
     def _said_goodbye(self) -> bool:
         """Everything counts, but for goodbyes to queues that were dropped: those are missed by nobody."""

@@ -20,6 +20,11 @@ from .limits import NAME_BYTES_MAX, TOPIC_NAME_LENGTH_MAX
 NATIVE_SUBSCRIPTION: Final = "queue"
 """The one subscription of a queue that konverse created; a shop's topic has one per consumer group."""
 
+_OF_QUEUES: Final = frozenset({"journal", "snapshot"})
+_OF_INSTANCES: Final = frozenset({"catalog", "instructions", "open", "successions"})
+_DATA_COMPONENTS: Final = 3
+"""Instance, database and queue; a queue may be called "journal"."""
+
 _PLAIN: Final = frozenset((ascii_letters + digits).encode())
 
 
@@ -124,6 +129,12 @@ def succession_topic(instance: str) -> str:
 def transmission_topic(instance: str) -> str:
     """Topic of the queue into which clients write transactions: one for all databases of an instance."""
     return _checked(f"{escape(instance)}.transmission")
+
+
+def is_internal(topic: str) -> bool:
+    """Whether konverse keeps that topic for itself: nobody's messages go there, so no record may name it as a place."""
+    *rest, last = topic.split(".")
+    return (len(rest) == 1 and last in _OF_INSTANCES) or (len(rest) >= _DATA_COMPONENTS and last in _OF_QUEUES)
 
 
 def consumer_group(data: str, subscription: str = NATIVE_SUBSCRIPTION) -> str:

@@ -6,7 +6,7 @@ import re
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
-from .identifiers import Address, incarnation_tag
+from .identifiers import Address, incarnation_tag, is_internal
 from .limits import KEY_BYTES_MAX, NAME_BYTES_MAX, TIME_MS_MAX, TIMEOUT_MS_MAX, TOPIC_NAME_LENGTH_MAX
 
 LEGAL_TOPIC: Final = re.compile(rf"[a-zA-Z0-9._-]{{1,{TOPIC_NAME_LENGTH_MAX}}}")
@@ -330,6 +330,8 @@ def address_from_avro(value: dict[str, Any]) -> Address:
     topic, partition = value["topic"], value["partition"]
     if not LEGAL_TOPIC.fullmatch(topic) or not 0 <= partition <= PARTITION_MAX:
         raise ValueError(f"partition {partition} of {topic!r} is no place in Kafka")
+    if is_internal(topic):
+        raise ValueError(f"{topic} holds no messages, and an owner writes nowhere else in the name of a record")
     return Address(topic, partition, value["tag"])
 
 

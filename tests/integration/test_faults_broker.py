@@ -12,13 +12,16 @@ from pathlib import Path
 from typing import Any, Self
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from konverse.bridge.broker import Broker
+from konverse.bridge.destinations import ANSWER_S
 from konverse.bridge.kafka import LogReader
 from konverse.deploy.settings import StackSettings
 from konverse.deploy.stack import LocalStack
-from konverse.schemas.errors import KafkaUnavailable, OutcomeUnknown, StackError
+from konverse.schemas.errors import KafkaUnavailable, OutcomeUnknown, StackError, TopicMismatch
+from tests.integration.test_faults_topics import create, delete
 from tests.kit.oracle import Proof, prove_exactly_once
 from tests.kit.servers import missing
 from tests.kit.shop import ORDER, begin, connected, open_shop, queue_of, standing, until
@@ -160,6 +163,35 @@ def test_everybody_goes_on_after_the_broker_hung_longer_than_anyone_waits(stack:
     print(f"all 900 orders were answered {time.time() - back:.2f} s after Kafka woke up; {proof}")
     assert (proof.messages, proof.replies) == (900, 900)
     assert proof.claims > 2, "no owner stepped down: the broker did not hang long enough"
+
+
+def test_no_flush_succeeds_while_kafka_does_not_say_that_the_topic_is_the_queues(
+    stack: LocalStack, database: str
+) -> None:
+    """The topic was made again and has acknowledged the message; then Kafka hangs, before anybody could ask."""
+    admin = AdminClient({"bootstrap.servers": stack.bootstrap})
+    with connected(stack.bootstrap, database, send_timeout_s=RECOVERED_WITHIN_S) as broker:
+        open_shop(broker)
+        dialog = begin(broker)
+        dialog.send(ORDER, b"received")
+        broker.flush()
+        topic = queue_of(broker, "Orders").topic
+        delete(admin, topic)
+        create(admin, topic, 1, {})
+        with closing(Consumer({"bootstrap.servers": stack.bootstrap, "group.id": database})) as consumer:
+            dialog.send(ORDER, b"to a topic of the same name")
+            place = TopicPartition(topic, 0)
+            until(lambda: consumer.get_watermark_offsets(place, timeout=10)[1], "that topic has the message")
+        os.kill(stack.pids["kafka"], signal.SIGSTOP)
+        try:
+            started = time.monotonic()
+            with pytest.raises((OutcomeUnknown, TopicMismatch)):
+                broker.flush(4)
+            assert time.monotonic() - started < 4 + ANSWER_S
+        finally:
+            os.kill(stack.pids["kafka"], signal.SIGCONT)
+        with pytest.raises(TopicMismatch, match=f"topic {topic} was deleted and created again"):
+            broker.flush()
 
 
 def test_a_sender_goes_on_after_a_restart_of_the_broker(stack: LocalStack, database: str) -> None:

@@ -6,9 +6,12 @@ import logging
 import random
 import time
 from collections.abc import Iterator
+from dataclasses import replace
+from uuid import uuid4
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from konverse.bridge.broker import Broker
 from konverse.bridge.objects import SYSTEM_TYPES
@@ -16,7 +19,7 @@ from konverse.dialog.partition import Statistics
 from konverse.schemas.catalog import MessageType, Queue
 from konverse.schemas.envelope import HEADER, decode, encode_envelope
 from konverse.schemas.errors import AlreadyExists
-from konverse.schemas.identifiers import catalog_topic, journal_topic
+from konverse.schemas.identifiers import catalog_topic, journal_topic, session_writer, snapshot_topic
 from konverse.schemas.records import FIRST
 from tests.kit.oracle import prove_exactly_once, read_queue, read_raw
 from tests.kit.servers import Servers
@@ -125,6 +128,43 @@ def test_records_for_another_incarnation_copies_and_records_out_of_turn_change_n
         statistics, _ = statistics_after(broker, 16)
         assert statistics == Statistics(accepted=16, foreign=16, duplicates=8, gaps=16)
         prove_exactly_once(servers.bootstrap, queue, queue_of(broker, "Shop"), sent | more)
+
+
+def test_an_owner_writes_to_no_other_topic_than_data_topics_of_queues_whatever_a_record_names(
+    servers: Servers, database: str, producer: Producer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A message for a conversation that is not there goes back to the home that it names, with its body (109)."""
+    payments = f"{database}-payments"
+    admin = AdminClient({"bootstrap.servers": servers.bootstrap})
+    admin.create_topics([NewTopic(payments, 1)])[payments].result()
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        queue = queue_of(broker, "Orders")
+        sent = send_orders(broker, dialogs=1, messages=2)
+        honest = [decode(dict(one.headers)[HEADER] or b"") for one in read_raw(servers.bootstrap, queue.topic, 0)]
+        message, own = next((one, home) for one in honest if (home := one.suffix.home) is not None)
+        ours = [journal_topic(queue.topic), snapshot_topic(queue.topic), catalog_topic(broker.settings.instance)]
+        ends = {topic: len(read_raw(servers.bootstrap, topic, 0)) for topic in ours}
+        for number, name in enumerate((*ours, payments, f"{database}-nobody")):
+            home = replace(own, topic=name)
+            forged = message._replace(
+                writer=session_writer(round(time.time() * 1_000), number),
+                counter=0,
+                conversation=uuid4().bytes,
+                suffix=message.suffix._replace(home=home),
+            )
+            write(producer, queue, [(HEADER, encode_envelope(forged))], b"a record of the stranger's choice")
+        producer.flush()
+        started = time.monotonic()
+        statistics, _ = statistics_after(broker, 2)
+        assert time.monotonic() - started < DEADLINE_S / 2, "the partition was not done with what goes nowhere"
+        assert (statistics.accepted, statistics.malformed) == (2, 3)
+        assert [line for line in caplog.messages if "goes nowhere" in line]
+        assert read_raw(servers.bootstrap, payments, 0) == []
+        for topic in ours:
+            added = read_raw(servers.bootstrap, topic, 0)[ends[topic] :]
+            assert [one for one in added if HEADER in dict(one.headers)] == []
+        prove_exactly_once(servers.bootstrap, queue, queue_of(broker, "Shop"), sent)
 
 
 def test_transactions_of_a_plain_producer_in_the_same_log_move_nothing(servers: Servers, database: str) -> None:

@@ -16,11 +16,14 @@ from konverse.bridge.outputs import Outputs
 from konverse.dialog.emitter import Emit
 from konverse.dialog.events import Drained, ProducerReplaced
 from konverse.schemas.catalog import Queue
+from konverse.schemas.errors import KafkaUnavailable
+from konverse.schemas.identifiers import Address
 from tests.kit.builders import identifier
 
 OURS, OTHER = identifier("the topic of the queue"), identifier("a topic of the same name")
 ORDERS = Queue("Orders", "k.d.Orders", "queue", 1, identifier("incarnation"), OURS, OURS)
 AGAIN = Queue("Orders", "k.d.Orders", "queue", 1, identifier("another incarnation"), OTHER, OTHER)
+RECEIPTS = Queue("Receipts", "k.d.Receipts", "queue", 1, identifier("incarnation"), OTHER, OTHER)
 ADDRESS = ORDERS.address(0)
 TIMED_OUT = KafkaException(KafkaError(KafkaError._TIMED_OUT))  # librdkafka's own codes are named so
 NONE = KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
@@ -37,6 +40,7 @@ class World:
         self.produced = 0
         self.queue: Queue | None = ORDERS
         self.heard_of: Queue | None = ORDERS
+        self.unread: Exception | None = None
         owner: Any = SimpleNamespace(step=self.step)
         self.owner = owner
         kafka: Any = SimpleNamespace(admin=self, data_producer=lambda **_: self)
@@ -46,9 +50,11 @@ class World:
     @property
     def catalog(self) -> Any:
         def queues() -> dict[str, Queue]:
-            return {} if self.heard_of is None else {self.heard_of.topic: self.heard_of}
+            return {queue.topic: queue for queue in (self.heard_of, RECEIPTS) if queue is not None}
 
         def refresh() -> None:
+            if self.unread is not None:
+                raise self.unread
             self.heard_of = self.queue
 
         return SimpleNamespace(queues=queues, refresh=refresh)
@@ -159,8 +165,46 @@ def test_what_is_withheld_waits_no_longer_when_the_queue_was_dropped(world: Worl
 
 def test_outputs_of_another_destination_go_on(world: World) -> None:
     world.identifier = OTHER
+    assert astray(world, RECEIPTS.address(0)) == [Drained([RECEIPTS.address(0)])]
+    assert world.produced == 2
+
+
+def astray(world: World, elsewhere: Address) -> list[Any]:
     world.pump()
-    elsewhere = replace(ADDRESS, topic="k.d.Receipts")
     run: Any = SimpleNamespace(key=b"", bodies=[b"1"], headers=lambda counters: [b""])
     world.outputs.add(world.owner, Emit(elsewhere, 0, [run]))
-    assert world.pump() == [Drained([elsewhere])]
+    return world.pump()
+
+
+@pytest.mark.parametrize(
+    "elsewhere",
+    [replace(ADDRESS, topic="payments"), replace(ADDRESS, topic="k.d.Gone"), replace(ADDRESS, partition=1)],
+    ids=["of another application", "of a queue that was dropped", "of no such partition"],
+)
+def test_what_goes_where_no_queue_is_counts_and_is_written_nowhere(
+    world: World, elsewhere: Address, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Else the partition would never be done with it, or a stranger could have its owner write to any topic."""
+    assert astray(world, elsewhere) == [Drained([elsewhere])]
+    assert world.produced == 1
+    assert astray(world, elsewhere) == [Drained([elsewhere])]
+    assert [message.split(" goes ")[0] for message in caplog.messages] == [
+        f"an output to {elsewhere.topic}/{elsewhere.partition}"
+    ]
+
+
+def test_what_goes_to_a_queue_that_was_just_created_waits_until_the_catalog_was_read(world: World) -> None:
+    world.heard_of = None  # its creation, so far
+    assert world.pump(1) == [ProducerReplaced(None)]
+    assert world.produced == 0
+    world.emit()
+    assert world.pump() == [Drained([ADDRESS])]
+    assert world.produced == 1
+
+
+def test_nothing_counts_as_astray_while_the_catalog_cannot_be_read(world: World) -> None:
+    world.pump()
+    world.unread = KafkaUnavailable("away")
+    assert astray(world, replace(ADDRESS, topic="k.d.New")) == []
+    world.unread = None
+    assert world.pump() == [Drained([replace(ADDRESS, topic="k.d.New")])]

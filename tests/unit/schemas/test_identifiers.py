@@ -15,15 +15,20 @@ from konverse.schemas.identifiers import (
     data_topic,
     escape,
     incarnation_tag,
+    instruction_topic,
+    is_internal,
     is_of_pool,
     journal_topic,
     mark_of,
+    open_topic,
     owner_writer,
     pool_group,
     pool_namespace,
     session_writer,
     snapshot_topic,
+    succession_topic,
     time_of_writer,
+    transmission_topic,
     view_key,
 )
 from konverse.schemas.limits import NAME_BYTES_MAX, TOPIC_NAME_LENGTH_MAX
@@ -118,3 +123,13 @@ def test_a_pool_knows_its_conversations_by_their_ids_and_takes_next_to_no_others
     by_names = [uuid5(NAMESPACE_URL, f"{number}").bytes for number in range(2_000)]
     assert [one for one in by_names if is_of_pool(one)] == []
     assert not is_of_pool(UUID(bytes=conversation, version=4).bytes)
+
+
+@pytest.mark.parametrize("name", ["journal", "snapshot", "catalog", "Orders", "open", "a.b"])
+def test_a_queue_of_any_name_has_messages_and_what_belongs_to_it_has_none(name: str) -> None:
+    for data in (data_topic("konverse", name, name), transmission_topic(name)):
+        assert not is_internal(data)
+        assert is_internal(journal_topic(data))
+        assert is_internal(snapshot_topic(data))
+    for topic in (open_topic, catalog_topic, instruction_topic, succession_topic):
+        assert is_internal(topic(name))
