@@ -16,9 +16,11 @@ from uuid import UUID
 
 from konverse.dialog.accepting import Acceptance, expected_by
 from konverse.dialog.answers import other
+from konverse.dialog.endpoint import Endpoint
 from konverse.dialog.partition import Partition
 from konverse.dialog.phase import Phase
 from konverse.dialog.staging import OwnerSettings
+from konverse.dialog.states import SENDING
 from konverse.schemas.catalog import Queue
 from konverse.schemas.envelope import decode
 from konverse.schemas.errors import (
@@ -31,11 +33,12 @@ from konverse.schemas.errors import (
     Unavailable,
 )
 from konverse.schemas.identifiers import Address
+from konverse.schemas.instruction import Action, Instruction
 from konverse.schemas.records import Envelope, Role
 
 from .arguments import checked
 from .columns import columns_of
-from .following import Following
+from .following import Following, partitions_of
 from .judging import Rules
 from .kafka import Kafka, LogReader
 from .outcomes import queue_at
@@ -63,7 +66,7 @@ class LostConversation:
     """Its service; None where only its id is known."""
     far_service: str | None
     known: bool
-    """Both sides get an Error. False: its BEGIN is lost; messages for it come back, and its peer gets an Error then."""
+    """Both sides get an Error. False: its BEGIN is lost; messages for it come back, and its far side gets an Error."""
     waiting: int
     """Waiting messages that are given up, because they may have been received already."""
 
@@ -103,7 +106,8 @@ class Accepting(Resuming):
     def accept_loss(self, queue: str, partition: int) -> Loss:
         """Give up what `lost` tells of and let the partition go on; returns that.
 
-        The journal says LOST, and every conversation that lives there gets Error -9719, on both sides.
+        The journal says LOST, and every conversation that lives there gets Error -9719, on both sides. Of those that
+        are forgotten the far sides get it from the owners of their partitions, now or within ten minutes.
         Raises what `lost` raises, InvalidState when nothing has to be given up, or a reader claims it
         meanwhile.
         """
@@ -113,7 +117,31 @@ class Accepting(Resuming):
         if loss is None:
             raise InvalidState(f"nothing of partition {partition} of queue {queue!r} has to be given up; read it")
         self._give_up(found, partition)
+        self._fail_peers(loss)
         return loss
+
+    def _fail_peers(self, loss: Loss) -> None:
+        """Have the far sides of conversations fail of which nothing is left here; else they would wait for ever.
+
+        The owners of their partitions do it, now or when a reader begins within ten minutes.
+        """
+        forgotten = {one.conversation.bytes for one in loss.conversations if not one.known}
+        try:
+            sides = self._open_sides() if forgotten else ()
+            orders = [
+                Instruction(self.database, queue.name, one.conversation, 0, Action.FAIL)
+                for queue, one in sides
+                if one.conversation in forgotten
+            ]
+            if orders:
+                self._tell(*orders)
+        except KonverseError as error:
+            log.warning(
+                "the loss is accepted, and the far sides of %d forgotten conversations were not told: %s. End them, "
+                "see konverse conversations --leaked",
+                len(forgotten),
+                error,
+            )
 
     def _halted_queue(self, name: str, partition: int) -> Queue:
         try:
@@ -143,8 +171,10 @@ class Accepting(Resuming):
 
     def _told(self, queue: Queue, number: int, state: Partition, acceptance: Acceptance) -> Loss:
         with closing(LogReader(self._kafka)) as log_reader:
-            begins, _ = log_reader.ends(queue.topic, number)
+            begins, data_end = log_reader.ends(queue.topic, number)
             end = max(begins, acceptance.ingested_to)
+            behind = _envelopes(log_reader, queue.topic, number, end, data_end)
+            begun_later = {one.conversation for one in behind if one.suffix.begin is not None}
             spoken = {
                 (other(one.role), one.conversation): one
                 for one in _envelopes(log_reader, queue.topic, number, begins, end)
@@ -173,8 +203,30 @@ class Accepting(Resuming):
             for (role, one), envelope in spoken.items()
             if (_name(role), one) not in named
         ]
-        first = acceptance.first_offset
-        return Loss(queue.name, number, first, end - 1, begins, acceptance.commits, (*known, *begun, *heard))
+        named |= {(one.role, one.conversation.bytes) for one in heard}
+        far = [
+            LostConversation(one.id, _name(other(one.role)), one.far_service, one.service, known=False, waiting=0)
+            for _, one in self._open_sides(state)
+            if one.stream.address == state.address and one.conversation not in begun_later and _has_spoken(one)
+        ]
+        spoken_to = [one for one in far if (one.role, one.conversation.bytes) not in named]
+        first, conversations = acceptance.first_offset, (*known, *begun, *heard, *spoken_to)
+        return Loss(queue.name, number, first, end - 1, begins, acceptance.commits, conversations)
+
+    def _open_sides(self, known: Partition | None = None) -> Iterator[tuple[Queue, Endpoint]]:
+        """Of all conversations of the database, as far as they can be had; without the partition that is known."""
+        for queue, number in partitions_of(self.catalog.all(Queue)):
+            if known is not None and queue.address(number) == known.address:
+                continue
+            try:
+                with Following(self._kafka, queue, number) as following:
+                    there = self._foreseen(following)
+            except Unavailable:
+                raise
+            except KonverseError as error:
+                log.warning("nothing is known of what %s/%d has sent: %s", queue.topic, number, error)
+                continue
+            yield from ((queue, one) for one in there.live() if one.committed in SENDING)
 
     def _give_up(self, queue: Queue, number: int) -> None:
         with Following(self._kafka, queue, number, accepts_loss=True) as following:
@@ -234,6 +286,11 @@ def _envelopes(log_reader: LogReader, topic: str, number: int, start: int, end: 
             if header is not None:
                 with suppress(MalformedRecord):
                     yield decode(header)
+
+
+def _has_spoken(side: Endpoint) -> bool:
+    """Whether the other side may have heard of it; what a session sends is not known at home."""
+    return side.role is Role.TARGET or side.sent != 0
 
 
 def _name(role: Role) -> str:

@@ -15,6 +15,7 @@ from uuid import UUID
 
 from konverse.dialog.clock import NO_TIME
 from konverse.dialog.forgotten import Cause, Side, cause_of, explained, side_of
+from konverse.dialog.loss import said_of_loss
 from konverse.schemas.catalog import KEEP_FOR_EVER, Queue
 from konverse.schemas.errors import BadInput
 from konverse.schemas.identifiers import Address
@@ -86,6 +87,8 @@ class Sides:
         """Sides that have left a partition: one that is in none is on its way."""
         self._unseen: set[Address] = set()
         """Partitions that were not read to their end."""
+        self._losses: dict[Address, str] = {}
+        """What is said of partitions that have lost data."""
         self._sources: list[Source] = []
         for place in partitions_of(queues):
             self._add(looking.fold(*place))
@@ -97,6 +100,8 @@ class Sides:
             self._found.append(found)
             self._by_side[endpoint.role, endpoint.conversation] = found
         self._moved.update(ahead.state.moves.stubs)
+        if loss := said_of_loss(ahead.state):
+            self._losses[queue.address(partition)] = loss
         if ahead.unseen:
             self._unseen.add(queue.address(partition))
         self._sources.append(folded.source())
@@ -116,11 +121,17 @@ class Sides:
         suspects = {one.side.conversation: None for one, _ in self._suspects(since_ms)}
         silent = self._silent(kafka, [*suspects], since_ms) if suspects else set[bytes]()
         rows = [
-            Leaked(*_told(one), older_than_s, cause.value, *explained(one.side, cause))
+            Leaked(*_told(one), older_than_s, cause.value, *self._explained(one, cause))
             for one, cause in self._suspects(since_ms)
             if one.side.conversation in silent and (queue is None or one.queue.name == queue.name)
         ]
         return View(rows, self._sources)
+
+    def _explained(self, one: _Found, cause: Cause) -> tuple[str, str]:
+        """Why it is forgotten, and what to do; where the other side is nowhere, also what its partition has lost."""
+        why, remedy = explained(one.side, cause)
+        loss = self._losses.get(one.peer_at) if self._peer(one) is None else None
+        return f"{why} {loss}" if loss else why, remedy
 
     def _suspects(self, since_ms: int) -> Iterator[tuple[_Found, Cause]]:
         """Sides that are forgotten if their conversation is silent."""

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from konverse.dialog.endpoint import Endpoint
 from konverse.dialog.head import JournalHead
+from konverse.dialog.loss import said_of_loss
 from konverse.dialog.partition import Partition
 from konverse.dialog.states import State
 from konverse.dialog.why import standing
@@ -52,6 +53,7 @@ def explain(kafka: Kafka, queues: list[Queue], conversation: UUID) -> Iterator[l
             *_of_the_queue(queue),
             *_of_the_partition(head, behind, kafka_time_ms(kafka), kafka.settings.silence_timeout_s),
             *_of_strangers(state),
+            *filter(None, [said_of_loss(state)]),
             *_of_the_log(kafka, queue.topic, partition),
         ]
         for role in Role:

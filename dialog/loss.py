@@ -39,6 +39,16 @@ def lose(state: Partition, lost: Lost) -> None:
         _fail_elsewhere(state, other(role), conversation, lost, body)
 
 
+def said_of_loss(state: Partition) -> str:
+    """A sentence about what a partition has lost last; empty when it never lost anything."""
+    if not state.lost_to:
+        return ""
+    return (
+        f"The records {state.lost_from:,} to {state.lost_to - 1:,} of {state.address.topic}/{state.address.partition} "
+        "were deleted unread, or an operator has given them up (LOST). What stood in them is not received."
+    )
+
+
 def hear_late(state: Partition, envelope: Envelope, record: Record) -> None:
     """A record that was passed over comes after all, behind others that followed it: as if it met nobody, once.
 

@@ -119,6 +119,34 @@ def test_a_partition_that_halted_goes_on_when_an_operator_accepts_what_is_lost(
             broker.accept_loss("Orders", 0)
 
 
+def test_who_talks_to_a_conversation_that_is_lost_is_counted_and_gets_the_error_though_nobody_sends_any_more(
+    servers: Servers, database: str
+) -> None:
+    with connected(servers.bootstrap, database) as sender:
+        open_shop(sender)
+        dialog = begin(sender)
+        for number in range(6):
+            dialog.send(ORDER, b"%d" % number)
+        sender.flush()
+    with connected(servers.bootstrap, database) as broker:
+        with broker.reader("Orders", timeout=1, max_messages=2) as reader, next(reader) as transaction:
+            assert [message.body for message in transaction] == [b"0", b"1"]
+        cut(broker, -1)
+        code, out, _ = konverse(servers, database, "accept-loss", "Orders", "0", "--yes")
+        assert code == 0
+        assert "1 conversation as far as known" in out
+        assert str(dialog.id) in out
+        (leaked,) = [one for one in broker.leaked(older_than=0) if one.conversation == dialog.id]
+        assert "The records 0 to" in leaked.why
+        assert "LOST" in leaked.why
+        (told,) = receive(broker, "Shop", 1)
+        assert (told.type, told.dialog.id) == (ERROR, dialog.id)
+        assert read_error(told.body)[0] == -9719
+        code, out, _ = konverse(servers, database, "why", str(dialog.id))
+        assert code == 0
+        assert "The records 0 to" in out
+
+
 def test_a_partition_without_a_snapshot_loses_all_and_the_other_ones_are_read_meanwhile(
     servers: Servers, database: str
 ) -> None:
