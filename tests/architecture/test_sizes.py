@@ -1,4 +1,4 @@
-"""A reader can hold a function of 70 lines and a module of 400 in mind."""
+"""A reader can hold a function of 70 lines in mind, and a module of 700 that has one subject."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 from tests.architecture.tree import name_of, python_files, refuse, syntax
 
 FUNCTION_LINES_MAX: Final = 70
-MODULE_LINES_MAX: Final = 400
+MODULE_LINES_MAX: Final = 700
 
 
 def long_functions(tree: ast.Module) -> list[str]:
@@ -22,7 +22,7 @@ def test_no_function_is_over_70_lines() -> None:
     refuse(f"{name_of(path)}: {function}" for path in python_files() for function in long_functions(syntax(path)))
 
 
-def test_no_module_is_over_400_lines() -> None:
+def test_no_module_is_over_700_lines() -> None:
     lengths = {name_of(path): len(path.read_text(encoding="utf-8").splitlines()) for path in python_files()}
     refuse(f"{name}: {lines} lines" for name, lines in lengths.items() if lines > MODULE_LINES_MAX)
 
