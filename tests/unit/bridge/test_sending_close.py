@@ -48,7 +48,9 @@ class Destinations:
         self.verified: dict[Any, Any] = {}
 
     def check(self, *_: Any) -> None: ...
-    def look(self, *_: Any) -> None: ...
+    def look(self, *_: Any) -> bool:
+        return True
+
     def check_untold(self, *_: Any) -> None: ...
     def unverified(self, _session: Any) -> list[Any]:
         return []
