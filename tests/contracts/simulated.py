@@ -27,6 +27,9 @@ from .stand import HOME, ORDERS, Written
 
 STEPS_MAX = 300
 ROUNDS = 6
+MUCH = 1_000
+"""An owner reads on while fewer messages wait, as one of the library does."""
+
 LONG_MS = 1_100
 """Longer than what was ingested waits for a commit."""
 
@@ -54,7 +57,9 @@ class Simulated:
         return self.world.places[queue]
 
     def _owner(self, queue: int) -> OwnerProcess:
-        return next(owner for owner in self.world.owners if owner.place is self._place(queue) and not owner.dead)
+        found = next(owner for owner in self.world.owners if owner.place is self._place(queue) and not owner.dead)
+        found.plenty = MUCH
+        return found
 
     # ----------------------------------------------------------------------------------------------- the application
 
