@@ -15,12 +15,13 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from konverse.schemas.errors import InvalidSettings, KafkaUnavailable
 
 from .departing import DEPARTING
 from .health import Health, Telling
+from .misfits import too_small
 from .refusals import Need, denied, is_refusal, unavailable, words
 from .seldom import Repeated, Seldom
 from .settings import Settings
@@ -56,6 +57,9 @@ _SETTLING: Final = frozenset({
 })  # fmt: skip
 """What a broker says of a topic that it does not serve yet."""
 
+
+SETTING_S: Final = 2.0
+"""So long an error waits for the setting that explains it."""
 
 Client = TypeVar("Client")
 
@@ -108,7 +112,20 @@ class Kafka:
         error = error.args[0] if isinstance(error, KafkaException) else error
         if not isinstance(error, KafkaError):
             return str(error)
-        return words(self.health.cause(error), need, self.settings.client)
+        error = self.health.cause(error)
+        if error.code() == KafkaError.MSG_SIZE_TOO_LARGE and need.name:
+            why = too_small(need.name, self._max_message_bytes(need.name))
+            return error.str() if why is None else f"{error.str()}: {why}"
+        return words(error, need, self.settings.client)
+
+    def _max_message_bytes(self, topic: str) -> str | None:
+        """What an administrator has set; None when Kafka does not say."""
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        try:
+            asked = self.admin.describe_configs([resource], request_timeout=SETTING_S)[resource]
+            return str(asked.result(SETTING_S)["max.message.bytes"].value)
+        except (KafkaException, TimeoutError, KeyError):
+            return None
 
     def check_event(self, message: Message, group: str = "") -> None:
         """Raise what a consumer's event means, when it means something; it needs a group to take it in, if any."""

@@ -25,6 +25,12 @@ class Need(NamedTuple):
     operation: str
     resource: str
 
+    @property
+    def name(self) -> str:
+        """Of the topic; empty for other resources."""
+        kind, _, name = self.resource.partition(" ")
+        return name if kind == "topic" else ""
+
     @classmethod
     def topic(cls, operation: str, name: str | None) -> Need:
         """A right to a topic."""

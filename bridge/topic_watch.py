@@ -20,8 +20,9 @@ from konverse.schemas.errors import TopicMismatch
 from konverse.schemas.identifiers import journal_topic
 
 from .kafka import Kafka
+from .misfits import misfits
 from .seldom import Seldom
-from .topics import id_of, made_again, misfits, replicas_of, topics_of
+from .topics import id_of, made_again, replicas_of, topics_of
 
 log: Final = logging.getLogger("konverse.reader")
 

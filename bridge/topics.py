@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, Final, TypeVar
@@ -17,6 +17,7 @@ from konverse.schemas.errors import AccessDenied, InvalidSettings, KafkaUnavaila
 from konverse.schemas.identifiers import NATIVE_SUBSCRIPTION, escape, journal_topic, snapshot_topic
 
 from .kafka import Kafka
+from .misfits import BYTES_MIN, misfits
 from .refusals import Need, access_denied, is_refusal, principal_of
 
 Answer = TypeVar("Answer")
@@ -26,8 +27,6 @@ _KEPT: Final = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.byt
 DATA_CONFIG: Final = dict(_KEPT)
 """What a data topic is created with."""
 
-BYTES_MIN: Final = "1000000"
-"""Lower bound of `max.message.bytes`: the client's own default for what it sends; Kafka's is a little larger."""
 JOURNAL_CONFIG: Final = {
     **_KEPT,
     "message.timestamp.type": "LogAppendTime",
@@ -292,25 +291,6 @@ def _soon(condition: Callable[[], bool]) -> bool:
             return False
         time.sleep(0.02)
     return True
-
-
-def misfits(name: str, actual: Mapping[str, str], wanted: Mapping[str, str], replicas: int) -> Iterator[str]:
-    """Each setting of a topic with which konverse loses messages or stands still, and the command that mends it."""
-    for key, needed in {**wanted, "max.message.bytes": BYTES_MIN}.items():
-        value = actual[key]
-        fits = int(value) >= int(needed) if key == "max.message.bytes" else value == needed
-        if not fits:
-            yield _misfit(name, key, value, needed)
-    if int(actual["min.insync.replicas"]) > replicas:
-        value = f"{actual['min.insync.replicas']} and {replicas} replica{'s' if replicas > 1 else ''}"
-        yield _misfit(name, "min.insync.replicas", value, str(replicas))
-
-
-def _misfit(name: str, key: str, value: str, needed: str) -> str:
-    return (
-        f"topic {name} has {key}={value}; konverse needs {needed}. "
-        f"Change it with: kafka-configs --alter --topic {name} --add-config {key}={needed}"
-    )
 
 
 def replicas_of(described: TopicDescription) -> int:

@@ -1,0 +1,42 @@
+"""What a sender is told of a topic that takes records of its size no more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError
+
+from konverse.bridge.kafka import Kafka
+from konverse.bridge.misfits import misfits, too_small
+from konverse.bridge.refusals import Need
+from konverse.bridge.settings import Settings
+
+COMMAND = "Change it with: kafka-configs --alter --topic t --add-config max.message.bytes=1000000"
+TOO_LARGE = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
+
+
+def words(monkeypatch: pytest.MonkeyPatch, value: str | None, error: KafkaError = TOO_LARGE) -> str:
+    kafka = Kafka(Settings(kafka="kafka://127.0.0.1:1"))
+    monkeypatch.setattr(kafka, "_max_message_bytes", lambda _topic: value)
+    return kafka.words(error, Need.topic("WRITE", "t"))
+
+
+def test_the_words_of_a_reader_and_of_a_sender_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    actual: Any = {"max.message.bytes": "600", "min.insync.replicas": "1"}
+    (reader,) = misfits("t", actual, {}, 1)
+    assert reader == f"topic t has max.message.bytes=600; konverse needs 1000000. {COMMAND}"
+    assert words(monkeypatch, "600") == f"{TOO_LARGE.str()}: {reader}"
+
+
+def test_a_value_that_kafka_does_not_tell_is_told_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = words(monkeypatch, None)
+    assert "max.message.bytes" in said
+    assert said.endswith(COMMAND)
+
+
+def test_a_setting_that_fits_is_not_blamed(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert too_small("t", "1000000") is None
+    assert words(monkeypatch, "1048588") == TOO_LARGE.str()
+    other = KafkaError(KafkaError._TIMED_OUT)
+    assert words(monkeypatch, "600", other) == other.str()
