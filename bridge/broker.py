@@ -1,58 +1,60 @@
-"""The public door: a connection to one database of conversations."""
+"""The public door: a connection to one database of conversations.
+
+BEGIN DIALOG and SEND of a broker.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
 from typing import Any, Final, Self
 
-from konverse.dialog.asking import Outcome
-from konverse.dialog.staging import OwnerSettings
-from konverse.dialog.turns import Turns
-from konverse.schemas.catalog import Queue
-from konverse.schemas.errors import BrokerClosed, InvalidSettings
+from konverse.bridge.admin.administration import Administration
+from konverse.bridge.admin.leaks import Tidying
+from konverse.bridge.admin.listener import Obeying
+from konverse.bridge.catalog.catalog import Catalog
+from konverse.bridge.catalog.destinations import Destinations
+from konverse.bridge.catalog.judge import CatalogJudge, Rules
+from konverse.bridge.catalog.mirror import CatalogMirror
+from konverse.bridge.client.begin import Prepared, Wanted, begin_block, begin_here, check_not_over, check_same
+from konverse.bridge.client.dialog import Dialog
+from konverse.bridge.client.mailboxes import Mailboxes
+from konverse.bridge.client.outcomes import Sessions, opened
+from konverse.bridge.client.pool.pools import Pools
+from konverse.bridge.client.sender import Sender
+from konverse.bridge.client.transaction import ClientTransaction
+from konverse.bridge.client.transmission import Transmission, ensure_queue, find_queue, transmitter
+from konverse.bridge.kafka.clients import Kafka
+from konverse.bridge.kafka.topics import Topics
+from konverse.bridge.owner.driver import Owning
+from konverse.bridge.owner.end_news import EndNews
+from konverse.bridge.reader.drained import Draining
+from konverse.bridge.reader.fire_and_forget import FireAndForget
+from konverse.bridge.reader.reader import Reader
+from konverse.bridge.reader.substitutes import Substitutes
+from konverse.bridge.redis.client import connect_redis
+from konverse.bridge.redis.view import ViewStore, ViewWriter
+from konverse.bridge.router.registry import Routing
+from konverse.bridge.runtime.arguments import Body, Partitions, Seconds, Timeout, checked
+from konverse.bridge.runtime.collector import prepare_collector
+from konverse.bridge.runtime.forks import closed_in_children
+from konverse.bridge.runtime.settings import ReaderOptions, Settings
+from konverse.bridge.runtime.shutdown import DEPARTING
+from konverse.bridge.validation.validator import Validator
+from konverse.bridge.verifier.reading import Verification
+from konverse.bridge.views.reading_state import ReadingState, reading_states
+from konverse.bridge.views.views import Views
+from konverse.bridge.views.why import Standing, explain
+from konverse.dialog.owner.settings import OwnerSettings, Turns
+from konverse.dialog.session.outcome import Outcome
+from konverse.schemas.catalog.objects import Queue
+from konverse.schemas.errors import BadInput, BrokerClosed, InvalidSettings
 from konverse.schemas.identifiers import catalog_topic, check_name
-
-from .administration import Administration
-from .arguments import Partitions, Seconds, checked
-from .beginning import begin_block, begin_here
-from .catalog import Catalog
-from .collector import prepare_collector
-from .departing import DEPARTING
-from .destinations import Destinations
-from .dialogs import Dialogs
-from .draining import Draining
-from .end_news import EndNews
-from .fire_and_forget import FireAndForget
-from .forks import closed_in_children
-from .judging import CatalogJudge, Rules
-from .kafka import Kafka
-from .mailboxes import Mailboxes
-from .mirror import CatalogMirror
-from .obeying import Obeying
-from .outcomes import Sessions, opened
-from .owning import Owning
-from .pools import Pools
-from .reader import Reader
-from .reading_state import ReadingState, reading_states
-from .redis_client import connect_redis
-from .routers import Routing
-from .sending import Sender
-from .settings import ReaderOptions, Settings
-from .substituting import Substitutes
-from .tidying import Tidying
-from .topics import Topics
-from .transactions import ClientTransaction
-from .transmission import Transmission, ensure_queue, find_queue, transmitter
-from .validating.validator import Validator
-from .verifier.reading import Verification
-from .view import ViewStore, ViewWriter
-from .views.door import Views
-from .why import Standing, explain
+from konverse.schemas.system_messages import DEFAULT
 
 log: Final = logging.getLogger("konverse.broker")
 
@@ -62,12 +64,100 @@ def connect(
 ) -> Broker:
     """Connect to the conversations of `database`, e.g. `connect("kafka://localhost:9092", database="sales")`.
 
-    What is not given comes from the environment (`KONVERSE_KAFKA` …) or `konverse.toml`; see `bridge.settings` for all
-    names. Raises InvalidSettings, or KafkaUnavailable when no broker answers. Redis is not needed: without it nobody
-    can look at the state of conversations, and nothing else changes.
+    What is not given comes from the environment (`KONVERSE_KAFKA` …) or `konverse.toml`; `bridge.runtime.settings` has
+    all names. Raises InvalidSettings, or KafkaUnavailable when no broker answers. Redis is not needed: without it
+    nobody can look at the state of conversations, and nothing else changes.
     """
     prepare_collector()  # before there is anything of ours that it would not see any more
     return Broker(Settings.load(kafka=kafka, redis=redis, database=database, **settings))
+
+
+class Dialogs:
+    """The part of a `Broker` that begins dialogs and sends."""
+
+    catalog: Catalog
+    transaction: Callable[[], ClientTransaction]
+    _mailboxes: Mailboxes
+    _readers: Sequence[Reader]
+    _open_sender: Callable[[], Sender]
+    _begin_block: Callable[[Wanted], Prepared]
+    _check_open: Callable[[], None]
+
+    @checked
+    def begin_dialog(  # noqa: PLR0913  # the clauses of BEGIN DIALOG
+        self,
+        from_service: str,
+        to_service: str,
+        contract: str = DEFAULT,
+        *,
+        related_to: Dialog | None = None,
+        group: uuid.UUID | None = None,
+        key: bytes | None = None,
+        conversation_id: uuid.UUID | None = None,
+        lifetime: Timeout | None = None,
+        broker_instance: uuid.UUID | str | None = None,
+        encryption: bool = False,
+        returning: bool = False,
+        anew: bool = False,
+    ) -> Dialog:
+        """BEGIN DIALOG. Returns at once; nothing reaches the target before the first message (behaviour 31).
+
+        Without `contract` it is "DEFAULT" (33), which the target must list like any other.
+        `related_to` puts the dialog into that dialog's conversation group (35), `group` into the one with that id,
+        which is made when there is none (36): its home follows from the id. `key` is the Kafka key of its records.
+        `conversation_id` makes a repeated begin of a living conversation harmless: its home follows from the id alone,
+        and a dialog that this process began is given again. One that is over is not begun again unless `anew` is True:
+        ConversationOver (8429), or, where this process cannot know of the end at once, what is sent comes back to
+        `dialog.bounced` as ENDED, or the target gets an Error (-8429) with it. `lifetime` counts in seconds: after it
+        each side that is open gets an Error (-8489; 123), and without it the dialog lives for ever. `broker_instance`
+        is the id of this database (`views.databases` has it) or "CURRENT DATABASE" (42). `encryption` insists on TLS to
+        Kafka, which encrypts whatever this says. What comes to the target of a `returning` dialog when that has ended
+        comes back to `dialog.bounced`, instead of being discarded (110). Raises ServiceNotFound (8423; 8490 with
+        `broker_instance`), ContractNotFound (8425), ForeignGroup (9610), InvalidTimeout (8411), InvalidSettings,
+        NotSupportedYet. Whether the target service accepts the contract is its receiver's to say, with an Error (-8408;
+        16).
+        """
+        self._check_open()
+        wanted = Wanted(
+            from_service,
+            to_service,
+            contract,
+            related_to,
+            group,
+            key,
+            conversation_id,
+            lifetime,
+            broker_instance,
+            encryption,
+            returning,
+            anew,
+        )
+        return self._begin(wanted)
+
+    def _begin(self, wanted: Wanted) -> Dialog:
+        sender = self._open_sender()
+        conversation, begin, placed, manner = self._prepare(wanted)
+        staged = sender.begin(conversation, begin, manner)
+        return check_same(Dialog(sender, staged, self.catalog, self._mailboxes, placed), wanted)
+
+    def _prepare(self, wanted: Wanted) -> Prepared:
+        """What the catalog makes of it. Raises ConversationOver when the dialog is over, as far as is known here."""
+        prepared = self._begin_block(wanted)
+        if prepared.manner.named:
+            check_not_over(self._readers, prepared)
+        return prepared
+
+    @checked
+    def send(self, dialogs: list[Dialog], message_type: str = DEFAULT, body: Body = b"") -> None:
+        """SEND ON CONVERSATION (a, b, …): the same message on each of these dialogs, all of them or none (59, 60).
+
+        A transaction. Raises BadInput for none, or for a dialog that is named twice (61), and what its `send` does.
+        """
+        if not dialogs or len({dialog.id for dialog in dialogs}) < len(dialogs):
+            raise BadInput("send takes one dialog or more, and each of them once")
+        with self.transaction() as transaction:
+            for dialog in dialogs:
+                transaction.send(dialog, message_type, body)
 
 
 class Broker(Dialogs, Pools, Routing, Administration, Tidying):
@@ -260,7 +350,7 @@ class Broker(Dialogs, Pools, Routing, Administration, Tidying):
                 exits.callback(self._obeying.close)
 
     def forked(self) -> None:
-        """In a forked child: closed, see `bridge.forks`."""
+        """In a forked child: closed, see `bridge.runtime.forks`."""
         self._closed = True
         self._lock, self._opening = threading.Lock(), threading.Lock()
         self._pools_forked()

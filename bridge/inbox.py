@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Final, Protocol
 
-from konverse.dialog.received import Message
+from konverse.dialog.transaction.received import Message
 from konverse.schemas.errors import BadInput
 from konverse.schemas.limits import INBOX_RESULT_BYTES_MAX
 

@@ -14,12 +14,12 @@ from typing import Annotated, Any, Final, NoReturn
 
 import typer
 
-from konverse.deploy.folders import stack_folder
-from konverse.deploy.follow import follow, last_part
-from konverse.deploy.progress import reporter_for
-from konverse.deploy.settings import DEFAULT_NAME, StackSettings
-from konverse.deploy.stack import LocalStack
-from konverse.deploy.status import ServerStatus
+from konverse.deploy.host.folders import stack_folder
+from konverse.deploy.host.progress import reporter_for
+from konverse.deploy.stack.follow import follow, last_part
+from konverse.deploy.stack.settings import DEFAULT_NAME, StackSettings
+from konverse.deploy.stack.stack import LocalStack
+from konverse.deploy.stack.status import ServerStatus
 from konverse.schemas.errors import KonverseError, StackError, Unavailable
 
 EXIT_SERVER_DEAD: Final = 4
@@ -163,7 +163,7 @@ def _described(stack: LocalStack) -> dict[str, Any]:
 
 
 def _environment(stack: LocalStack) -> dict[str, str]:
-    """Return the variables that konverse.bridge.settings reads."""
+    """Return the variables that konverse.bridge.runtime.settings reads."""
     variables = {
         "KONVERSE_KAFKA": f"kafka://{stack.bootstrap}" if stack.bootstrap else "",
         "KONVERSE_REDIS": stack.redis_url,

@@ -30,9 +30,9 @@ from examples.sales.children import ROOT, Child, start, stop, wait_until
 from examples.sales.ending import end_with
 from examples.sales.orders import SHIPPED, read_orders
 from examples.sales.services import ORDERS, SHOP, create
-from konverse.deploy.progress import reporter_for
-from konverse.deploy.stack import LocalStack
-from konverse.schemas.catalog import Queue
+from konverse.deploy.host.progress import reporter_for
+from konverse.deploy.stack.stack import LocalStack
+from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import BadInput
 
 RATE: Final = 2_500.0

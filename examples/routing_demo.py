@@ -35,10 +35,10 @@ from examples.sales.check import Verdict, numbers, once
 from examples.sales.children import Child, start, stop, wait_until
 from examples.sales.ending import end_with
 from examples.sales.orders import SHIPPED, Order, read_orders
-from konverse.bridge.router_figures import read_figures
-from konverse.deploy.progress import reporter_for
-from konverse.deploy.stack import LocalStack
-from konverse.schemas.catalog import Queue
+from konverse.bridge.router.figures import read_figures
+from konverse.deploy.host.progress import reporter_for
+from konverse.deploy.stack.stack import LocalStack
+from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import BadInput, StackError
 
 DATABASE: Final = "sales"

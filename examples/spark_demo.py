@@ -39,9 +39,9 @@ from examples.routing.chart import Mark, draw
 from examples.routing.services import ORDER, ORDERING, ORDERS, REGIONS, ROUTER, SHOP, create, order, queue_of, region_of
 from examples.sales.check import Verdict, numbers, once
 from examples.sales.ending import end_with
-from konverse.deploy.progress import reporter_for
-from konverse.deploy.stack import LocalStack
-from konverse.schemas.catalog import Queue
+from konverse.deploy.host.progress import reporter_for
+from konverse.deploy.stack.stack import LocalStack
+from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import BadInput, StackError
 
 DATABASE: Final = "sales"

@@ -14,18 +14,18 @@ from collections.abc import Iterable, Mapping
 from inspect import signature
 from typing import Any, Final, NamedTuple
 
+from konverse.routing.keys.avro import AvroField
+from konverse.routing.keys.hash import KeyHash
+from konverse.routing.keys.json_path import JsonPath
+from konverse.routing.keys.regex import RegularExpression
+from konverse.routing.keys.rule import KIND, Lookup, NoKey, Rule
+from konverse.routing.keys.xml import ToServiceName, XPath
+from konverse.schemas.catalog.routing_tables import RoutingTable
+from konverse.schemas.catalog.table_entries import Target
 from konverse.schemas.errors import InvalidName, InvalidSettings
 from konverse.schemas.identifiers import check_name
-from konverse.schemas.routing_tables import RoutingTable
-from konverse.schemas.table_entries import Target
 
-from .avro_keys import AvroField
 from .decisions import Decision, Unclassifiable
-from .hash_keys import KeyHash
-from .json_keys import JsonPath
-from .keys import KIND, Lookup, NoKey, Rule
-from .text_keys import RegularExpression
-from .xml_keys import ToServiceName, XPath
 
 TABLE: Final = "table"
 """Of a description: the name of its routing table."""

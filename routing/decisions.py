@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import NamedTuple
 from uuid import UUID
 
+from konverse.schemas.catalog.table_entries import Target
 from konverse.schemas.errors import InvalidRoute
-from konverse.schemas.table_entries import Target
 
 __all__ = ["Decision", "Target", "Unclassifiable", "unknown"]
 

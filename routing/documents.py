@@ -6,9 +6,8 @@ from typing import Final
 from xml.parsers.expat import ExpatError, ParserCreate
 from xml.sax.saxutils import escape
 
+from konverse.schemas.catalog.table_entries import Target
 from konverse.schemas.errors import BadInput, MalformedRecord
-
-from .decisions import Target
 
 UNCLASSIFIABLE_ERROR: Final = 1
 """Code of the Error with which a conversation ends that no service is known for (behaviour 232)."""

@@ -15,17 +15,17 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Any, Final
 
-from konverse.schemas.catalog import DIALOG_TIMER, END_DIALOG, ERROR
 from konverse.schemas.errors import InvalidSettings, InvalidState
 from konverse.schemas.groups import own_group
-from konverse.schemas.journal import OUTPUT_BYTES
+from konverse.schemas.identifiers import Role
 from konverse.schemas.limits import (
     BODY_BYTES_MAX,
     ERROR_DESCRIPTION_CHARACTERS_MAX,
     HEADER_BYTES_MAX,
     TRANSACTION_BYTES_MAX,
 )
-from konverse.schemas.records import Role
+from konverse.schemas.system_messages import DIALOG_TIMER, END_DIALOG, ERROR
+from konverse.schemas.wire.journal import OUTPUT_BYTES
 
 from .routed import Routed
 from .step import FORWARD, OVER, REDIRECT, REDIRECT_TO, Decide, Manner, Pair, Resolve, Step, Work

@@ -10,16 +10,16 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Final, NamedTuple, Protocol
 
-from konverse.schemas.catalog import DIALOG_TIMER, END_DIALOG, ERROR
+from konverse.schemas.catalog.table_entries import Target
 from konverse.schemas.errors import InvalidRoute, NotSupportedYet
 from konverse.schemas.identifiers import is_of_pool
 from konverse.schemas.limits import ROUTER_HOPS_MAX
 from konverse.schemas.origins import PASSED_ON_ERROR, passed_on
-from konverse.schemas.system_messages import shortened
+from konverse.schemas.system_messages import DIALOG_TIMER, END_DIALOG, ERROR, shortened
 
-from .decisions import Decision, Target, unknown
+from .decisions import Decision, unknown
 from .documents import UNCLASSIFIABLE_ERROR, redirect_body
-from .hops import hops_of
+from .loops import hops_of
 from .routed import Routed
 
 FORWARD: Final = "forward"
@@ -37,7 +37,7 @@ _SYSTEM: Final = frozenset({DIALOG_TIMER, END_DIALOG, ERROR})
 class Work(Protocol):
     """What was received of a group, and what is done on it: as much of `Transaction` as a router uses.
 
-    Dialogs are endpoints, messages those of `dialog.received`; this folder does not know them.
+    Dialogs are endpoints, messages those of `dialog.transaction.received`; this folder does not know them.
     """
 
     size_bytes: int

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .records import Role
+from .identifiers import Role
 
 
 def own_group(role: Role, conversation: bytes) -> bytes:

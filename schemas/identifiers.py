@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from dataclasses import dataclass
+from enum import IntEnum
 from string import ascii_letters, digits
 from typing import Final
 from uuid import UUID, uuid5
@@ -19,13 +20,18 @@ from .limits import NAME_BYTES_MAX, TOPIC_NAME_LENGTH_MAX
 
 NATIVE_SUBSCRIPTION: Final = "queue"
 """The one subscription of a queue that konverse created; a shop's topic has one per consumer group."""
-
 _OF_QUEUES: Final = frozenset({"journal", "snapshot"})
 _OF_INSTANCES: Final = frozenset({"catalog", "instructions", "open", "successions"})
 _DATA_COMPONENTS: Final = 3
 """Instance, database and queue; a queue may be called "journal"."""
-
 _PLAIN: Final = frozenset((ascii_letters + digits).encode())
+_VERSION_AT: Final = 6
+_NAMED: Final = 5
+"""Version of an id made of a name, as a pool's groups are; ids that count, or have the time, may begin alike."""
+_MARK_BYTES: Final = 8
+_POOLED_AT: Final = slice(9, 11)
+_POOLED: Final = b"\xc7\x5e"
+"""Of an id that begins like one made of a name and goes on by chance: others may make such ids too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,15 +173,6 @@ def pool_group(namespace: UUID, key: str) -> bytes:
     return uuid5(namespace, key).bytes
 
 
-_VERSION_AT: Final = 6
-_NAMED: Final = 5
-"""Version of an id made of a name, as a pool's groups are; ids that count, or have the time, may begin alike."""
-_MARK_BYTES: Final = 8
-_POOLED_AT: Final = slice(9, 11)
-_POOLED: Final = b"\xc7\x5e"
-"""Of an id that begins like one made of a name and goes on by chance: others may make such ids too."""
-
-
 def mark_of(identifier: bytes) -> bytes:
     """What the ids of a group of a pool and of all conversations that it ever had have in common."""
     return identifier[:_MARK_BYTES]
@@ -231,3 +228,21 @@ def _checked(topic: str) -> str:
             "Shorten the instance, database or queue name"
         )
     return topic
+
+
+@dataclass(frozen=True, slots=True)
+class LogIdentity:
+    """The log that is being folded: logs are found by name, and a name can be given twice (protocol.md section 2)."""
+
+    data_topic: str
+    partition: int
+    incarnation: bytes
+    data_topic_id: bytes
+    journal_topic_id: bytes
+
+
+class Role(IntEnum):
+    """A side of a conversation."""
+
+    INITIATOR = 0
+    TARGET = 1

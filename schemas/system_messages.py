@@ -9,18 +9,43 @@ from xml.parsers.expat import ExpatError, ParserCreate
 from xml.sax.saxutils import escape
 
 from .errors import BadInput, InvalidError, MalformedRecord
+from .identifiers import Role
 from .limits import ERROR_CODE_MAX, ERROR_DESCRIPTION_CHARACTERS_MAX, FAULT_CHARACTERS_MAX
-from .records import Role
 
 ERROR_NAMESPACE: Final = "http://schemas.microsoft.com/SQL/ServiceBroker/Error"
-
 _UNDERSTOOD: Final = {
     f"{scheme}://schemas.microsoft.com/SQL/ServiceBroker{end}" for scheme in ("http", "https") for end in ("/Error", "")
 }
 """Namespaces of an Error that is read: ours, and those that the original's documentation prints."""
-
 _NOT_OF_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """A character that no XML document can have, not even escaped."""
+OVER: Final = -8429
+ANOTHER_ID: Final = "Begin with another id, or with anew=True where a new conversation with this id is meant"
+"""Of a conversation that was begun again when it was over, and what to do about it."""
+BROKER_ERROR: Final = -9719
+BROKER_ERROR_DESCRIPTION: Final = (
+    "An operator has given up all conversations of the database. What was said lately may not have happened."
+)
+"""Of ERROR_BROKER_CONVERSATIONS (behaviour 136)."""
+_REJECTED: Final = {
+    8408: "the target service does not support the contract of this conversation",
+    8425: "the contract of this conversation is not found where the message was received",
+    8428: "this message type is not found where the message was received",
+    8430: "the body is not what this message type asks for",
+    8437: "it came from the target, and the contract lets only the initiator send this message type",
+    8457: "it came from the initiator, and the contract lets only the target send this message type",
+    8470: "the service that should receive it has been dropped",
+    8498: "this message type is not part of the contract where the message was received",
+    9615: "the body failed the XML validation of this message type at the target",
+    9616: "the body failed the XML validation of this message type at the initiator",
+    9704: "to validate the body took more time or memory than is allowed where the message was received",
+}
+DEFAULT: Final = "DEFAULT"
+"""Message type and contract that every database has (behaviour 8)."""
+SYSTEM_NAMESPACE: Final = "http://schemas.microsoft.com/SQL/ServiceBroker/"
+DIALOG_TIMER: Final = SYSTEM_NAMESPACE + "DialogTimer"
+END_DIALOG: Final = SYSTEM_NAMESPACE + "EndDialog"
+ERROR: Final = SYSTEM_NAMESPACE + "Error"
 
 
 def check_error(code: int | None, description: str | None) -> tuple[int, str]:
@@ -80,21 +105,8 @@ NO_PEER_BODY: Final = error_body(
 )
 """The Error of a target whose initiator is gone. Of the original's codes it is the one that says this, and that what
 was sent may be sent again on a new conversation; -8470 would say that a service was dropped (service-broker.md 4)."""
-
-
 LIFETIME_BODY: Final = error_body(-8489, "The dialog has outlived the LIFETIME with which it was begun.")
 """The Error of each side whose conversation's lifetime has passed (behaviour 123)."""
-
-
-OVER: Final = -8429
-ANOTHER_ID: Final = "Begin with another id, or with anew=True where a new conversation with this id is meant"
-"""Of a conversation that was begun again when it was over, and what to do about it."""
-
-BROKER_ERROR: Final = -9719
-BROKER_ERROR_DESCRIPTION: Final = (
-    "An operator has given up all conversations of the database. What was said lately may not have happened."
-)
-"""Of ERROR_BROKER_CONVERSATIONS (behaviour 136)."""
 
 
 def lost_body(start: int, end: int) -> bytes:
@@ -107,21 +119,6 @@ def lost_body(start: int, end: int) -> bytes:
         f"The log behind this conversation was cut: its records {start} to {end - 1} were deleted before they were "
         "received, and messages of this conversation may be among them.",
     )
-
-
-_REJECTED: Final = {
-    8408: "the target service does not support the contract of this conversation",
-    8425: "the contract of this conversation is not found where the message was received",
-    8428: "this message type is not found where the message was received",
-    8430: "the body is not what this message type asks for",
-    8437: "it came from the target, and the contract lets only the initiator send this message type",
-    8457: "it came from the initiator, and the contract lets only the target send this message type",
-    8470: "the service that should receive it has been dropped",
-    8498: "this message type is not part of the contract where the message was received",
-    9615: "the body failed the XML validation of this message type at the target",
-    9616: "the body failed the XML validation of this message type at the initiator",
-    9704: "to validate the body took more time or memory than is allowed where the message was received",
-}
 
 
 class Rejection(NamedTuple):

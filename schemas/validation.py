@@ -1,6 +1,6 @@
 """Whether a body is what its message type says (behaviours 3, 4, 6). A body may be hostile.
 
-This takes a time that is proportional to the body. What a schema says may take any: see `bridge.validating`.
+This takes a time that is proportional to the body. What a schema says may take any: see `bridge.validation`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import Any, Final
 from xml.parsers.expat import ExpatError, ParserCreate
 
-from .catalog import Validation
+from konverse.schemas.catalog.objects import Validation
+
 from .limits import XML_DEPTH_ENTRIES_MAX
 
 

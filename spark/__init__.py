@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from .requirements import require
+from konverse.spark.connection.requirements import require
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -13,8 +13,7 @@ if TYPE_CHECKING:
 
     from konverse.routing.classifiers import Classifier
     from konverse.routing.routed import Routed
-
-    from .answers import Done
+    from konverse.spark.process.answers import Done
 
 
 def decode(records: DataFrame) -> DataFrame:
@@ -26,7 +25,7 @@ def decode(records: DataFrame) -> DataFrame:
     and NotInstalled when the extra `spark` is missing.
     """
     require()
-    from .decoding import decoded  # noqa: PLC0415  # after `require`
+    from konverse.spark.read.kafka_frames import decoded  # noqa: PLC0415  # after `require`
 
     return decoded(records)
 
@@ -58,9 +57,9 @@ def map_arrow(
     `konverse.connect` raises, QueueNotFound, NotInstalled; InvalidSettings for rows of a wrong shape.
     """
     require()
-    from konverse.bridge.settings import Settings  # noqa: PLC0415  # the Spark side costs nothing until it is used
+    from konverse.bridge.runtime.settings import Settings  # noqa: PLC0415  # the Spark side costs nothing until it is used
 
-    from . import mapping  # noqa: PLC0415  # after `require`
+    from .process import mapping  # noqa: PLC0415  # after `require`
 
     return mapping.map_arrow(spark, mapping.Source(Settings.load(**settings), queue, rows, timeout), function)
 
@@ -81,9 +80,9 @@ def process(
     to stay; `transform` may be called again with the same messages, and only what it says the last time counts.
     """
     require()
-    from konverse.bridge.settings import Settings  # noqa: PLC0415  # as above
+    from konverse.bridge.runtime.settings import Settings  # noqa: PLC0415  # as above
 
-    from . import mapping  # noqa: PLC0415  # after `require`
+    from .process import mapping  # noqa: PLC0415  # after `require`
 
     return mapping.process(spark, mapping.Source(Settings.load(**settings), queue, rows, timeout), transform)
 
@@ -120,10 +119,11 @@ def route(  # noqa: PLR0913  # the ways to route
     and what `process` raises; nothing of that batch is done then.
     """
     require()
-    from konverse.bridge.settings import Settings  # noqa: PLC0415  # as above
+    from konverse.bridge.runtime.settings import Settings  # noqa: PLC0415  # as above
+    from konverse.spark.process.progress import showing  # noqa: PLC0415  # as above
 
-    from . import mapping, routing  # noqa: PLC0415  # after `require`
-    from .progress import showing  # noqa: PLC0415  # as above
+    from .process import mapping  # noqa: PLC0415  # after `require`
+    from .route import routing  # noqa: PLC0415  # after `require`
 
     source = mapping.Source(Settings.load(**settings), queue, rows, timeout)
     with showing(progress=progress) as shown:
@@ -151,10 +151,11 @@ def route_arrow(  # noqa: PLR0913  # as above
     4,000 bytes, they are missing until then.
     """
     require()
-    from konverse.bridge.settings import Settings  # noqa: PLC0415  # as above
+    from konverse.bridge.runtime.settings import Settings  # noqa: PLC0415  # as above
+    from konverse.spark.process.progress import showing  # noqa: PLC0415  # as above
 
-    from . import mapping, routing  # noqa: PLC0415  # after `require`
-    from .progress import showing  # noqa: PLC0415  # as above
+    from .process import mapping  # noqa: PLC0415  # after `require`
+    from .route import routing  # noqa: PLC0415  # after `require`
 
     source = mapping.Source(Settings.load(**settings), queue, rows, timeout)
     with showing(progress=progress) as shown:
@@ -179,10 +180,10 @@ def routing_table(
     """
     require()
     if isinstance(load, str):
-        from .catalog_table import CatalogTable  # noqa: PLC0415  # as below
+        from konverse.spark.route.catalog_table import CatalogTable  # noqa: PLC0415  # as below
 
         return CatalogTable(load, key)
-    from .routing_table import RoutingTable  # noqa: PLC0415  # after `require`
+    from konverse.spark.route.frame_table import RoutingTable  # noqa: PLC0415  # after `require`
 
     return RoutingTable(load, key, every)
 
@@ -199,6 +200,6 @@ def typed(frame: DataFrame, message_type: str, options: Mapping[str, str], *, ro
     extra `validation` is missing, and NotInstalled when the extra `spark` is.
     """
     require()
-    from .bodies import typed_rows  # noqa: PLC0415  # after `require`
+    from konverse.spark.bodies.columns import typed_rows  # noqa: PLC0415  # after `require`
 
     return typed_rows(frame, message_type, options, root)

@@ -13,7 +13,10 @@ import pandas as pd  # pyarrow asks for it when it first makes an array
 from pyspark import worker
 from pyspark.daemon import manager
 
-from . import conversations, mapping, reader, sink, verifying
+from . import verifying
+from .process import mapping
+from .read import conversations, reader
+from .write import sink
 
 PRELOADED = (worker, pd, conversations, mapping, reader, sink, verifying)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Final
 
-from .requirements import require
+from konverse.spark.connection.requirements import require
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

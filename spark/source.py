@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, Final
 
-from .requirements import missing, require
+from konverse.spark.connection.requirements import missing, require
 
 try:
     from pyspark.sql.datasource import DataSource
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.types import StructType
 
-    from .columns import Column
-    from .settings import Settings
+    from konverse.spark.connection.settings import Settings
+    from konverse.spark.log.columns import Column
 
 _WRITE_PLANNER: Final = "pyspark.sql.worker.write_into_data_source"
 
@@ -37,8 +37,8 @@ class KonverseDataSource(DataSource):
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         require()
-        from .settings import parse  # noqa: PLC0415  # after `require`
-        from .write_settings import FROM_SERVICE  # noqa: PLC0415  # as above
+        from konverse.spark.connection.settings import parse  # noqa: PLC0415  # after `require`
+        from konverse.spark.write.settings import FROM_SERVICE  # noqa: PLC0415  # as above
 
         super().__init__(options)
         self._writes = FROM_SERVICE in options or _is(_WRITE_PLANNER)
@@ -50,8 +50,7 @@ class KonverseDataSource(DataSource):
         """Of a reader; InvalidSettings when the options are those of a writer."""
         if self._writes:
             from konverse.schemas.errors import InvalidSettings  # noqa: PLC0415  # as above
-
-            from .write_settings import FROM_SERVICE  # noqa: PLC0415  # as above
+            from konverse.spark.write.settings import FROM_SERVICE  # noqa: PLC0415  # as above
 
             raise InvalidSettings(
                 f"option {FROM_SERVICE!r} is one of a write, and these options are used to read: remove it to read, or "
@@ -66,20 +65,20 @@ class KonverseDataSource(DataSource):
 
     def schema(self) -> str:
         """The columns, of messages as `include` says. A reader may ask for some of them by `.schema(...)`."""
-        from .columns import COLUMNS, GROUP, VERDICT  # noqa: PLC0415  # as above
-        from .settings import Mode  # noqa: PLC0415  # as above
+        from konverse.spark.connection.settings import Mode  # noqa: PLC0415  # as above
+        from konverse.spark.log.columns import COLUMNS, GROUP, VERDICT  # noqa: PLC0415  # as above
 
         if self._settings.mode is Mode.CONVERSATIONS:
-            from .conversations import COLUMNS as SIDES  # noqa: PLC0415  # as above
+            from konverse.spark.read.conversations import COLUMNS as SIDES  # noqa: PLC0415  # as above
 
             return _sql(SIDES, SIDES)
         if self._settings.mode is Mode.RETURNED:
-            from .returned import COLUMNS as RETURNED  # noqa: PLC0415  # as above
+            from konverse.spark.read.returned import COLUMNS as RETURNED  # noqa: PLC0415  # as above
 
             return _sql(RETURNED, RETURNED)
         if self._settings.mode is Mode.JOURNAL:
-            from .decisions import ACCEPTED_COLUMNS as COUNTING  # noqa: PLC0415  # as above
-            from .decisions import COLUMNS as DECISIONS  # noqa: PLC0415  # as above
+            from konverse.spark.log.decisions import ACCEPTED_COLUMNS as COUNTING  # noqa: PLC0415  # as above
+            from konverse.spark.log.decisions import COLUMNS as DECISIONS  # noqa: PLC0415  # as above
 
             return _sql(DECISIONS, DECISIONS if self._settings.include_all else COUNTING)
         asked = {GROUP: self._settings.include_groups, VERDICT: self._settings.include_all}
@@ -87,48 +86,48 @@ class KonverseDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch read."""
-        from .reader import MessagesReader  # noqa: PLC0415  # as above
-        from .settings import Mode  # noqa: PLC0415  # as above
+        from konverse.spark.connection.settings import Mode  # noqa: PLC0415  # as above
+        from konverse.spark.read.reader import MessagesReader  # noqa: PLC0415  # as above
 
         if self._settings.mode is Mode.CONVERSATIONS:
-            from .conversations import ConversationsReader  # noqa: PLC0415  # as above
+            from konverse.spark.read.conversations import ConversationsReader  # noqa: PLC0415  # as above
 
             return ConversationsReader(self._settings, schema)
         if self._settings.mode is Mode.RETURNED:
-            from .returned import ReturnedReader  # noqa: PLC0415  # as above
+            from konverse.spark.read.returned import ReturnedReader  # noqa: PLC0415  # as above
 
             return ReturnedReader(self._settings, schema)
         if self._settings.mode is Mode.JOURNAL:
-            from .journal import JournalReader  # noqa: PLC0415  # as above
+            from konverse.spark.read.journal import JournalReader  # noqa: PLC0415  # as above
 
             return JournalReader(self._settings, schema)
         return MessagesReader(self._settings, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001  # Spark's own
         """A batch write."""
-        from .write_settings import parse_writer  # noqa: PLC0415  # as above
+        from konverse.spark.write.settings import parse_writer  # noqa: PLC0415  # as above
 
         settings = parse_writer(self.options)
-        from .sink import BatchWriter  # noqa: PLC0415  # as above, and it brings the bridge with it
+        from konverse.spark.write.sink import BatchWriter  # noqa: PLC0415  # as above, and it brings the bridge with it
 
         return BatchWriter(settings, schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001  # as above
         """A streaming write."""
-        from .write_settings import parse_writer  # noqa: PLC0415  # as above
+        from konverse.spark.write.settings import parse_writer  # noqa: PLC0415  # as above
 
         settings = parse_writer(self.options, streaming=True)
-        from .sink import StreamWriter  # noqa: PLC0415  # as above, and it brings the bridge with it
+        from konverse.spark.write.sink import StreamWriter  # noqa: PLC0415  # as above, and it brings the bridge with it
 
         return StreamWriter(settings, schema, overwrite=overwrite)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A streaming read; NotInstalled with a pyspark that does not say where a micro-batch starts."""
-        from .settings import Mode  # noqa: PLC0415  # as above
+        from konverse.spark.connection.settings import Mode  # noqa: PLC0415  # as above
 
         try:
-            from .journal_stream import JournalStreamReader  # noqa: PLC0415  # as above
-            from .stream import MessagesStreamReader  # noqa: PLC0415  # as above
+            from konverse.spark.read.journal_stream import JournalStreamReader  # noqa: PLC0415  # as above
+            from konverse.spark.read.stream import MessagesStreamReader  # noqa: PLC0415  # as above
         except ImportError as error:
             raise missing(f"pyspark {_STREAMS_SINCE} or newer for streams") from error
         if self._settings.mode is Mode.JOURNAL:

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from konverse.bridge.kafka import Kafka, LogReader
+from konverse.bridge.kafka.clients import Kafka
+from konverse.bridge.kafka.log_reader import LogReader
 from konverse.bridge.verifier.check import PartitionVerdict
 from konverse.bridge.verifier.reading import Judged, PartitionReading, Progress, Verification, Views
+from konverse.spark.connection.requirements import require
 
-from .requirements import require
 from .session import local_session
 
 if TYPE_CHECKING:

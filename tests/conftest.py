@@ -15,8 +15,8 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from hypothesis import is_hypothesis_test, settings
 
-from konverse.deploy.settings import StackSettings
-from konverse.deploy.stack import LocalStack
+from konverse.deploy.stack.settings import StackSettings
+from konverse.deploy.stack.stack import LocalStack
 from konverse.schemas.errors import StackError
 from konverse.schemas.identifiers import escape, transmission_topic
 from tests.kit.servers import Servers, missing, needs_local_servers, prepare, provide

@@ -9,29 +9,29 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from konverse.bridge.app import App
+    from konverse.bridge.admin.instructions import Suspended
+    from konverse.bridge.admin.leaks import ConversationSide, Leaked
     from konverse.bridge.broker import Broker, connect
-    from konverse.bridge.dialog import Dialog
-    from konverse.bridge.forgotten import ConversationSide, Leaked
+    from konverse.bridge.client.dialog import Dialog
+    from konverse.bridge.client.mailboxes import BouncedMessage
+    from konverse.bridge.client.pool.pool import Pool
+    from konverse.bridge.client.pool.redirections import Undelivered
+    from konverse.bridge.client.transaction import ClientTransaction
     from konverse.bridge.inbox import Inbox
-    from konverse.bridge.instructing import Suspended
-    from konverse.bridge.mailboxes import BouncedMessage
-    from konverse.bridge.pool import Pool
-    from konverse.bridge.pool_ways import Undelivered
-    from konverse.bridge.reader import Reader
-    from konverse.bridge.router import RoutingService
-    from konverse.bridge.transactions import ClientTransaction
-    from konverse.dialog.begun import Begun
-    from konverse.dialog.pooled import PoolStatistics
-    from konverse.dialog.received import Message
-    from konverse.dialog.transaction import Transaction
-    from konverse.routing.decisions import Target, Unclassifiable
+    from konverse.bridge.reader.reader import Reader
+    from konverse.bridge.router.service import RoutingService
+    from konverse.bridge.worker.app import App
+    from konverse.dialog.pool.places import PoolStatistics
+    from konverse.dialog.transaction.begun import Begun
+    from konverse.dialog.transaction.received import Message
+    from konverse.dialog.transaction.transaction import Transaction
+    from konverse.routing.decisions import Unclassifiable
     from konverse.routing.documents import read_redirect
     from konverse.routing.routed import Routed
-    from konverse.schemas.catalog import DEFAULT, DIALOG_TIMER, END_DIALOG, ERROR
+    from konverse.schemas.catalog.table_entries import Target
     from konverse.schemas.origins import origin_of
-    from konverse.schemas.records import BounceReason
-    from konverse.schemas.system_messages import read_error
+    from konverse.schemas.system_messages import DEFAULT, DIALOG_TIMER, END_DIALOG, ERROR, read_error
+    from konverse.schemas.wire.records import BounceReason
 
 __all__ = [
     "DEFAULT",
@@ -67,32 +67,32 @@ __all__ = [
 __version__ = "0.1.0"
 
 _MODULES: Final = {
-    "App": "bridge.app",
-    "Begun": "dialog.begun",
+    "App": "bridge.worker.app",
+    "Begun": "dialog.transaction.begun",
     "Broker": "bridge.broker",
-    "ClientTransaction": "bridge.transactions",
-    "ConversationSide": "bridge.forgotten",
-    "Leaked": "bridge.forgotten",
+    "ClientTransaction": "bridge.client.transaction",
+    "ConversationSide": "bridge.admin.leaks",
+    "Leaked": "bridge.admin.leaks",
     "connect": "bridge.broker",
-    "BouncedMessage": "bridge.mailboxes",
-    "BounceReason": "schemas.records",
-    "Dialog": "bridge.dialog",
+    "BouncedMessage": "bridge.client.mailboxes",
+    "BounceReason": "schemas.wire.records",
+    "Dialog": "bridge.client.dialog",
     "Inbox": "bridge.inbox",
-    "Pool": "bridge.pool",
-    "PoolStatistics": "dialog.pooled",
-    "Reader": "bridge.reader",
+    "Pool": "bridge.client.pool.pool",
+    "PoolStatistics": "dialog.pool.places",
+    "Reader": "bridge.reader.reader",
     "Routed": "routing.routed",
-    "RoutingService": "bridge.router",
-    "Suspended": "bridge.instructing",
+    "RoutingService": "bridge.router.service",
+    "Suspended": "bridge.admin.instructions",
     "Target": "routing.decisions",
     "Unclassifiable": "routing.decisions",
-    "Undelivered": "bridge.pool_ways",
-    "Message": "dialog.received",
-    "Transaction": "dialog.transaction",
-    "DEFAULT": "schemas.catalog",
-    "DIALOG_TIMER": "schemas.catalog",
-    "END_DIALOG": "schemas.catalog",
-    "ERROR": "schemas.catalog",
+    "Undelivered": "bridge.client.pool.redirections",
+    "Message": "dialog.transaction.received",
+    "Transaction": "dialog.transaction.transaction",
+    "DEFAULT": "schemas.system_messages",
+    "DIALOG_TIMER": "schemas.system_messages",
+    "END_DIALOG": "schemas.system_messages",
+    "ERROR": "schemas.system_messages",
     "origin_of": "schemas.origins",
     "read_error": "schemas.system_messages",
     "read_redirect": "routing.documents",

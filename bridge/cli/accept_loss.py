@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from konverse.bridge.accepting import Loss, LostConversation
+from konverse.bridge.admin.loss import Loss, LostConversation
 from konverse.schemas.errors import InvalidState
 
 from .asking import check_answer, confirmed

@@ -10,8 +10,8 @@ from typing import Annotated, Final
 import typer
 
 from konverse.bridge.broker import Broker
-from konverse.bridge.settings import DEFAULT_DATABASE, Settings
-from konverse.schemas.catalog import Queue
+from konverse.bridge.runtime.settings import DEFAULT_DATABASE, Settings
+from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import UnknownObject
 
 Kafka = Annotated[str | None, typer.Option("--kafka", help="kafka://host:port (else KONVERSE_KAFKA)")]

@@ -12,12 +12,11 @@ from uuid import UUID
 
 import typer
 
+from konverse.bridge.admin.leaks import SILENT_S, ConversationSide, Leaked
 from konverse.bridge.broker import Broker
-from konverse.bridge.forgotten import ConversationSide, Leaked
-from konverse.bridge.tidying import SILENT_S
 from konverse.bridge.views.listing import View
-from konverse.dialog.states import State
-from konverse.schemas.catalog import Queue, Service
+from konverse.dialog.state.transitions import State
+from konverse.schemas.catalog.objects import Queue, Service
 
 from .asking import check_answer, confirmed
 from .connection import AsJson, Database, Kafka, opened

@@ -9,10 +9,10 @@ from typing import Annotated, Any, Final, NamedTuple
 import typer
 
 from konverse.bridge.broker import Broker
-from konverse.bridge.lookups import bound
+from konverse.bridge.catalog.lookups import bound
 from konverse.routing.classifiers import Classifier, Explanation, parse
-from konverse.routing.decisions import Target
-from konverse.schemas.catalog import Service
+from konverse.schemas.catalog.objects import Service
+from konverse.schemas.catalog.table_entries import Target
 from konverse.schemas.errors import InvalidSettings
 from konverse.schemas.limits import BODY_BYTES_MAX
 

@@ -14,10 +14,10 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperGroup
 
+from konverse.bridge.runtime.exit_codes import BUG, exit_code
 from konverse.schemas.errors import KafkaUnavailable, KonverseError, RedisUnavailable
 
 from .accept_loss import accept_loss
-from .codes import BUG, exit_code
 from .conversations import conversations
 from .explain import explain
 from .operate import end, error_broker_conversations, resume, skip, suspend, suspended

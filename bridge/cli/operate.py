@@ -8,7 +8,7 @@ from uuid import UUID
 
 import typer
 
-from konverse.bridge.instructing import Suspended
+from konverse.bridge.admin.instructions import Suspended
 
 from .connection import AsJson, Database, Kafka, opened
 from .tables import print_json, print_table

@@ -12,7 +12,7 @@ from typing import Final, TextIO
 
 import typer
 
-from .codes import FAILED, NOBODY_READS
+from konverse.bridge.runtime.exit_codes import FAILED, NOBODY_READS
 
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 """Errors of a disk, which a remedy outside of konverse mends."""

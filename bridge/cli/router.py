@@ -17,7 +17,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from konverse.bridge.router_figures import Figures, read_figures
+from konverse.bridge.router.figures import Figures, read_figures
 from konverse.routing.routed import Routed
 
 from .connection import Database, Kafka, RedisUrl, connected

@@ -12,9 +12,9 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from konverse.schemas.catalog.routing_tables import RoutingTable
+from konverse.schemas.catalog.table_entries import Target
 from konverse.schemas.errors import InvalidRoute, InvalidSettings
-from konverse.schemas.routing_tables import RoutingTable
-from konverse.schemas.table_entries import Target
 
 from .connection import AsJson, Database, Kafka, connected
 from .tables import print_json, print_table

@@ -32,10 +32,10 @@ def run(
     finish and commit; a second one cuts them off. A handler that raises five times on the same messages suspends their
     conversation, which is logged; see `konverse suspended`.
     """
-    from konverse.bridge.app import load
-    from konverse.bridge.logs import log_to_stderr
-    from konverse.bridge.supervising import Supervisor, jobs
-    from konverse.bridge.working import Job
+    from konverse.bridge.runtime.logs import log_to_stderr
+    from konverse.bridge.worker.app import load
+    from konverse.bridge.worker.process import Job
+    from konverse.bridge.worker.supervisor import Supervisor, jobs
     from konverse.schemas.errors import InvalidSettings
 
     loaded = load(app)

@@ -11,19 +11,19 @@ from uuid import UUID
 import redis
 import typer
 
-from konverse.bridge.arguments import did_you_mean
 from konverse.bridge.broker import Broker
-from konverse.bridge.reading_state import ReadingState, said_of_forged
-from konverse.bridge.redis_client import reading
-from konverse.bridge.view import Header, ViewStore
-from konverse.bridge.views.door import COLUMNS
-from konverse.dialog.view import Row
-from konverse.schemas.catalog import Contract, MessageType, Queue, Service
+from konverse.bridge.redis.client import reading
+from konverse.bridge.redis.view import Header, ViewStore
+from konverse.bridge.runtime.arguments import did_you_mean
+from konverse.bridge.views.reading_state import ReadingState, said_of_forged
+from konverse.bridge.views.views import COLUMNS
+from konverse.dialog.owner.view import Row
+from konverse.schemas.catalog.objects import Contract, MessageType, Queue, Service
+from konverse.schemas.catalog.priorities import BrokerPriority
+from konverse.schemas.catalog.routes import NEVER, Route
+from konverse.schemas.catalog.routing_tables import RoutingTable
+from konverse.schemas.catalog.schema_collections import XmlSchemaCollection
 from konverse.schemas.errors import DialogNotFound, QueueNotFound
-from konverse.schemas.priorities import BrokerPriority
-from konverse.schemas.routes import NEVER, Route
-from konverse.schemas.routing_tables import RoutingTable
-from konverse.schemas.schema_collections import XmlSchemaCollection
 
 from .connection import AsJson, Database, Kafka, opened
 from .tables import print_json, print_table

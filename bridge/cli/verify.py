@@ -11,14 +11,14 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from konverse.bridge.redis_client import connect_redis, reading
+from konverse.bridge.redis.client import connect_redis, reading
+from konverse.bridge.runtime.exit_codes import FAILED
 from konverse.bridge.verifier.check import KINDS, Finding, PartitionVerdict
 from konverse.bridge.verifier.reading import Judged, Verification, Views
-from konverse.bridge.verifier.shown import read_view
-from konverse.schemas.catalog import Queue
+from konverse.bridge.verifier.view import read_view
+from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import QueueNotFound, RedisUnavailable
 
-from .codes import FAILED
 from .connection import AsJson, Database, Kafka, RedisUrl, opened
 from .tables import Page, print_json, print_table
 

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Final, NamedTuple
 import typer
 
 from konverse.bridge.broker import Broker
-from konverse.bridge.views.door import COLUMNS
 from konverse.bridge.views.listing import View
+from konverse.bridge.views.views import COLUMNS
 
 from .connection import Database, Kafka, RedisUrl, opened
 from .show import show

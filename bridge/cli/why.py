@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.progress import track
 
-from konverse.schemas.catalog import Queue
+from konverse.schemas.catalog.objects import Queue
 
 from .connection import AsJson, Database, Kafka, opened
 from .tables import print_json

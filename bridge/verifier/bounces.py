@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from konverse.bridge.verifier.fold.state import SecondState
 from konverse.schemas.identifiers import Address
-from konverse.schemas.records import Bounce, BounceId, Kind
-
-from .second_state import SecondState
+from konverse.schemas.wire.records import Bounce, BounceId, Kind
 
 Folds = Mapping[Address, SecondState]
 

@@ -8,20 +8,19 @@ from functools import partial
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from konverse.schemas.envelope import decode
+from konverse.bridge.verifier.fold.fold import SecondFold, as_said
+from konverse.bridge.verifier.fold.state import NOT_YET, Facts, Luggage
 from konverse.schemas.errors import MalformedRecord
-from konverse.schemas.identifiers import Address, incarnation_tag, owner_writer
-from konverse.schemas.journal import Commit, Part
-from konverse.schemas.records import Envelope, Kind, Role
+from konverse.schemas.identifiers import Address, Role, incarnation_tag, owner_writer
+from konverse.schemas.wire.envelope import decode
+from konverse.schemas.wire.journal import Commit, Part
+from konverse.schemas.wire.records import Envelope, Kind
 
 from .bounces import astray
-from .journals import JournalJudge
+from .journal import JournalJudge
 from .records import Key, LogRecord
-from .second_fold import SecondFold, as_said
-from .second_luggage import Luggage
-from .second_state import NOT_YET, Facts
 from .snapshots import differences
-from .starting import UNKNOWN, Start, begin_at
+from .starting_state import UNKNOWN, Start, begin_at
 
 KINDS: Final = {
     "I3": "contradiction",

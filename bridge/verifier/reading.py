@@ -18,23 +18,24 @@ from typing import Final, NamedTuple
 
 from confluent_kafka import Message, TopicPartition
 
-from konverse.bridge.headers import header_of
-from konverse.bridge.kafka import Kafka, LogReader, LogTruncated
-from konverse.bridge.stalled import Stalled, log_ends
-from konverse.bridge.topics import Topics
-from konverse.schemas.catalog import Queue
+from konverse.bridge.kafka.clients import Kafka, LogTruncated
+from konverse.bridge.kafka.headers import header_of
+from konverse.bridge.kafka.log_reader import LogReader
+from konverse.bridge.kafka.open_transactions import Stalled, log_ends
+from konverse.bridge.kafka.topics import Topics
+from konverse.bridge.verifier.fold.batches import WHOLE
+from konverse.bridge.verifier.fold.loss import hole_of, said_to_be_lost
+from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import TopicMismatch, Unavailable
 from konverse.schemas.identifiers import journal_topic, owner_writer, snapshot_topic
-from konverse.schemas.journal import FOLD_VERSION, Commit
-from konverse.schemas.records import Kind
+from konverse.schemas.wire.journal import FOLD_VERSION, Commit
+from konverse.schemas.wire.records import Kind
 
 from .check import Finding, Held, PartitionVerdict, Place, compare, judge
-from .journals import JournalJudge
+from .journal import JournalJudge
 from .records import Record
-from .second_batches import WHOLE
-from .second_loss import hole_of, said_to_be_lost
-from .shown import Shown, compare_view
-from .starting import Start, beginning, resume, starts
+from .starting_state import Start, beginning, resume, starts
+from .view import Shown, compare_view
 
 DIGEST_BYTES: Final = 16
 

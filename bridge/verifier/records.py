@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-from konverse.schemas.records import Origin
+from konverse.schemas.wire.records import Origin
 
 Key = tuple[int, bytes]
 """One side of a conversation: role and conversation."""

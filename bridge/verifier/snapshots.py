@@ -9,13 +9,12 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Final
 
-from konverse.schemas.snapshot import sections
+from konverse.bridge.verifier.fold.fold import SecondFold
+from konverse.bridge.verifier.fold.state import NOT_YET, Said, SecondState, Side, Waits
+from konverse.schemas.wire.snapshot import sections
 
-from .journals import JournalJudge
-from .second_fold import SecondFold
-from .second_rows import Waits
-from .second_state import NOT_YET, Said, SecondState, Side
-from .starting import Start, begin_at
+from .journal import JournalJudge
+from .starting_state import Start, begin_at
 
 DETAIL_CHARACTERS_MAX: Final = 500
 

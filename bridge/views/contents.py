@@ -6,17 +6,17 @@ from collections.abc import Iterator
 from typing import Final
 from uuid import UUID
 
-from konverse.bridge.catalog import Catalog
-from konverse.bridge.judging import letter_of
-from konverse.dialog.answers import other
-from konverse.dialog.batches import Row
-from konverse.dialog.endpoint import Endpoint, Terms
-from konverse.dialog.partition import Partition
-from konverse.dialog.received import SYSTEM_SEQUENCE, Message, Scope
-from konverse.dialog.states import State
-from konverse.schemas.catalog import Contract, MessageType, Service
-from konverse.schemas.envelope import decode_suffix
-from konverse.schemas.records import NO_SEQUENCE
+from konverse.bridge.catalog.catalog import Catalog
+from konverse.bridge.catalog.judge import letter_of
+from konverse.dialog.rules.replies import other
+from konverse.dialog.state.batches import Row
+from konverse.dialog.state.endpoint import Endpoint, Terms
+from konverse.dialog.state.partition import Partition
+from konverse.dialog.state.transitions import State
+from konverse.dialog.transaction.received import SYSTEM_SEQUENCE, Message, Scope
+from konverse.schemas.catalog.objects import Contract, MessageType, Service
+from konverse.schemas.wire.envelope import decode_suffix
+from konverse.schemas.wire.records import NO_SEQUENCE
 
 from .rows import QueueRow
 

@@ -7,14 +7,13 @@ from datetime import UTC, datetime
 from typing import Final
 from uuid import UUID
 
-from konverse.bridge.catalog import Catalog
-from konverse.dialog.clock import NO_TIME
-from konverse.dialog.endpoint import Endpoint
-from konverse.dialog.partition import Partition
-from konverse.dialog.view import Row, field_of, pack, unpack
-from konverse.schemas.catalog import Contract, Service
-from konverse.schemas.priorities import DEFAULT_LEVEL
-from konverse.schemas.records import Role
+from konverse.bridge.catalog.catalog import Catalog
+from konverse.dialog.owner.view import Row, field_of, pack, unpack
+from konverse.dialog.state.endpoint import NO_TIME, Endpoint
+from konverse.dialog.state.partition import Partition
+from konverse.schemas.catalog.objects import Contract, Service
+from konverse.schemas.identifiers import Role
+from konverse.schemas.levels import DEFAULT_LEVEL
 
 from .rows import ConversationEndpointRow, ConversationGroupRow
 

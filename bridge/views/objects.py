@@ -8,12 +8,12 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Final
 
-from konverse.bridge.catalog import Catalog
-from konverse.bridge.judging import letter_of
-from konverse.schemas.catalog import Contract, MessageType, Queue, Service
-from konverse.schemas.priorities import ANY, BrokerPriority
-from konverse.schemas.records import Role
-from konverse.schemas.routes import NEVER, Route
+from konverse.bridge.catalog.catalog import Catalog
+from konverse.bridge.catalog.judge import letter_of
+from konverse.schemas.catalog.objects import Contract, MessageType, Queue, Service
+from konverse.schemas.catalog.priorities import ANY, BrokerPriority
+from konverse.schemas.catalog.routes import NEVER, Route
+from konverse.schemas.identifiers import Role
 
 from .rows import (
     ConversationPriorityRow,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from konverse.dialog.outbox import Run, Stream
-from konverse.dialog.partition import Partition
-from konverse.schemas.envelope import CONVERSATION_AT, decode_suffix
-from konverse.schemas.records import FIRST, NO_SEQUENCE, Kind, Role, Suffix
+from konverse.bridge.client.outgoing import SAID, Names, Outgoing
+from konverse.dialog.state.outbox import Run, Stream
+from konverse.dialog.state.partition import Partition
+from konverse.schemas.identifiers import Role
+from konverse.schemas.wire.envelope import CONVERSATION_AT, decode_suffix
+from konverse.schemas.wire.records import FIRST, NO_SEQUENCE, Kind, Suffix
 
-from .looking import Folded
-from .outgoing import SAID, Names, Outgoing
+from .partitions import Folded
 
 
 def outputs(folded: Folded, silence_timeout_s: float, topics: Collection[str]) -> Iterator[Outgoing]:

@@ -12,6 +12,8 @@ from datetime import datetime
 from typing import NamedTuple
 from uuid import UUID
 
+from konverse.bridge.client.outgoing import _told
+
 
 class ConversationEndpointRow(NamedTuple):
     """`sys.conversation_endpoints`: one side of a conversation."""
@@ -76,31 +78,6 @@ class QueueRow(NamedTuple):
     """Empty when none was sent."""
     message_id: str
     """As `Message.id` has it."""
-
-    def __repr__(self) -> str:
-        return _told(self.message_type_name, self.message_sequence_number, self.conversation_handle, self.message_body)
-
-
-class TransmissionQueueRow(NamedTuple):
-    """`sys.transmission_queue`: a message that is not known to have arrived. Nobody keeps `enqueue_time`."""
-
-    conversation_handle: UUID
-    to_service_name: str | None
-    """None, as the next ones: its conversation is forgotten, or lives in another database."""
-    to_broker_instance: str | None
-    """None: none was named."""
-    from_service_name: str | None
-    service_contract_name: str | None
-    message_sequence_number: int | None
-    """None: it has none before it is delivered."""
-    message_type_name: str
-    is_conversation_error: bool
-    is_end_of_dialog: bool
-    message_body: bytes
-    """Empty when there is none."""
-    transmission_status: str
-    """What keeps it; empty: nothing does, it is on its way."""
-    priority: int
 
     def __repr__(self) -> str:
         return _told(self.message_type_name, self.message_sequence_number, self.conversation_handle, self.message_body)
@@ -177,11 +154,6 @@ class ServiceQueueUsageRow(NamedTuple):
 
     service_id: int | None
     service_queue_id: int | None
-
-
-def _told(message_type: str, sequence: int | None, conversation: UUID, body: bytes) -> str:
-    """What a log may have of a message: not its body."""
-    return f"<{message_type} #{sequence} of {conversation}, {len(body)} bytes>"
 
 
 class RouteRow(NamedTuple):

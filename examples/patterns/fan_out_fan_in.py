@@ -19,8 +19,8 @@ from typing import Final
 
 import konverse
 from examples.patterns.tables import tables
-from konverse.dialog.begun import Begun
-from konverse.dialog.endpoint import Endpoint
+from konverse.dialog.state.endpoint import Endpoint
+from konverse.dialog.transaction.begun import Begun
 
 INQUIRY: Final = "//freight/Inquiry"
 OFFER: Final = "//freight/Offer"

@@ -14,7 +14,7 @@ from typing import Final
 import konverse
 from examples.regions.services import END_OF_STREAM, ORDER, RECEIPT
 from examples.sales.worker import say
-from konverse.dialog.transaction import Transaction
+from konverse.dialog.transaction.transaction import Transaction
 
 TELL_EVERY_S: Final = 0.1
 

@@ -23,9 +23,9 @@ from examples.sales.check import Verdict, numbers
 from examples.sales.orders import Order, read_orders
 from examples.sales.worker import say
 from konverse.bridge.broker import Broker
-from konverse.bridge.pool import Pool
-from konverse.dialog.transaction import Transaction
-from konverse.schemas.catalog import Queue
+from konverse.bridge.client.pool.pool import Pool
+from konverse.dialog.transaction.transaction import Transaction
+from konverse.schemas.catalog.objects import Queue
 
 TELL_EVERY_S: Final = 0.1
 

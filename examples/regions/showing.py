@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from examples.regions.services import ROUTER
 from konverse.bridge.cli.router import flow_of, line, picture
-from konverse.bridge.router_figures import Figures
+from konverse.bridge.router.figures import Figures
 from konverse.routing.routed import Routed
 
 LOOK_S: Final = 1.0

@@ -18,7 +18,7 @@ from typing import Final
 import pyarrow as pa
 
 from examples.routing.services import ORDERS, service_of
-from konverse.deploy.java import find_java, spark_java_home
+from konverse.deploy.java.java import find_java, spark_java_home
 from konverse.spark import route_arrow
 from konverse.spark.session import local_session
 

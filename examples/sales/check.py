@@ -13,10 +13,10 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
-from konverse.schemas.catalog import Queue
-from konverse.schemas.envelope import HEADER, decode
+from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import MalformedRecord
-from konverse.schemas.records import NO_SEQUENCE, Envelope, Kind
+from konverse.schemas.wire.envelope import HEADER, decode
+from konverse.schemas.wire.records import NO_SEQUENCE, Envelope, Kind
 
 READ_S = 30.0
 

@@ -10,8 +10,8 @@ from pyspark.sql import functions as F
 from rich.console import Console
 from rich.table import Table
 
-from konverse.deploy.java import find_java, spark_java_home
-from konverse.spark.ledger import conversations
+from konverse.deploy.java.java import find_java, spark_java_home
+from konverse.spark.read.ledger import conversations
 from konverse.spark.session import local_session
 
 

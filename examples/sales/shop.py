@@ -12,8 +12,8 @@ from examples.sales.orders import read_orders
 from examples.sales.services import ORDER, ORDER_SERVICE, ORDERING, RECEIPT, SHOP, SHOP_SERVICE
 from examples.sales.worker import say
 from konverse.bridge.broker import Broker
-from konverse.bridge.dialog import Dialog
-from konverse.schemas.catalog import END_DIALOG
+from konverse.bridge.client.dialog import Dialog
+from konverse.schemas.system_messages import END_DIALOG
 
 TELL_EVERY_S = 0.1
 

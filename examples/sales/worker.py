@@ -13,7 +13,7 @@ from typing import Any
 
 import konverse
 from examples.sales.services import ORDERS, RECEIPT
-from konverse.schemas.catalog import END_DIALOG
+from konverse.schemas.system_messages import END_DIALOG
 
 
 def say(**event: Any) -> None:

@@ -11,10 +11,10 @@ from typing import Final
 import pytest
 
 from konverse.bridge.verifier.check import KINDS
-from konverse.dialog.head import JournalHead
-from konverse.dialog.phase import Phase
-from konverse.dialog.states import TRANSITIONS
-from konverse.schemas.journal import FOLD_VERSION, Claim, Commit, Operations, encode_claim, encode_commit
+from konverse.dialog.fold.journal import JournalHead
+from konverse.dialog.owner.events import Phase
+from konverse.dialog.state.transitions import TRANSITIONS
+from konverse.schemas.wire.journal import FOLD_VERSION, Claim, Commit, Operations, encode_claim, encode_commit
 from tests.architecture.mermaid import diagrams, parse
 from tests.architecture.test_documents import FENCE, INLINE_CODE, texts
 from tests.architecture.tree import ROOT, name_of, refuse, syntax

@@ -10,10 +10,10 @@ from typing import Final
 
 import pytest
 
-from konverse.schemas import envelope, journal
-from konverse.schemas.envelope import encode_suffix
-from konverse.schemas.records import Suffix
-from konverse.schemas.varint import varint
+from konverse.schemas.wire import envelope, journal
+from konverse.schemas.wire.envelope import encode_suffix
+from konverse.schemas.wire.records import Suffix
+from konverse.schemas.wire.varint import varint
 from tests.kit.simulator.choices import Choices
 from tests.kit.simulator.swarm import draw
 from tests.kit.simulator.tuning import LOW_MASK, REPLACED, Change, changes_of, high_part, low_table, remembering

@@ -18,16 +18,9 @@ from xml.parsers.expat import ParserCreate
 import re2
 from fastavro import parse_schema, schemaless_reader
 
-from konverse.routing.classifiers import (
-    avro_field,
-    json_path,
-    key_hash,
-    regular_expression,
-    to_service_name,
-    xpath,
-)
-from konverse.routing.decisions import Target
+from konverse.routing.classifiers import avro_field, json_path, key_hash, regular_expression, to_service_name, xpath
 from konverse.routing.partitioning import murmur2
+from konverse.schemas.catalog.table_entries import Target
 from konverse.schemas.validation import parser_of
 from tests.kit.classifying import ORDER_SCHEMA, Dialog, Letter, table_of
 

@@ -7,7 +7,7 @@ from typing import Final
 
 import konverse
 from konverse.bridge.broker import Broker
-from konverse.bridge.dialog import Dialog
+from konverse.bridge.client.dialog import Dialog
 from tests.bench.clients import PARTITIONS
 from tests.bench.model import Load, Place
 

@@ -15,7 +15,7 @@ from statistics import median
 from typing import Final
 
 from konverse.bridge.broker import Broker
-from konverse.bridge.reader import Reader
+from konverse.bridge.reader.reader import Reader
 from tests.bench import conversations
 from tests.bench.model import Place
 from tests.bench.report import ProgressLine, machine

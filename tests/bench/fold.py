@@ -6,14 +6,14 @@ from typing import Final
 
 from confluent_kafka import TopicPartition
 
-from konverse.dialog.apply import apply
-from konverse.dialog.head import LogIdentity
-from konverse.dialog.ingest import Columns, ingest
-from konverse.dialog.partition import Partition
-from konverse.dialog.session import Session
-from konverse.schemas.identifiers import Address
-from konverse.schemas.journal import SYSTEM_BITS, Commit, Operations
-from konverse.schemas.records import Begin
+from konverse.dialog.fold.apply import apply
+from konverse.dialog.fold.ingest import ingest
+from konverse.dialog.session.session import Session
+from konverse.dialog.state.partition import Partition
+from konverse.dialog.state.recent import Columns
+from konverse.schemas.identifiers import Address, LogIdentity
+from konverse.schemas.wire.journal import SYSTEM_BITS, Commit, Operations
+from konverse.schemas.wire.records import Begin
 from tests.bench import fill
 from tests.bench.clients import PARTITIONS, consumer
 from tests.bench.loop import take

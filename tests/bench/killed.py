@@ -18,7 +18,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from konverse.bridge.dialog import Dialog
+from konverse.bridge.client.dialog import Dialog
 from tests.bench import conversations
 from tests.bench.clients import PARTITIONS
 from tests.bench.model import Case, Figures, Load, Place, Row, Run

@@ -8,7 +8,7 @@ from typing import Final
 
 from confluent_kafka import Consumer, Message, TopicPartition
 
-from konverse.bridge.reader import Reader
+from konverse.bridge.reader.reader import Reader
 from tests.bench import conversations, fill
 from tests.bench.clients import DEADLINE_S, consumer, create_topic, producer
 from tests.bench.measure import Meter, latencies

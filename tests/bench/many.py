@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from konverse.dialog.apply import apply
-from konverse.dialog.head import LogIdentity
-from konverse.dialog.ingest import Columns, ingest
-from konverse.dialog.partition import Partition
-from konverse.schemas.envelope import encode, encode_suffix, head
-from konverse.schemas.identifiers import Address
-from konverse.schemas.journal import SYSTEM_BITS, Commit, Operations
-from konverse.schemas.records import FIRST, Begin, Kind, Role, Suffix
+from konverse.dialog.fold.apply import apply
+from konverse.dialog.fold.ingest import ingest
+from konverse.dialog.state.partition import Partition
+from konverse.dialog.state.recent import Columns
+from konverse.schemas.identifiers import Address, LogIdentity, Role
+from konverse.schemas.wire.envelope import encode, encode_suffix, head
+from konverse.schemas.wire.journal import SYSTEM_BITS, Commit, Operations
+from konverse.schemas.wire.records import FIRST, Begin, Kind, Suffix
 
 STEP = 500
 BODY = bytes(100)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from konverse.dialog.head import LogIdentity
+from konverse.schemas.identifiers import LogIdentity
 from tests.bench.many import open_conversations
 from tests.bench.measure import resident_growth
 from tests.bench.model import Case, Figures, Load, Place, Row, Run

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from multiprocessing.connection import Connection
 from typing import Final
 
-from konverse.schemas.catalog import END_DIALOG
+from konverse.schemas.system_messages import END_DIALOG
 from tests.bench import conversations
 from tests.bench.clients import PARTITIONS
 from tests.bench.model import Case, Figures, Load, Place, Row, Run

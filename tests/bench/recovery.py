@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from konverse.bridge.collector import prepare_collector
-from konverse.bridge.reader import Reader
-from konverse.dialog.events import AppendSnapshot, Effect
-from konverse.dialog.fold import Fold
-from konverse.dialog.head import LogIdentity
-from konverse.dialog.snapshotting import Snapshotting
+from konverse.bridge.reader.reader import Reader
+from konverse.bridge.runtime.collector import prepare_collector
+from konverse.dialog.fold.fold import Fold
+from konverse.dialog.owner.events import AppendSnapshot, Effect
+from konverse.dialog.owner.snapshots import Snapshotting
+from konverse.schemas.identifiers import LogIdentity
 from tests.bench import conversations
 from tests.bench.clients import PARTITIONS
 from tests.bench.many import open_conversations

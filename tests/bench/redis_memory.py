@@ -5,12 +5,11 @@ from __future__ import annotations
 from contextlib import closing
 from typing import Final
 
-from konverse.bridge.redis_client import connect_redis
-from konverse.bridge.view import ViewStore
-from konverse.dialog.head import LogIdentity
-from konverse.dialog.view import Show, field_of, pack
-from konverse.schemas.catalog import Queue
-from konverse.schemas.identifiers import NATIVE_SUBSCRIPTION
+from konverse.bridge.redis.client import connect_redis
+from konverse.bridge.redis.view import ViewStore
+from konverse.dialog.owner.view import Show, field_of, pack
+from konverse.schemas.catalog.objects import Queue
+from konverse.schemas.identifiers import NATIVE_SUBSCRIPTION, LogIdentity
 from tests.bench.clients import PARTITIONS
 from tests.bench.many import open_conversations
 from tests.bench.measure import redis_growth

@@ -5,20 +5,19 @@ from __future__ import annotations
 from itertools import islice
 from typing import Final
 
-from konverse.bridge.reader import Reader
-from konverse.bridge.router import RoutingService
-from konverse.dialog.apply import apply
-from konverse.dialog.begun import indices
-from konverse.dialog.head import LogIdentity
-from konverse.dialog.ingest import Columns, ingest
-from konverse.dialog.partition import Partition
-from konverse.dialog.received import Message
-from konverse.dialog.transaction import Transaction
-from konverse.schemas.envelope import encode, encode_suffix, head
+from konverse.bridge.reader.reader import Reader
+from konverse.bridge.router.service import RoutingService
+from konverse.dialog.fold.apply import apply
+from konverse.dialog.fold.ingest import ingest
+from konverse.dialog.state.partition import Partition, indices
+from konverse.dialog.state.recent import Columns
+from konverse.dialog.transaction.received import Message
+from konverse.dialog.transaction.transaction import Transaction
 from konverse.schemas.groups import own_group
-from konverse.schemas.identifiers import Address
-from konverse.schemas.journal import SYSTEM_BITS, Commit, Operations
-from konverse.schemas.records import FIRST, Begin, Kind, Role, Suffix
+from konverse.schemas.identifiers import Address, LogIdentity, Role
+from konverse.schemas.wire.envelope import encode, encode_suffix, head
+from konverse.schemas.wire.journal import SYSTEM_BITS, Commit, Operations
+from konverse.schemas.wire.records import FIRST, Begin, Kind, Suffix
 from tests.bench import conversations, fill, loop
 from tests.bench.clients import PARTITIONS
 from tests.bench.many import BODY, STEP, open_conversations

@@ -21,9 +21,9 @@ from confluent_kafka import Consumer, TopicPartition
 
 import konverse
 from konverse.bridge.broker import Broker
-from konverse.bridge.pool import Pool
-from konverse.bridge.reader import Reader
-from konverse.schemas.catalog import Queue
+from konverse.bridge.client.pool.pool import Pool
+from konverse.bridge.reader.reader import Reader
+from konverse.schemas.catalog.objects import Queue
 from tests.bench.servers import servers
 
 CONVERSATIONS: Final = 200

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from konverse.deploy.settings import StackSettings
-from konverse.deploy.stack import LocalStack
+from konverse.deploy.stack.settings import StackSettings
+from konverse.deploy.stack.stack import LocalStack
 
 KAFKA_VARIABLE: Final = "KONVERSE_TEST_KAFKA"
 REDIS_VARIABLE: Final = "KONVERSE_TEST_REDIS"

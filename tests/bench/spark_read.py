@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from konverse.deploy.jars import spark_connector_jars
-from konverse.deploy.java import find_java, spark_java_home
+from konverse.deploy.java.jars import spark_connector_jars
+from konverse.deploy.java.java import find_java, spark_java_home
 from konverse.spark.session import local_session
 from tests.bench import conversations, fill
 from tests.bench.clients import PARTITIONS

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from konverse.bridge.kafka import Kafka
-from konverse.bridge.settings import Settings
-from konverse.bridge.transmission import ensure_queue, transmitter
+from konverse.bridge.client.transmission import ensure_queue, transmitter
+from konverse.bridge.kafka.clients import Kafka
+from konverse.bridge.runtime.settings import Settings
 from tests.bench import conversations, fill
 from tests.bench.clients import create_topic
 from tests.bench.measure import Meter

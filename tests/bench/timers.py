@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from konverse.schemas.catalog import DIALOG_TIMER
+from konverse.schemas.system_messages import DIALOG_TIMER
 from tests.bench import conversations
 from tests.bench.clients import PARTITIONS
 from tests.bench.measure import Meter, latencies

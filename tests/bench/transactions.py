@@ -6,10 +6,10 @@ import time
 from collections import deque
 from typing import Final
 
-from konverse.dialog.events import Effect
-from konverse.dialog.owner import Owner
-from konverse.dialog.transaction import Transaction
-from konverse.schemas.journal import Operations
+from konverse.dialog.owner.events import Effect
+from konverse.dialog.owner.owner import Owner
+from konverse.dialog.transaction.transaction import Transaction
+from konverse.schemas.wire.journal import Operations
 from tests.bench import conversations, fill
 from tests.bench.clients import PARTITIONS
 from tests.bench.measure import latencies

@@ -15,15 +15,16 @@ from typing import Final, Self
 
 from confluent_kafka import KafkaException, Message, TopicPartition
 
-from konverse.bridge.kafka import Kafka, LogReader, LogTruncated
-from konverse.bridge.settings import Settings
+from konverse.bridge.kafka.clients import Kafka, LogTruncated
+from konverse.bridge.kafka.log_reader import LogReader
+from konverse.bridge.runtime.settings import Settings
 from konverse.bridge.verifier.check import Finding, PartitionVerdict
 from konverse.bridge.verifier.reading import PartitionReading, Verification, Views, measure, shorten
 from konverse.bridge.verifier.records import Record
-from konverse.schemas.catalog import Queue
+from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import KafkaUnavailable
 from konverse.schemas.identifiers import Address, consumer_group, journal_topic
-from konverse.schemas.records import BounceId
+from konverse.schemas.wire.records import BounceId
 
 from .topics import bodies_in
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any
 
-from konverse.dialog.owner import Owner
-from konverse.dialog.staging import Staging
-from konverse.dialog.transaction import Transaction
+from konverse.dialog.owner.owner import Owner
+from konverse.dialog.owner.staging import Staging
+from konverse.dialog.transaction.transaction import Transaction
 
 from .history import Scribe
 from .topics import place_name

@@ -19,8 +19,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
-from konverse.deploy.processes import ProcessId
-from konverse.schemas.catalog import Queue
+from konverse.deploy.host.processes import ProcessId
+from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import KonverseError
 from konverse.schemas.identifiers import journal_topic
 from tests.kit.shop import connected, open_shop, queue_of, until

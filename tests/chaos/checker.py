@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from konverse.schemas.records import Role
+from konverse.schemas.identifiers import Role
 
 from .deeds import UNKNOWN, Deeds, Send, Sent, Take, Transaction
 from .history import Line

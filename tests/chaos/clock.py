@@ -1,7 +1,7 @@
 """Wrong clocks: what this process takes for the time of day, and for the time since the machine was started.
 
 The product reads no time of day: what ages does so by Kafka's time. From the other clock, which runs on while a machine
-sleeps, it takes durations, in `bridge.clock` alone; so that one can only jump ahead. Deadlines of calls are not moved.
+sleeps, it takes durations, in `bridge.runtime.clock` alone; so that one can only jump ahead. Deadlines of calls stay.
 Whether the product has read a wrong clock is told.
 """
 

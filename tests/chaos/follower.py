@@ -9,12 +9,12 @@ from functools import partial
 from typing import Final
 
 from konverse.bridge.broker import Broker
-from konverse.bridge.judging import Rules
-from konverse.bridge.kafka import LogReader
-from konverse.bridge.owning import Owning
-from konverse.dialog.owner import Owner
-from konverse.dialog.staging import OwnerSettings
-from konverse.schemas.catalog import Queue
+from konverse.bridge.catalog.judge import Rules
+from konverse.bridge.kafka.log_reader import LogReader
+from konverse.bridge.owner.driver import Owning
+from konverse.dialog.owner.owner import Owner
+from konverse.dialog.owner.settings import OwnerSettings
+from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.identifiers import journal_topic
 from tests.kit.shop import until
 

@@ -13,13 +13,14 @@ from typing import Final
 import redis
 
 from konverse.bridge.broker import Broker
-from konverse.bridge.kafka import Kafka, LogReader
-from konverse.bridge.settings import Settings
-from konverse.bridge.transmission import find_queue
+from konverse.bridge.client.transmission import find_queue
+from konverse.bridge.kafka.clients import Kafka
+from konverse.bridge.kafka.log_reader import LogReader
+from konverse.bridge.runtime.settings import Settings
 from konverse.bridge.verifier.check import Finding, PartitionVerdict
 from konverse.bridge.verifier.reading import Verification
-from konverse.bridge.verifier.shown import Shown, read_view
-from konverse.schemas.catalog import Queue
+from konverse.bridge.verifier.view import Shown, read_view
+from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import KonverseError, Unavailable
 from konverse.schemas.identifiers import journal_topic, snapshot_topic
 from tests.kit.shop import until, work

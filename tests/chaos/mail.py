@@ -6,7 +6,7 @@ from collections import deque
 from random import Random
 from typing import Final
 
-from konverse.bridge.dialog import Dialog
+from konverse.bridge.client.dialog import Dialog
 from konverse.schemas.errors import ConversationEnded, KafkaUnavailable, QueueFull
 
 from .history import Scribe, brief

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import redis
 
-from konverse.deploy.processes import ProcessId
+from konverse.deploy.host.processes import ProcessId
 from konverse.schemas.errors import StackError
 from tests.kit.shop import until
 

@@ -32,13 +32,13 @@ from typing import Any, Final
 
 import konverse
 from konverse.bridge.broker import Broker
-from konverse.bridge.dialog import Dialog
-from konverse.bridge.reader import Reader
-from konverse.dialog.owner import Owner
-from konverse.dialog.received import Message
-from konverse.dialog.states import SENDING
-from konverse.dialog.transaction import Transaction
-from konverse.schemas.catalog import END_DIALOG, ERROR, Queue
+from konverse.bridge.client.dialog import Dialog
+from konverse.bridge.reader.reader import Reader
+from konverse.dialog.owner.owner import Owner
+from konverse.dialog.state.transitions import SENDING
+from konverse.dialog.transaction.received import Message
+from konverse.dialog.transaction.transaction import Transaction
+from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import (
     BadInput,
     ConversationEnded,
@@ -50,6 +50,7 @@ from konverse.schemas.errors import (
     SteppedDown,
     Unavailable,
 )
+from konverse.schemas.system_messages import END_DIALOG, ERROR
 from tests.kit.shop import NOTE, ORDER, RECEIPT, begin
 from tests.kit.workers import snapshots_every
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, Self
 
-from konverse.deploy.ports import HOST
+from konverse.deploy.host.ports import HOST
 from konverse.schemas.errors import MalformedRecord
 
 from .frames import PRODUCE, SIZE_BYTES, Request, correlation_of, produced, request_of

@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from konverse.bridge.verifier.check import Finding, PartitionVerdict
+from konverse.bridge.verifier.fold.fold import SecondFold
+from konverse.bridge.verifier.fold.state import Heard, Side
 from konverse.bridge.verifier.reading import digest
 from konverse.bridge.verifier.records import LogRecord
-from konverse.bridge.verifier.second_fold import SecondFold
-from konverse.bridge.verifier.second_state import Heard, Side
-from konverse.schemas.client_transaction import decode as decode_transaction
-from konverse.schemas.envelope import decode
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import Address
-from konverse.schemas.records import BounceId, Kind
+from konverse.schemas.wire.client_transaction import decode as decode_transaction
+from konverse.schemas.wire.envelope import decode
+from konverse.schemas.wire.records import BounceId, Kind
 
 SideKey = tuple[str, int]
 """Conversation and role of a side."""

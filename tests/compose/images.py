@@ -16,9 +16,9 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Final
 
-from konverse.deploy.coordinates import KAFKA_VERSION
-from konverse.deploy.jars import kafka_jars
-from konverse.deploy.java import find_java
+from konverse.deploy.java.coordinates import KAFKA_VERSION
+from konverse.deploy.java.jars import kafka_jars
+from konverse.deploy.java.java import find_java
 from konverse.schemas.errors import KonverseError
 from tests.compose.engine import Engine, install
 from tests.compose.files import HERE, variables

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from konverse.deploy.coordinates import KAFKA_VERSION
+from konverse.deploy.java.coordinates import KAFKA_VERSION
 from tests.compose.engine import undo
 from tests.compose.files import PAGE, variables
 from tests.compose.images import RECIPES

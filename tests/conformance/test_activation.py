@@ -11,11 +11,11 @@ from uuid import UUID
 import pytest
 
 import konverse
-from konverse.bridge.app import App
 from konverse.bridge.broker import Broker
-from konverse.bridge.supervising import jobs
-from konverse.bridge.working import Job, Working
-from konverse.dialog.transaction import Transaction
+from konverse.bridge.worker.app import App
+from konverse.bridge.worker.process import Job, Working
+from konverse.bridge.worker.supervisor import jobs
+from konverse.dialog.transaction.transaction import Transaction
 from konverse.schemas.errors import InvalidProcedure, InvalidSettings
 from tests.kit.servers import Servers
 from tests.kit.shop import DEADLINE_S, ORDER, RECEIPT, begin, drain, receive, send_orders, until

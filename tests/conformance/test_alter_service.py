@@ -9,14 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from konverse.bridge.broker import Broker
-from konverse.bridge.dialog import Dialog
-from konverse.bridge.reader import Reader
-from konverse.dialog import moving
-from konverse.dialog.received import Message
-from konverse.dialog.transaction import Transaction
-from konverse.schemas.catalog import Queue
+from konverse.bridge.client.dialog import Dialog
+from konverse.bridge.reader.reader import Reader
+from konverse.dialog.owner import relocations as moving
+from konverse.dialog.transaction.received import Message
+from konverse.dialog.transaction.transaction import Transaction
+from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import NothingChanged, QueueNotFound, ServiceAltered, ServiceNotFound, StillUsed
-from konverse.schemas.records import Role
+from konverse.schemas.identifiers import Role
 from tests.kit.servers import Servers
 from tests.kit.shop import (
     DEADLINE_S,

@@ -9,10 +9,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from konverse.bridge.broker import Broker
-from konverse.dialog.begun import Begun
-from konverse.dialog.received import Message
-from konverse.dialog.transaction import Transaction
-from konverse.schemas.catalog import DEFAULT
+from konverse.dialog.transaction.begun import Begun
+from konverse.dialog.transaction.received import Message
+from konverse.dialog.transaction.transaction import Transaction
 from konverse.schemas.errors import (
     AlreadyExists,
     BadInput,
@@ -24,7 +23,8 @@ from konverse.schemas.errors import (
     NotSupportedYet,
     ServiceNotFound,
 )
-from konverse.schemas.records import Role
+from konverse.schemas.identifiers import Role
+from konverse.schemas.system_messages import DEFAULT
 from tests.kit.servers import Servers
 from tests.kit.shop import (
     NOTE,

@@ -9,15 +9,15 @@ import pytest
 from confluent_kafka import Producer
 
 from konverse.bridge.broker import Broker
-from konverse.bridge.dialog import Dialog
-from konverse.bridge.reader import Reader
+from konverse.bridge.client.dialog import Dialog
+from konverse.bridge.reader.reader import Reader
 from konverse.bridge.verifier.check import Finding
-from konverse.dialog.transaction import Transaction
-from konverse.schemas.catalog import END_DIALOG, ERROR
-from konverse.schemas.envelope import HEADER, decode
+from konverse.dialog.transaction.transaction import Transaction
 from konverse.schemas.errors import DialogNotFound, InvalidState
-from konverse.schemas.records import FIRST, Role
-from konverse.schemas.system_messages import read_error
+from konverse.schemas.identifiers import Role
+from konverse.schemas.system_messages import END_DIALOG, ERROR, read_error
+from konverse.schemas.wire.envelope import HEADER, decode
+from konverse.schemas.wire.records import FIRST
 from tests.kit.oracle import RawRecord, read_raw
 from tests.kit.servers import Servers
 from tests.kit.shop import (

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from konverse.bridge.broker import Broker
-from konverse.bridge.topics import Topics
-from konverse.dialog.received import Message
-from konverse.schemas.catalog import DEFAULT, ERROR, Queue
+from konverse.bridge.kafka.topics import Topics
+from konverse.dialog.transaction.received import Message
+from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import (
     AlreadyExists,
     ContractNotFound,
@@ -26,8 +26,8 @@ from konverse.schemas.errors import (
     StillUsed,
     TypeTwice,
 )
-from konverse.schemas.records import Role
-from konverse.schemas.system_messages import read_error
+from konverse.schemas.identifiers import Role
+from konverse.schemas.system_messages import DEFAULT, ERROR, read_error
 from tests.kit.servers import Servers
 from tests.kit.shop import (
     NOTE,

@@ -9,16 +9,16 @@ from contextlib import suppress
 import pytest
 
 from konverse.bridge.broker import Broker
-from konverse.dialog.received import Message
-from konverse.routing.decisions import Decision, Target, Unclassifiable
+from konverse.dialog.transaction.received import Message
+from konverse.routing.decisions import Decision, Unclassifiable
 from konverse.routing.documents import read_redirect
 from konverse.routing.routed import Routed
 from konverse.routing.router import Router
 from konverse.routing.step import REDIRECT, REDIRECT_TO
-from konverse.schemas.catalog import END_DIALOG, ERROR
+from konverse.schemas.catalog.table_entries import Target
 from konverse.schemas.errors import InvalidRoute
 from konverse.schemas.origins import Origin, origin_of
-from konverse.schemas.system_messages import read_error
+from konverse.schemas.system_messages import END_DIALOG, ERROR, read_error
 from tests.kit.pools import STREAM_END
 from tests.kit.regions import answer_in, ends, heard, kinds, open_regions, service_of
 from tests.kit.shop import ORDER, ORDER_SERVICE, ORDERING, RECEIPT, SHOP_SERVICE, drain, receive, sent

@@ -9,13 +9,12 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from konverse.bridge.broker import Broker
-from konverse.bridge.catalog import Catalog
-from konverse.dialog.received import Message
-from konverse.dialog.transaction import Transaction
-from konverse.schemas.catalog import DEFAULT, DIALOG_TIMER, END_DIALOG, ERROR
+from konverse.bridge.catalog.catalog import Catalog
+from konverse.dialog.transaction.received import Message
+from konverse.dialog.transaction.transaction import Transaction
 from konverse.schemas.errors import ConversationEnded, InvalidError, InvalidState
-from konverse.schemas.records import Role
-from konverse.schemas.system_messages import read_error
+from konverse.schemas.identifiers import Role
+from konverse.schemas.system_messages import DEFAULT, DIALOG_TIMER, END_DIALOG, ERROR, read_error
 from tests.kit.shop import (
     NOTE,
     ORDER,

@@ -8,12 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from konverse.bridge.broker import Broker
-from konverse.bridge.dialog import Dialog
-from konverse.bridge.reader import Reader
-from konverse.dialog.transaction import Transaction
-from konverse.schemas.catalog import DEFAULT
+from konverse.bridge.client.dialog import Dialog
+from konverse.bridge.reader.reader import Reader
+from konverse.dialog.transaction.transaction import Transaction
 from konverse.schemas.errors import GroupLocked, InvalidGroup
-from konverse.schemas.records import Role
+from konverse.schemas.identifiers import Role
+from konverse.schemas.system_messages import DEFAULT
 from tests.kit.servers import Servers
 from tests.kit.shop import ORDER, RECEIPT, connected, drain, fill, open_shop, sent, until
 

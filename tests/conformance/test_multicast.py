@@ -13,8 +13,8 @@ import pytest
 from examples.patterns import publish_subscribe
 from examples.patterns.publish_subscribe import AUTHOR, NEWS, PUBLISH, PUBLISHER, TAGS, Publisher, subscribe, work
 from konverse.bridge.broker import Broker
-from konverse.bridge.dialog import Dialog
-from konverse.dialog.transaction import Transaction
+from konverse.bridge.client.dialog import Dialog
+from konverse.dialog.transaction.transaction import Transaction
 from tests.kit.shop import ORDER, begin, drain
 
 pytestmark = pytest.mark.stack

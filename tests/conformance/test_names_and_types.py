@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from konverse.bridge.broker import Broker
-from konverse.dialog.transaction import Transaction
-from konverse.schemas.catalog import DEFAULT, DIALOG_TIMER, END_DIALOG, ERROR, Contract, MessageType, Validation
+from konverse.dialog.transaction.transaction import Transaction
+from konverse.schemas.catalog.objects import Contract, MessageType, Validation
+from konverse.schemas.catalog.priorities import BrokerPriority, level_of
 from konverse.schemas.errors import (
     MessageTypeNotFound,
     NullBody,
@@ -18,8 +19,7 @@ from konverse.schemas.errors import (
     StillUsed,
     SystemObject,
 )
-from konverse.schemas.priorities import BrokerPriority, level_of
-from konverse.schemas.system_messages import read_error
+from konverse.schemas.system_messages import DEFAULT, DIALOG_TIMER, END_DIALOG, ERROR, read_error
 from tests.kit.shop import (
     DEADLINE_S,
     NOTE,

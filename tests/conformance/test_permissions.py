@@ -16,8 +16,8 @@ from confluent_kafka.admin import (
 )
 
 from konverse.bridge.broker import Broker
-from konverse.deploy.settings import StackSettings
-from konverse.deploy.stack import LocalStack
+from konverse.deploy.stack.settings import StackSettings
+from konverse.deploy.stack.stack import LocalStack
 from konverse.schemas.errors import OutcomeUnknown, StackError
 from tests.kit.servers import missing
 from tests.kit.shop import ORDER, begin, connected, open_shop, queue_of, receive, until

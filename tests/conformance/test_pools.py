@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from konverse.bridge.broker import Broker
-from konverse.dialog.recycling import RESENT
-from konverse.dialog.transaction import Transaction
-from konverse.schemas.catalog import END_DIALOG
+from konverse.dialog.pool.recycling import RESENT
+from konverse.dialog.transaction.transaction import Transaction
+from konverse.schemas.system_messages import END_DIALOG
 from tests.kit.pools import STREAM_END, Taker, open_stream, pool_of, taking
 from tests.kit.shop import NOTE, ORDER, begin, end_at_target, pumped, until
 
@@ -59,7 +59,7 @@ def test_225_a_send_after_the_dialog_went_to_er_opens_a_new_dialog(
 def test_226_timer_end_of_stream_end_end_dialog_end_and_no_endpoint_is_left(
     stream: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("konverse.bridge.settings.POOL_SLACK_MS", 0)
+    monkeypatch.setattr("konverse.bridge.runtime.settings.POOL_SLACK_MS", 0)
     story: list[str] = []
 
     def target(transaction: Transaction) -> None:
@@ -107,7 +107,7 @@ def test_228_what_was_not_acknowledged_is_resent_in_order_with_its_types_for_fou
     stream: Broker, monkeypatch: pytest.MonkeyPatch, code: int, again: bool
 ) -> None:
     assert RESENT == (-8489, -8462, -9719, -28052)
-    monkeypatch.setattr("konverse.bridge.pool_keeping.REST_S", 3600.0)  # it hears of the end when we want it to
+    monkeypatch.setattr("konverse.bridge.client.pool.keeper.REST_S", 3600.0)  # it hears of the end when we want it to
     sent = [b"%d" % number for number in range(6)]
     with pool_of(stream, read=False) as pool:
         pool.send(ORDER, b"first")

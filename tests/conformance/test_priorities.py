@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from konverse.bridge.broker import Broker
-from konverse.bridge.dialog import Dialog
-from konverse.bridge.reader import Reader
-from konverse.dialog.transaction import Transaction
+from konverse.bridge.client.dialog import Dialog
+from konverse.bridge.reader.reader import Reader
+from konverse.dialog.transaction.transaction import Transaction
 from tests.kit.shop import NOTE, ORDER, ORDER_SERVICE, ORDERING, RECEIPT, SHOP_SERVICE, fill, pumped, receive, until
 
 pytestmark = pytest.mark.stack

@@ -9,11 +9,12 @@ import pytest
 from confluent_kafka import Producer
 
 from konverse.bridge.broker import Broker
-from konverse.dialog.batch_task import Row, Task, TaskOf
-from konverse.schemas.batches import encode_winners
-from konverse.schemas.envelope import HEADER, encode_envelope
+from konverse.dialog.batch.task import Row, Task, TaskOf
 from konverse.schemas.errors import BadInput
-from konverse.schemas.records import NO_SEQUENCE, Begin, Decision, Envelope, Kind, Role, Suffix
+from konverse.schemas.identifiers import Role
+from konverse.schemas.wire.batches import encode_winners
+from konverse.schemas.wire.envelope import HEADER, encode_envelope
+from konverse.schemas.wire.records import NO_SEQUENCE, Begin, Decision, Envelope, Kind, Suffix
 from tests.kit.batches import first_row, further_row
 from tests.kit.servers import Servers
 from tests.kit.shop import NOTE, ORDER, ORDER_SERVICE, ORDERING, SHOP_SERVICE, drain, queue_of, receive, sent

@@ -11,9 +11,9 @@ from typing import cast
 import pytest
 
 from konverse.bridge.broker import Broker
-from konverse.bridge.reader import Reader
-from konverse.dialog.partition import Partition
-from konverse.dialog.transaction import Transaction
+from konverse.bridge.reader.reader import Reader
+from konverse.dialog.state.partition import Partition
+from konverse.dialog.transaction.transaction import Transaction
 from konverse.schemas.errors import (
     BadInput,
     DialogNotFound,
@@ -23,7 +23,7 @@ from konverse.schemas.errors import (
     QueueNotFound,
     ServiceNotFound,
 )
-from konverse.schemas.records import Role
+from konverse.schemas.identifiers import Role
 from tests.kit.servers import Servers
 from tests.kit.shop import (
     DEADLINE_S,
@@ -208,7 +208,7 @@ def test_075_processes_that_ask_at_once_each_get_their_own_answers(servers: Serv
 def test_075_who_has_no_partition_is_told_so(
     servers: Servers, database: str, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("konverse.bridge.joining.JOIN_S", 0.5)
+    monkeypatch.setattr("konverse.bridge.reader.joining.JOIN_S", 0.5)
     with connected(servers.bootstrap, database) as late, broker.reader("Shop") as one, late.reader("Shop") as another:
         dialog = begin(late)
         deadline = time.monotonic() + 2

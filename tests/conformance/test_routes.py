@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from konverse.bridge.broker import Broker
+from konverse.schemas.catalog.routes import AUTO_CREATED_LOCAL, BROKER_CONFIGURATION, NEVER, Route
 from konverse.schemas.errors import AlreadyExists, InvalidRoute, NothingChanged, RouteNotFound, ServiceNotFound
-from konverse.schemas.routes import AUTO_CREATED_LOCAL, BROKER_CONFIGURATION, NEVER, Route
 from tests.kit.servers import Servers
 from tests.kit.shop import ORDER_SERVICE, ORDERING, SHOP_SERVICE, connected
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from konverse.bridge.broker import Broker
-from konverse.dialog.transaction import Transaction
+from konverse.dialog.transaction.transaction import Transaction
 from konverse.schemas.errors import SavepointNotFound
 from tests.kit.shop import NOTE, ORDER, RECEIPT, begin, drain, fill, handle, receive, send_orders
 

@@ -9,9 +9,8 @@ from typing import Any, cast
 import pytest
 
 from konverse.bridge.broker import Broker
-from konverse.dialog.partition import Partition
-from konverse.dialog.transaction import Transaction
-from konverse.schemas.catalog import DEFAULT
+from konverse.dialog.state.partition import Partition
+from konverse.dialog.transaction.transaction import Transaction
 from konverse.schemas.errors import (
     BadInput,
     ConversationEnded,
@@ -24,7 +23,8 @@ from konverse.schemas.errors import (
     NullHandle,
     WrongDirection,
 )
-from konverse.schemas.records import Role
+from konverse.schemas.identifiers import Role
+from konverse.schemas.system_messages import DEFAULT
 from tests.kit.shop import (
     NOTE,
     ORDER,

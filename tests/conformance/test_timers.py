@@ -13,19 +13,12 @@ import pytest
 
 import konverse
 from konverse.bridge.broker import Broker
-from konverse.bridge.reader import Reader
-from konverse.dialog.received import Message
-from konverse.dialog.transaction import Transaction
-from konverse.schemas.catalog import DIALOG_TIMER, END_DIALOG, ERROR
-from konverse.schemas.errors import (
-    ConversationEnded,
-    InvalidTimeout,
-    KonverseError,
-    TimerBeyondLifetime,
-    TimerRefused,
-)
-from konverse.schemas.records import Role
-from konverse.schemas.system_messages import read_error
+from konverse.bridge.reader.reader import Reader
+from konverse.dialog.transaction.received import Message
+from konverse.dialog.transaction.transaction import Transaction
+from konverse.schemas.errors import ConversationEnded, InvalidTimeout, KonverseError, TimerBeyondLifetime, TimerRefused
+from konverse.schemas.identifiers import Role
+from konverse.schemas.system_messages import DIALOG_TIMER, END_DIALOG, ERROR, read_error
 from tests.kit.readme import readme
 from tests.kit.servers import Servers
 from tests.kit.shop import (

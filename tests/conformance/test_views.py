@@ -9,11 +9,11 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from konverse.bridge.broker import Broker
-from konverse.bridge.dialog import Dialog
-from konverse.bridge.topics import DATA_CONFIG
-from konverse.dialog.received import Message
-from konverse.dialog.transaction import Transaction
-from konverse.schemas.catalog import DEFAULT, DIALOG_TIMER, END_DIALOG, ERROR
+from konverse.bridge.client.dialog import Dialog
+from konverse.bridge.kafka.topics import DATA_CONFIG
+from konverse.dialog.transaction.received import Message
+from konverse.dialog.transaction.transaction import Transaction
+from konverse.schemas.system_messages import DEFAULT, DIALOG_TIMER, END_DIALOG, ERROR
 from tests.integration.test_faults_topics import set_config
 from tests.kit.servers import Servers
 from tests.kit.shop import (

@@ -13,26 +13,26 @@ from uuid import UUID
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from konverse.bridge.appending import Appending
 from konverse.bridge.broker import Broker
-from konverse.bridge.clock import now_ms
-from konverse.bridge.dialog import Dialog
-from konverse.bridge.kafka import LogReader
-from konverse.bridge.outputs import Outputs
-from konverse.bridge.reader import Reader
-from konverse.bridge.sending import Sender
-from konverse.bridge.verifier.journals import JournalJudge
+from konverse.bridge.client.dialog import Dialog
+from konverse.bridge.client.sender import Sender
+from konverse.bridge.kafka.log_reader import LogReader
+from konverse.bridge.owner.journal import Appending
+from konverse.bridge.owner.outputs import Outputs
+from konverse.bridge.reader.reader import Reader
+from konverse.bridge.runtime.clock import now_ms
+from konverse.bridge.verifier.journal import JournalJudge
 from konverse.bridge.verifier.records import Record
-from konverse.deploy.stack import LocalStack
-from konverse.dialog.ageing import Ageing
-from konverse.dialog.events import Appended
-from konverse.dialog.session import Session
-from konverse.schemas.catalog import Queue
-from konverse.schemas.envelope import HEADER, decode
+from konverse.deploy.stack.stack import LocalStack
+from konverse.dialog.owner.events import Appended
+from konverse.dialog.session.rotation import Ageing
+from konverse.dialog.session.session import Session
+from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import KonverseError, OutcomeUnknown, SteppedDown
 from konverse.schemas.identifiers import journal_topic
 from konverse.schemas.limits import SESSION_IDLE_MS_MAX
-from konverse.schemas.records import Kind
+from konverse.schemas.wire.envelope import HEADER, decode
+from konverse.schemas.wire.records import Kind
 from tests.kit.builders import Scribe
 from tests.kit.oracle import read_raw
 from tests.kit.shop import DEADLINE_S, connected, pumped, until

@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from konverse.dialog.ageing import Age, Ageing
-from konverse.dialog.lane import SessionDialog
-from konverse.dialog.session import Session
-from konverse.schemas.envelope import decode
+from konverse.dialog.session.dialogs import SessionDialog
+from konverse.dialog.session.rotation import Age, Ageing
+from konverse.dialog.session.session import Session
 from konverse.schemas.limits import SESSION_IDLE_MS_MAX
-from konverse.schemas.records import Begin, Kind
+from konverse.schemas.wire.envelope import decode
+from konverse.schemas.wire.records import Begin, Kind
 from tests.kit.builders import Scribe
 from tests.kit.simulator import calm
 from tests.kit.simulator.asking import Asker

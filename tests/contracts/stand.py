@@ -10,8 +10,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from konverse.dialog.session import Session
-from konverse.schemas.records import Kind
+from konverse.dialog.session.session import Session
+from konverse.schemas.wire.records import Kind
 
 HOME, ORDERS, OTHERS = 0, 1, 2
 """The queues of a stand, a partition each: where dialogs begin, and two that they lead to."""

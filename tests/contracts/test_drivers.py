@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import pytest
 
-from konverse.schemas.catalog import END_DIALOG
 from konverse.schemas.errors import SessionTakenOver
-from konverse.schemas.records import Kind
+from konverse.schemas.system_messages import END_DIALOG
+from konverse.schemas.wire.records import Kind
 
 from .stand import HOME, ORDERS, OTHERS, Stand, Written
 

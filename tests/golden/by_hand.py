@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 from typing import Any, Final
 
-from konverse.dialog.journal_feed import JournalRecord
-from konverse.schemas.journal import (
+from konverse.dialog.fold.journal import JournalRecord
+from konverse.schemas.identifiers import Role
+from konverse.schemas.system_messages import Rejection, error_body
+from konverse.schemas.wire.journal import (
     FOLD_VERSION,
     GENESIS_HASH,
     SYSTEM_BITS,
@@ -20,8 +22,7 @@ from konverse.schemas.journal import (
     encode_commit,
     encode_part,
 )
-from konverse.schemas.records import ANEW, FIRST, NAMED, Bounce, BounceReason, End, Kind, Opened, Role, Suffix
-from konverse.schemas.system_messages import Rejection, error_body
+from konverse.schemas.wire.records import ANEW, FIRST, NAMED, Bounce, BounceReason, End, Kind, Opened, Suffix
 from tests.kit.builders import GARBAGE, GROUP, Scribe, address_of, begin_block, identifier, log_of
 
 from .case import Case, DataRecord

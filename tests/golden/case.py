@@ -16,10 +16,10 @@ import fastavro
 from konverse.bridge.verifier.check import PartitionVerdict
 from konverse.bridge.verifier.check import Place as Verified
 from konverse.bridge.verifier.records import Record
-from konverse.dialog.fold import Fold
-from konverse.dialog.head import LogIdentity
-from konverse.dialog.ingest import Columns
-from konverse.dialog.journal_feed import JournalRecord
+from konverse.dialog.fold.fold import Fold
+from konverse.dialog.fold.journal import JournalRecord
+from konverse.dialog.state.recent import Columns
+from konverse.schemas.identifiers import LogIdentity
 from tests.kit.digests import digest
 
 FOLDER: Final = Path(__file__).parent

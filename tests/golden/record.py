@@ -15,11 +15,12 @@ from typing import Final
 from unittest.mock import patch
 
 from konverse.bridge.verifier.check import compare, judge
-from konverse.dialog import forgeries, snapshotting
-from konverse.dialog.events import AppendSnapshot
-from konverse.dialog.fold import Fold
-from konverse.dialog.journal_feed import JournalRecord
-from konverse.dialog.snapshotting import Snapshotting
+from konverse.dialog.fold.fold import Fold
+from konverse.dialog.fold.journal import JournalRecord
+from konverse.dialog.owner import snapshots as snapshotting
+from konverse.dialog.owner.events import AppendSnapshot
+from konverse.dialog.owner.snapshots import Snapshotting
+from konverse.dialog.state import recent as forgeries
 from konverse.schemas.identifiers import owner_writer
 from tests.kit.simulator.checks import check
 from tests.kit.simulator.choices import Choices

@@ -12,10 +12,10 @@ from typing import Final
 import pytest
 
 from konverse.bridge.verifier.check import compare, judge
-from konverse.dialog.events import Recover
-from konverse.dialog.fold import Fold
-from konverse.dialog.snapshot import restore
-from konverse.dialog.snapshot_search import Found, SnapshotSearch
+from konverse.dialog.fold.fold import Fold
+from konverse.dialog.fold.snapshot import restore
+from konverse.dialog.owner.events import Recover
+from konverse.dialog.owner.recovery import Found, SnapshotSearch
 from konverse.schemas.errors import PartitionHalted
 from konverse.schemas.identifiers import owner_writer
 from tests.architecture.tree import pyproject

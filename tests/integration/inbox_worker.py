@@ -10,7 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 import konverse
-from konverse.schemas.catalog import END_DIALOG, ERROR
+from konverse.schemas.system_messages import END_DIALOG, ERROR
 from tests.kit.shop import RECEIPT
 
 STEPS = ("received", "noted", "changed", "committed there", "answered", "over")

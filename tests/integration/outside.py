@@ -14,15 +14,15 @@ from uuid import UUID
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from konverse.bridge import beginnings, catalog_log, topic_watch
 from konverse.bridge.broker import Broker
-from konverse.bridge.dialog import Dialog
-from konverse.bridge.pool import Pool
-from konverse.bridge.reader import Reader
-from konverse.bridge.topics import JOURNAL_CONFIG, topics_of
-from konverse.schemas.errors import (
-    KonverseError,
-)
+from konverse.bridge.catalog import journal as catalog_log
+from konverse.bridge.client.dialog import Dialog
+from konverse.bridge.client.pool.pool import Pool
+from konverse.bridge.kafka import topic_watch
+from konverse.bridge.kafka.topics import JOURNAL_CONFIG, topics_of
+from konverse.bridge.owner import log_starts as beginnings
+from konverse.bridge.reader.reader import Reader
+from konverse.schemas.errors import KonverseError
 from konverse.schemas.identifiers import catalog_topic, snapshot_topic, transmission_topic
 from tests.integration.test_faults_topics import create, delete, set_config
 from tests.kit.servers import Servers

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from logging import Handler, LogRecord, getLogger
 from typing import Final
 
-from konverse.schemas.catalog import Queue
+from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import DialogNotFound, KonverseError, QueueNotFound, ServiceNotFound
 from konverse.schemas.identifiers import catalog_topic
 from tests.integration.outside import (

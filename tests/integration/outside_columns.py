@@ -8,9 +8,8 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from typing import Final
 
-from konverse.bridge.dialog import Dialog
-from konverse.bridge.pool import Pool
-from konverse.schemas.catalog import END_DIALOG, ERROR
+from konverse.bridge.client.dialog import Dialog
+from konverse.bridge.client.pool.pool import Pool
 from konverse.schemas.errors import (
     ConversationEnded,
     DialogNotFound,
@@ -19,6 +18,7 @@ from konverse.schemas.errors import (
     PartitionHalted,
     TopicMismatch,
 )
+from konverse.schemas.system_messages import END_DIALOG, ERROR
 from tests.integration.outside import READ_SERVICE, Row, Scene
 from tests.kit.oracle import verify
 from tests.kit.shop import DEADLINE_S, ORDER, ORDER_SERVICE, ORDERING, SHOP_SERVICE, queue_of, until

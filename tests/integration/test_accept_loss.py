@@ -9,13 +9,12 @@ from uuid import UUID
 
 import pytest
 
-from konverse.bridge import beginnings
 from konverse.bridge.broker import Broker
-from konverse.bridge.reader import Reader
-from konverse.dialog import snapshotting
-from konverse.schemas.catalog import ERROR
+from konverse.bridge.owner import log_starts as beginnings
+from konverse.bridge.reader.reader import Reader
+from konverse.dialog.owner import snapshots as snapshotting
 from konverse.schemas.errors import InvalidState, PartitionHalted
-from konverse.schemas.system_messages import read_error
+from konverse.schemas.system_messages import ERROR, read_error
 from tests.integration.test_commands import run
 from tests.integration.test_topics_changed import reading
 from tests.kit.oracle import snapshots_of

@@ -6,11 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from konverse.bridge.objects import SYSTEM_TYPES
-from konverse.schemas.catalog import DEFAULT, MessageType, Service
-from konverse.schemas.errors import (
-    AlreadyExists,
-)
+from konverse.bridge.catalog.objects import SYSTEM_TYPES
+from konverse.schemas.catalog.objects import MessageType, Service
+from konverse.schemas.errors import AlreadyExists
+from konverse.schemas.system_messages import DEFAULT
 from tests.kit.servers import Servers
 from tests.kit.shop import (
     ORDER_SERVICE,

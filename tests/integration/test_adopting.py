@@ -12,16 +12,17 @@ from uuid import UUID, uuid4
 import pytest
 from confluent_kafka import Producer
 
-from konverse.bridge.beginning import Wanted
 from konverse.bridge.broker import Broker
-from konverse.bridge.following import Following
-from konverse.bridge.kafka import LogReader
-from konverse.bridge.reader import Reader
-from konverse.dialog.adopting import Standing
-from konverse.dialog.partition import Partition
-from konverse.schemas.envelope import HEADER, decode, encode_envelope
+from konverse.bridge.client.begin import Wanted
+from konverse.bridge.kafka.log_reader import LogReader
+from konverse.bridge.owner.follower import Following
+from konverse.bridge.reader.reader import Reader
+from konverse.dialog.session.adoption import Standing
+from konverse.dialog.state.partition import Partition
 from konverse.schemas.errors import BadInput, ConversationEnded, OutcomeUnknown
-from konverse.schemas.records import BounceReason, Envelope, Kind, Role
+from konverse.schemas.identifiers import Role
+from konverse.schemas.wire.envelope import HEADER, decode, encode_envelope
+from konverse.schemas.wire.records import BounceReason, Envelope, Kind
 from tests.kit.oracle import read_raw, verify
 from tests.kit.servers import Servers
 from tests.kit.shop import (

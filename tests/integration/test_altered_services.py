@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from konverse.schemas.catalog import Queue
+from konverse.schemas.catalog.objects import Queue
 from tests.kit.servers import Servers
 from tests.kit.shop import ORDER_SERVICE, connected, living, open_shop, receive, send_orders, until
 from tests.kit.workers import Job, Worker

@@ -12,8 +12,8 @@ import pytest
 
 import konverse
 from konverse.bridge.broker import Broker
-from konverse.dialog.endpoint import Endpoint
-from konverse.dialog.transaction import Transaction
+from konverse.dialog.state.endpoint import Endpoint
+from konverse.dialog.transaction.transaction import Transaction
 from konverse.schemas.errors import (
     AlreadyExists,
     BadInput,

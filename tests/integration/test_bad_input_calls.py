@@ -10,8 +10,8 @@ from typing import Any, Final
 import pytest
 
 from konverse.bridge.broker import Broker
-from konverse.bridge.transactions import ClientTransaction
-from konverse.dialog.transaction import Transaction
+from konverse.bridge.client.transaction import ClientTransaction
+from konverse.dialog.transaction.transaction import Transaction
 from konverse.schemas.errors import BadInput
 from tests.kit.pools import open_stream, pool_of
 from tests.kit.servers import Servers

@@ -9,12 +9,9 @@ from collections.abc import Callable
 import pytest
 
 import konverse
-from konverse.bridge.dialog import Dialog
-from konverse.schemas.catalog import MessageType
-from konverse.schemas.errors import (
-    BrokerClosed,
-    KafkaUnavailable,
-)
+from konverse.bridge.client.dialog import Dialog
+from konverse.schemas.catalog.objects import MessageType
+from konverse.schemas.errors import BrokerClosed, KafkaUnavailable
 from tests.kit.servers import Servers
 from tests.kit.shop import (
     ORDER,

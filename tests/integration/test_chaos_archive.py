@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 
-from konverse.bridge.reader import Reader
-from konverse.dialog import snapshotting
+from konverse.bridge.reader.reader import Reader
+from konverse.dialog.owner import snapshots as snapshotting
 from konverse.schemas.identifiers import journal_topic
 from tests.chaos.archive import Archive
 from tests.chaos.history import brief

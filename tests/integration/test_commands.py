@@ -17,8 +17,8 @@ import pytest
 from typer.testing import CliRunner
 
 from konverse.bridge.cli.main import app
-from konverse.deploy.processes import ProcessId
-from konverse.deploy.state import ServerState, StackState
+from konverse.deploy.host.processes import ProcessId
+from konverse.deploy.servers.state import ServerState, StackState
 from tests.kit.servers import Servers
 from tests.kit.shop import DEADLINE_S, answer, connected, open_shop, pumped, send_orders, until
 

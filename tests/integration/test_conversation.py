@@ -10,10 +10,10 @@ import pytest
 from confluent_kafka import Producer
 
 import konverse
-from konverse.dialog.received import Message
-from konverse.schemas.catalog import DEFAULT, END_DIALOG
-from konverse.schemas.envelope import HEADER, decode, encode_envelope
+from konverse.dialog.transaction.received import Message
 from konverse.schemas.limits import BODY_BYTES_MAX
+from konverse.schemas.system_messages import DEFAULT, END_DIALOG
+from konverse.schemas.wire.envelope import HEADER, decode, encode_envelope
 from tests.kit.oracle import prove_exactly_once, read_raw
 from tests.kit.readme import readme
 from tests.kit.servers import Servers

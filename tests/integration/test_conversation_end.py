@@ -9,11 +9,10 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from konverse.bridge.broker import Broker
-from konverse.dialog.received import Message
-from konverse.dialog.states import State
-from konverse.schemas.catalog import END_DIALOG, ERROR
+from konverse.dialog.state.transitions import State
+from konverse.dialog.transaction.received import Message
 from konverse.schemas.errors import ConversationEnded, InvalidError, InvalidState
-from konverse.schemas.system_messages import ERROR_NAMESPACE
+from konverse.schemas.system_messages import END_DIALOG, ERROR, ERROR_NAMESPACE
 from tests.kit.oracle import read_queue
 from tests.kit.servers import Servers
 from tests.kit.shop import DEADLINE_S, ORDER, RECEIPT, begin, connected, fill, open_shop, pumped, queue_of, until, work

@@ -10,8 +10,9 @@ from uuid import UUID
 
 import pytest
 
-from konverse.bridge import receiving, share
-from konverse.dialog.transaction import Transaction
+from konverse.bridge.reader import assignment as share
+from konverse.bridge.reader import reader as receiving
+from konverse.dialog.transaction.transaction import Transaction
 from konverse.schemas.errors import BadInput, InvalidState
 from tests.kit.servers import Servers
 from tests.kit.shop import (

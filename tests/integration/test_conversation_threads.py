@@ -13,9 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from konverse.bridge.broker import Broker
-from konverse.bridge.dialog import Dialog
-from konverse.bridge.reader import Reader
-from konverse.dialog.transaction import Transaction
+from konverse.bridge.client.dialog import Dialog
+from konverse.bridge.reader.reader import Reader
+from konverse.dialog.transaction.transaction import Transaction
 from konverse.schemas.errors import BrokerClosed, SteppedDown
 from tests.kit.oracle import prove_exactly_once
 from tests.kit.servers import Servers

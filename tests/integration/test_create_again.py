@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from konverse.bridge.broker import Broker
-from konverse.schemas.catalog import Queue
+from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import AlreadyExists
 from tests.kit.servers import Servers
 from tests.kit.shop import ORDER, ORDER_SERVICE, ORDERING, RECEIPT, connected

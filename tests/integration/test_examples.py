@@ -16,7 +16,7 @@ import pytest
 from examples import answering
 from examples.patterns import asynchronous_call, fan_out_fan_in, request_reply, saga, scheduled_work
 from konverse.bridge.broker import Broker
-from konverse.schemas.catalog import END_DIALOG
+from konverse.schemas.system_messages import END_DIALOG
 from tests.kit.answering import Run
 from tests.kit.servers import Servers
 from tests.kit.shop import connected, until

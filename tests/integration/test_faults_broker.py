@@ -16,10 +16,10 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from konverse.bridge.broker import Broker
-from konverse.bridge.destinations import ANSWER_S
-from konverse.bridge.kafka import LogReader
-from konverse.deploy.settings import StackSettings
-from konverse.deploy.stack import LocalStack
+from konverse.bridge.catalog.destinations import ANSWER_S
+from konverse.bridge.kafka.log_reader import LogReader
+from konverse.deploy.stack.settings import StackSettings
+from konverse.deploy.stack.stack import LocalStack
 from konverse.schemas.errors import KafkaUnavailable, OutcomeUnknown, StackError, TopicMismatch
 from tests.integration.test_faults_topics import create, delete
 from tests.kit.oracle import Proof, prove_exactly_once

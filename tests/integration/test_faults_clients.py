@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from konverse.bridge.owning import Owning
-from konverse.bridge.sending import Sender
+from konverse.bridge.client.sender import Sender
+from konverse.bridge.owner.driver import Owning
 from konverse.schemas.errors import BrokerClosed
 from tests.kit.oracle import prove_exactly_once
 from tests.kit.servers import Servers

@@ -14,13 +14,13 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from konverse.bridge.broker import Broker
-from konverse.bridge.objects import SYSTEM_TYPES
-from konverse.dialog.partition import Statistics
-from konverse.schemas.catalog import MessageType, Queue
-from konverse.schemas.envelope import HEADER, decode, encode_envelope
+from konverse.bridge.catalog.objects import SYSTEM_TYPES
+from konverse.dialog.state.partition import Statistics
+from konverse.schemas.catalog.objects import MessageType, Queue
 from konverse.schemas.errors import AlreadyExists
 from konverse.schemas.identifiers import catalog_topic, journal_topic, session_writer, snapshot_topic
-from konverse.schemas.records import FIRST
+from konverse.schemas.wire.envelope import HEADER, decode, encode_envelope
+from konverse.schemas.wire.records import FIRST
 from tests.kit.oracle import prove_exactly_once, read_queue, read_raw
 from tests.kit.servers import Servers
 from tests.kit.shop import (

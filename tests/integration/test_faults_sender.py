@@ -10,7 +10,7 @@ import pytest
 
 import konverse
 from konverse.schemas.errors import OutcomeUnknown
-from konverse.schemas.records import Role
+from konverse.schemas.identifiers import Role
 from tests.kit.oracle import prove_exactly_once, read_queue, sides_of
 from tests.kit.servers import Servers
 from tests.kit.shop import ORDER, ORDER_SERVICE, answer_once, begin, connected, open_shop, queue_of, send_orders

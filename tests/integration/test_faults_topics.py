@@ -9,18 +9,12 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
-from konverse.bridge.objects import SYSTEM_TYPES
-from konverse.bridge.reader import Reader
-from konverse.bridge.topics import DATA_CONFIG, JOURNAL_CONFIG
-from konverse.schemas.catalog import MessageType
+from konverse.bridge.catalog.objects import SYSTEM_TYPES
+from konverse.bridge.kafka.topics import DATA_CONFIG, JOURNAL_CONFIG
+from konverse.bridge.reader.reader import Reader
+from konverse.schemas.catalog.objects import MessageType
 from konverse.schemas.errors import OutcomeUnknown, PartitionHalted, TopicMismatch
-from konverse.schemas.identifiers import (
-    catalog_topic,
-    data_topic,
-    journal_topic,
-    snapshot_topic,
-    transmission_topic,
-)
+from konverse.schemas.identifiers import catalog_topic, data_topic, journal_topic, snapshot_topic, transmission_topic
 from tests.kit.servers import Servers
 from tests.kit.shop import (
     DEADLINE_S,

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from konverse.bridge.broker import Broker
-from konverse.dialog.received import Message
-from konverse.dialog.transaction import Transaction
-from konverse.schemas.catalog import DEFAULT, ERROR, Queue
-from konverse.schemas.system_messages import read_error
+from konverse.dialog.transaction.received import Message
+from konverse.dialog.transaction.transaction import Transaction
+from konverse.schemas.catalog.objects import Queue
+from konverse.schemas.system_messages import DEFAULT, ERROR, read_error
 from tests.kit.servers import Servers
 from tests.kit.shop import (
     NOTE,

@@ -9,11 +9,11 @@ from datetime import timedelta
 import pytest
 
 from konverse.bridge.broker import Broker
-from konverse.bridge.following import Following
-from konverse.bridge.kafka import Kafka
-from konverse.bridge.settings import Settings
-from konverse.dialog import snapshotting
-from konverse.dialog.fold import Fold
+from konverse.bridge.kafka.clients import Kafka
+from konverse.bridge.owner.follower import Following
+from konverse.bridge.runtime.settings import Settings
+from konverse.dialog.fold.fold import Fold
+from konverse.dialog.owner import snapshots as snapshotting
 from konverse.schemas.errors import KafkaUnavailable
 from konverse.schemas.identifiers import journal_topic
 from tests.integration.test_snapshots import idle_fold, log_start

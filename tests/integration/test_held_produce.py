@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from konverse.bridge.verifier.journals import JournalJudge
+from konverse.bridge.verifier.journal import JournalJudge
 from konverse.bridge.verifier.records import Record
-from konverse.schemas.catalog import Queue
+from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import StackError
 from konverse.schemas.identifiers import journal_topic
-from konverse.schemas.journal import Commit
+from konverse.schemas.wire.journal import Commit
 from tests.chaos.proxy import Action, Trap
 from tests.chaos.rig import Rig, rig
 from tests.kit.oracle import prove_exactly_once, read_raw

@@ -17,7 +17,7 @@ import psycopg
 import pytest
 
 from konverse.bridge.inbox import Connection, Inbox
-from konverse.dialog.received import Message
+from konverse.dialog.transaction.received import Message
 from konverse.schemas.errors import BadInput
 from konverse.schemas.limits import INBOX_RESULT_BYTES_MAX
 from tests.integration.inbox_worker import STEPS

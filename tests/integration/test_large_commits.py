@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from konverse.schemas.identifiers import journal_topic
-from konverse.schemas.journal import Part, decode
 from konverse.schemas.limits import BODY_BYTES_MAX, JOURNAL_PART_BYTES_MAX
+from konverse.schemas.wire.journal import Part, decode
 from tests.kit.oracle import prove_exactly_once, read_raw
 from tests.kit.servers import Servers
 from tests.kit.shop import RECEIPT, connected, fill, open_shop, queue_of, receive, send_orders

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from konverse.bridge.broker import Broker
-from konverse.bridge.dialog import Dialog
+from konverse.bridge.client.dialog import Dialog
 from konverse.schemas.errors import BadInput, BrokerClosed, OutcomeUnknown, QueueNotFound
 from tests.conformance.test_cleanup import cleaned, worked
 from tests.integration.test_commands import COMMAND, run

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from konverse.bridge.broker import Broker
-from konverse.bridge.kafka import Kafka
-from konverse.bridge.locating import Groups
-from konverse.bridge.log_reading import LogReading
-from konverse.bridge.outputs import Outputs
-from konverse.bridge.settings import Settings
-from konverse.dialog.events import ReadData, ReadJournal, ReadSnapshots
+from konverse.bridge.kafka.clients import Kafka
+from konverse.bridge.owner.group_locator import Groups
+from konverse.bridge.owner.logs import LogReading
+from konverse.bridge.owner.outputs import Outputs
+from konverse.bridge.runtime.settings import Settings
+from konverse.dialog.owner.events import ReadData, ReadJournal, ReadSnapshots
 from tests.integration.test_moves_killed import joins, places_of
 from tests.kit.oracle import verify
 from tests.kit.servers import Servers
@@ -46,7 +46,7 @@ def groups_of(servers: Servers, broker: Broker) -> Groups:
 def test_who_looks_again_reads_what_is_new(
     servers: Servers, database: str, asked: list[int], monkeypatch: pytest.MonkeyPatch, kept: int
 ) -> None:
-    monkeypatch.setattr("konverse.bridge.locating.FOLLOWED_ENTRIES_MAX", kept)
+    monkeypatch.setattr("konverse.bridge.owner.group_locator.FOLLOWED_ENTRIES_MAX", kept)
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker, partitions=2)
         places = places_of(broker, 2, 8)
@@ -72,7 +72,7 @@ def test_who_looks_again_reads_what_is_new(
 def test_what_waits_in_partitions_that_are_kept_has_a_bound(
     servers: Servers, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("konverse.bridge.locating.FOLLOWED_BYTES_MAX", 2)
+    monkeypatch.setattr("konverse.bridge.owner.group_locator.FOLLOWED_BYTES_MAX", 2)
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker, partitions=2)
         places = places_of(broker, 2, 8)

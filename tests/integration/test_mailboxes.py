@@ -14,12 +14,13 @@ from typing import Any, cast
 import pytest
 
 from konverse.bridge.broker import Broker
-from konverse.bridge.dialog import Dialog
-from konverse.bridge.mailboxes import BouncedMessage
-from konverse.dialog.received import Message
-from konverse.dialog.transaction import Transaction
+from konverse.bridge.client.dialog import Dialog
+from konverse.bridge.client.mailboxes import BouncedMessage
+from konverse.dialog.transaction.received import Message
+from konverse.dialog.transaction.transaction import Transaction
 from konverse.schemas.errors import BadInput, ConversationEnded, InvalidState
-from konverse.schemas.records import BounceReason, Role
+from konverse.schemas.identifiers import Role
+from konverse.schemas.wire.records import BounceReason
 from tests.kit.oracle import verify
 from tests.kit.servers import Servers
 from tests.kit.shop import NOTE, ORDER, begin, connected, drain, open_shop, pumped, queue_of, until

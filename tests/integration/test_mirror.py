@@ -10,13 +10,14 @@ import pytest
 import redis
 
 from konverse.bridge.broker import Broker
-from konverse.bridge.catalog import Catalog
-from konverse.bridge.mirror import CatalogMirror
-from konverse.bridge.objects import kind_of
-from konverse.bridge.redis_client import connect_redis
-from konverse.schemas.catalog import DEFAULT, Contract, MessageType, Queue, Service
+from konverse.bridge.catalog.catalog import Catalog
+from konverse.bridge.catalog.mirror import CatalogMirror
+from konverse.bridge.catalog.objects import kind_of
+from konverse.bridge.redis.client import connect_redis
+from konverse.schemas.catalog.objects import Contract, MessageType, Queue, Service
+from konverse.schemas.catalog.routes import Route
 from konverse.schemas.identifiers import catalog_topic, mirror_key
-from konverse.schemas.routes import Route
+from konverse.schemas.system_messages import DEFAULT
 from tests.kit.servers import Servers
 from tests.kit.shop import ORDER, ORDER_SERVICE, ORDERING, connected, open_shop, queue_of, send_orders, until
 

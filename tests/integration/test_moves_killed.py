@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from konverse.bridge.broker import Broker
-from konverse.bridge.dialog import Dialog
-from konverse.bridge.reader import Reader
-from konverse.schemas.records import Role
+from konverse.bridge.client.dialog import Dialog
+from konverse.bridge.reader.reader import Reader
+from konverse.schemas.identifiers import Role
 from tests.integration.test_following import following
 from tests.kit.oracle import verify
 from tests.kit.servers import Servers

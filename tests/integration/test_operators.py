@@ -13,10 +13,9 @@ from uuid import UUID
 import pytest
 
 from konverse.bridge.broker import Broker
-from konverse.bridge.reader import Reader
-from konverse.schemas.catalog import ERROR
+from konverse.bridge.reader.reader import Reader
 from konverse.schemas.errors import InvalidSettings, InvalidState, OutcomeUnknown
-from konverse.schemas.system_messages import read_error
+from konverse.schemas.system_messages import ERROR, read_error
 from tests.integration.test_run import run
 from tests.kit.answering import HOLD, POISON, READERS, Run, answer
 from tests.kit.servers import Servers

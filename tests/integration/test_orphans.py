@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from konverse.bridge.broker import Broker
-from konverse.bridge.reader import Reader
+from konverse.bridge.reader.reader import Reader
 from konverse.schemas.identifiers import consumer_group
 from tests.kit.servers import Servers
 from tests.kit.shop import ORDER, begin, connected, open_shop, pumped, queue_of, until, work

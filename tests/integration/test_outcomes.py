@@ -13,17 +13,17 @@ from pathlib import Path
 import pytest
 
 from konverse.bridge.broker import Broker
-from konverse.bridge.clock import now_ms
-from konverse.bridge.dialog import Dialog
-from konverse.bridge.kafka_time import OpenTopic
-from konverse.bridge.sending import Sender
-from konverse.dialog.ageing import Age, Ageing
-from konverse.dialog.asking import Outcome
-from konverse.schemas import token
+from konverse.bridge.client.dialog import Dialog
+from konverse.bridge.client.sender import Sender
+from konverse.bridge.kafka.clock import OpenTopic
+from konverse.bridge.runtime.clock import now_ms
+from konverse.dialog.session.outcome import Outcome
+from konverse.dialog.session.rotation import Age, Ageing
 from konverse.schemas.errors import BadInput, KafkaUnavailable, OutcomeUnknown, StackError
 from konverse.schemas.identifiers import session_writer, time_of_writer
 from konverse.schemas.limits import SESSION_IDLE_MS_MAX
-from konverse.schemas.token import Sent, Token
+from konverse.schemas.wire import token
+from konverse.schemas.wire.token import Sent, Token
 from tests.chaos.proxy import Action, Trap
 from tests.chaos.rig import Rig, rig
 from tests.kit.oracle import prove_exactly_once

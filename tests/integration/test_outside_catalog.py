@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
-from konverse.bridge.catalog import FRESH_EVERY_S
+from konverse.bridge.catalog.catalog import FRESH_EVERY_S
 from konverse.schemas.errors import KonverseError
 from konverse.schemas.identifiers import catalog_topic
 from tests.integration.outside import Scene, begin_scene, forget, table

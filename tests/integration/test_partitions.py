@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from konverse.bridge.reader import Reader
-from konverse.dialog.events import DataRead, Effect, JournalRead
-from konverse.dialog.owner import Owner
+from konverse.bridge.reader.reader import Reader
+from konverse.dialog.owner.events import DataRead, Effect, JournalRead
+from konverse.dialog.owner.owner import Owner
 from tests.kit.digests import digest
 from tests.kit.oracle import prove_exactly_once
 from tests.kit.servers import Servers
@@ -51,8 +51,8 @@ def test_a_partition_is_recovered_piece_by_piece(
 
         step = Owner.step
         monkeypatch.setattr(Owner, "step", counted)
-        monkeypatch.setattr("konverse.bridge.log_reading.READ_BYTES_MAX", 1)
-        monkeypatch.setattr("konverse.bridge.kafka.FETCH_RECORDS", 7)
+        monkeypatch.setattr("konverse.bridge.owner.logs.READ_BYTES_MAX", 1)
+        monkeypatch.setattr("konverse.bridge.kafka.clients.FETCH_RECORDS", 7)
         with broker.reader("Orders", partitions=(0,)) as reader:
             (after,) = (owner.fold for owner in reader.owners)
             before.state.now_ms = after.state.now_ms  # all that a CLAIM changes

@@ -9,10 +9,10 @@ from uuid import UUID
 import pytest
 
 from konverse.bridge.broker import Broker
-from konverse.bridge.reader import Reader
-from konverse.dialog.received import Message
-from konverse.dialog.transaction import Transaction
-from konverse.dialog.view import Row
+from konverse.bridge.reader.reader import Reader
+from konverse.dialog.owner.view import Row
+from konverse.dialog.transaction.received import Message
+from konverse.dialog.transaction.transaction import Transaction
 from konverse.schemas.errors import DialogNotFound, InvalidState
 from tests.kit.oracle import executions, prove_exactly_once
 from tests.kit.servers import Servers

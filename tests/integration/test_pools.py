@@ -11,9 +11,8 @@ from unittest.mock import Mock, patch
 import pytest
 
 from konverse.bridge.broker import Broker
-from konverse.bridge.pool import Pool
-from konverse.dialog.transaction import Transaction
-from konverse.schemas.catalog import DEFAULT
+from konverse.bridge.client.pool.pool import Pool
+from konverse.dialog.transaction.transaction import Transaction
 from konverse.schemas.errors import (
     BadInput,
     BrokerClosed,
@@ -27,6 +26,7 @@ from konverse.schemas.errors import (
     ServiceNotFound,
 )
 from konverse.schemas.limits import POOL_ATTEMPTS_MAX
+from konverse.schemas.system_messages import DEFAULT
 from tests.kit.pool_stress import Load, stress
 from tests.kit.pools import STREAM_END, STREAMING, Taker, pool_of, stream_shop, taking
 from tests.kit.readme import readme
@@ -175,8 +175,8 @@ def test_what_a_sender_that_is_gone_has_begun_is_ended_by_its_timer(
     servers: Servers, broker: Broker, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also under a contract, and with a type, that no pool has which still reads there."""
-    monkeypatch.setattr("konverse.bridge.settings.POOL_SLACK_MS", 0)
-    monkeypatch.setattr("konverse.dialog.recycling.POOL_PATIENCE_MS", 1_000)
+    monkeypatch.setattr("konverse.bridge.runtime.settings.POOL_SLACK_MS", 0)
+    monkeypatch.setattr("konverse.dialog.pool.recycling.POOL_PATIENCE_MS", 1_000)
     broker.create_message_type(BYE)
     broker.create_contract(WAVING, {ORDER: "INITIATOR", BYE: "INITIATOR"})
     broker.alter_service(ORDER_SERVICE, add=[WAVING])
@@ -293,7 +293,7 @@ def test_threads_that_end_leave_their_conversations_to_the_next_ones(broker: Bro
 def test_a_thread_whose_conversation_made_room_for_others_is_the_same_session(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("konverse.dialog.pooling.POOL_KEY_ENTRIES_MAX", 1)
+    monkeypatch.setattr("konverse.dialog.pool.pool.POOL_KEY_ENTRIES_MAX", 1)
     with taking(broker, Taker()) as taker, pool_of(broker) as pool:
         pool.send(ORDER, b"one")
         pool.send(ORDER, b"two", "key")
@@ -328,8 +328,8 @@ def test_a_home_that_does_not_answer_keeps_nobody_else_waiting(
 def test_a_pool_that_is_closed_waits_for_targets_that_are_away_as_long_as_it_is_told_to_and_else_a_little(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("konverse.bridge.pool.POOL_CLOSE_MS_MAX", 2**40)
-    monkeypatch.setattr("konverse.bridge.pool.POOL_STILL_MS_MAX", 1)
+    monkeypatch.setattr("konverse.bridge.client.pool.pool.POOL_CLOSE_MS_MAX", 2**40)
+    monkeypatch.setattr("konverse.bridge.client.pool.pool.POOL_STILL_MS_MAX", 1)
     left: list[int] = []
 
     def close(pool: Pool, **options: float) -> None:

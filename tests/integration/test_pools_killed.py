@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 import pytest
 
-from konverse.bridge.pool_lease import Lease, _here, _is_gone
+from konverse.bridge.client.pool.lease import Lease, _here, _is_gone
 from konverse.schemas.errors import BrokerClosed, KafkaUnavailable, PoolInUse, SessionTakenOver
 from tests.kit.oracle import verify
 from tests.kit.pool_sender import PoolSender
@@ -139,7 +139,7 @@ def test_what_came_back_to_a_process_that_is_gone_goes_on_although_nobody_names_
                             transaction.end(message.dialog)
             dialog.send(ORDER, b"two")
             pool.flush()
-        soon = patch("konverse.dialog.recycling.POOL_PATIENCE_MS", 500)
+        soon = patch("konverse.dialog.pool.recycling.POOL_PATIENCE_MS", 500)
         with soon, taking(broker, Taker()) as taker, pool_of(broker):
             until(lambda: left_open(broker) == [], "the conversation is over")
             with pool_of(broker, name="orders") as successor:

@@ -11,7 +11,7 @@ from unittest.mock import patch
 import pytest
 
 from konverse.bridge.broker import Broker
-from konverse.dialog.transaction import Transaction
+from konverse.dialog.transaction.transaction import Transaction
 from konverse.schemas.errors import QueueFull, ServiceNotFound
 from tests.kit.pools import Taker, pool_of, stream_shop, taking
 from tests.kit.servers import Servers

@@ -14,9 +14,9 @@ from unittest.mock import patch
 import pytest
 
 from konverse.bridge.broker import Broker
-from konverse.dialog.received import Message
+from konverse.dialog.transaction.received import Message
 from konverse.routing.step import REDIRECT, REDIRECT_TO
-from konverse.schemas.catalog import Queue
+from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import BrokerClosed, InvalidRoute
 from tests.integration.test_router import running
 from tests.kit.oracle import verify
@@ -158,7 +158,9 @@ def test_a_chain_of_routers_is_followed_by_pools_of_every_kind(broker: Broker) -
 def test_who_is_redirected_to_where_nobody_takes_it_is_told_and_nothing_is_lost(
     servers: Servers, database: str, broker: Broker, way: str, says: str
 ) -> None:
-    soon = patch("konverse.dialog.pooling.POOL_VERDICT_MS_MAX", 5_000)  # the router that answers no more is not awaited
+    soon = patch(
+        "konverse.dialog.pool.pool.POOL_VERDICT_MS_MAX", 5_000
+    )  # the router that answers no more is not awaited
     with soon, pool_of(broker) as pool:
         with ExitStack() as exits:
             if way == ORDER_SERVICE:

@@ -11,7 +11,7 @@ from textwrap import dedent
 
 import pytest
 
-from konverse.bridge import exits
+from konverse.bridge.runtime import exits
 from tests.kit.servers import Servers
 from tests.kit.shop import ORDER, begin, connected, open_shop, receive
 
@@ -40,15 +40,15 @@ reader.wait_for_partitions(1)
 
 WITHOUT_KAFKA = """
 import uuid
-from konverse.bridge import exits
-from konverse.bridge.kafka import Kafka
-from konverse.bridge.renewing import Renewing
-from konverse.bridge.sending import Sender
-from konverse.bridge.settings import Settings
-from konverse.bridge.clock import now_ms
-from konverse.dialog.manner import PLAIN
+from konverse.bridge.runtime import exits
+from konverse.bridge.kafka.clients import Kafka
+from konverse.bridge.client.session_ids import Renewing
+from konverse.bridge.client.sender import Sender
+from konverse.bridge.runtime.settings import Settings
+from konverse.bridge.runtime.clock import now_ms
+from konverse.dialog.session.dialogs import PLAIN
 from konverse.schemas.identifiers import Address
-from konverse.schemas.records import Begin
+from konverse.schemas.wire.records import Begin
 
 exits.EXIT_S = 0.5
 class Ids:

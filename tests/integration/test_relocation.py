@@ -7,9 +7,9 @@ from uuid import UUID
 
 import pytest
 
-from konverse.bridge.reader import Reader
+from konverse.bridge.reader.reader import Reader
 from konverse.schemas.errors import BadInput, DialogNotFound, InvalidState
-from konverse.schemas.records import Role
+from konverse.schemas.identifiers import Role
 from tests.kit.oracle import verify
 from tests.kit.servers import Servers
 from tests.kit.shop import (

@@ -12,7 +12,7 @@ from typing import Any, Final
 import pytest
 
 from konverse.bridge.broker import Broker
-from konverse.schemas.catalog import Queue
+from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import InvalidState, OutcomeUnknown, QueueNotFound
 from tests.kit.guarded import Guarded, Right, guarded_stack, in_words
 from tests.kit.pools import open_stream, pool_of

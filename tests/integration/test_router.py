@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 from konverse.bridge.broker import Broker
-from konverse.bridge.router import RoutingService
-from konverse.bridge.working import Working
-from konverse.dialog.received import Message
+from konverse.bridge.router.service import RoutingService
+from konverse.bridge.worker.process import Working
+from konverse.dialog.transaction.received import Message
 from konverse.routing.classifiers import regular_expression
-from konverse.routing.decisions import Target, Unclassifiable
+from konverse.routing.decisions import Unclassifiable
 from konverse.routing.routed import Routed
+from konverse.schemas.catalog.table_entries import Target
 from konverse.schemas.errors import AlreadyExists, ContractNotFound, InvalidRoute, ServiceNotFound
 from konverse.schemas.origins import origin_of
 from konverse.schemas.system_messages import read_error
@@ -316,7 +317,7 @@ def test_a_classifier_that_does_not_come_back_is_logged_and_others_go_on(
 def test_a_thread_that_ends_beside_a_classifier_that_hangs_ends_the_router_and_nothing_is_lost(
     regions: Broker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("konverse.bridge.handling.HANDLER_LEAVING_MS_MAX", 200)
+    monkeypatch.setattr("konverse.bridge.reader.handlers.HANDLER_LEAVING_MS_MAX", 200)
     hangs, release = threading.Event(), threading.Event()
 
     def classify(message: Message) -> str:

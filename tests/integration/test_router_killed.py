@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from konverse.schemas.catalog import Queue
+from konverse.schemas.catalog.objects import Queue
 from tests.kit.regions import answer_rounds, check_replies, open_regions, send_round
 from tests.kit.servers import Servers
 from tests.kit.shop import ORDER_SERVICE, ORDERING, SHOP_SERVICE, connected, open_shop, receive

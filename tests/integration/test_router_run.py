@@ -11,9 +11,9 @@ import pytest
 from redis import Redis
 from typer.testing import CliRunner
 
-from konverse.bridge import router_figures
 from konverse.bridge.broker import Broker
 from konverse.bridge.cli.main import app
+from konverse.bridge.router import figures as router_figures
 from konverse.routing.routed import Routed
 from konverse.schemas.identifiers import catalog_topic, router_key
 from tests.kit.answering import Run

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from konverse.bridge.broker import Broker
 from konverse.bridge.cli.main import app
-from konverse.routing.decisions import Target
+from konverse.schemas.catalog.table_entries import Target
 from tests.kit.classifying import ORDER_SCHEMA
 from tests.kit.readme import commands, readme
 from tests.kit.regions import open_regions, service_of

@@ -14,11 +14,13 @@ from typing import Any
 import pytest
 
 from konverse.bridge.broker import Broker
-from konverse.bridge.catalog import ROUTED_FRESH_EVERY_S
-from konverse.bridge.redis_client import connect_redis
+from konverse.bridge.catalog.catalog import ROUTED_FRESH_EVERY_S
+from konverse.bridge.redis.client import connect_redis
 from konverse.routing.classifiers import avro_field, json_path
-from konverse.routing.decisions import Target, Unclassifiable
-from konverse.schemas.catalog import Service
+from konverse.routing.decisions import Unclassifiable
+from konverse.schemas.catalog.objects import Service
+from konverse.schemas.catalog.routing_tables import RoutingTable
+from konverse.schemas.catalog.table_entries import Target
 from konverse.schemas.errors import (
     AlreadyExists,
     BadInput,
@@ -29,7 +31,6 @@ from konverse.schemas.errors import (
     StillUsed,
 )
 from konverse.schemas.identifiers import catalog_topic, mirror_key
-from konverse.schemas.routing_tables import RoutingTable
 from tests.kit.classifying import ORDER_SCHEMA, Letter
 from tests.kit.regions import open_regions, service_of
 from tests.kit.servers import Servers

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from konverse.bridge.cli.main import app
 from konverse.routing.classifiers import json_path
-from konverse.routing.decisions import Target
+from konverse.schemas.catalog.table_entries import Target
 from tests.kit.classifying import Letter
 from tests.kit.readme import whole_page
 from tests.kit.servers import Servers

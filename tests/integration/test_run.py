@@ -16,15 +16,15 @@ import pytest
 from typer.testing import CliRunner
 
 from examples.sales import services
-from konverse.bridge.app import App
 from konverse.bridge.broker import Broker
 from konverse.bridge.cli.main import app
-from konverse.bridge.draining import Draining, Mark
-from konverse.bridge.following import Following
-from konverse.bridge.working import Working
-from konverse.dialog.transaction import Transaction
-from konverse.schemas.catalog import ERROR, Queue
-from konverse.schemas.system_messages import read_error
+from konverse.bridge.owner.follower import Following
+from konverse.bridge.reader.drained import Draining, Mark
+from konverse.bridge.worker.app import App
+from konverse.bridge.worker.process import Working
+from konverse.dialog.transaction.transaction import Transaction
+from konverse.schemas.catalog.objects import Queue
+from konverse.schemas.system_messages import ERROR, read_error
 from tests.kit.answering import HOLD, POISON, Run
 from tests.kit.oracle import executions, prove_exactly_once
 from tests.kit.readme import readme
@@ -302,7 +302,7 @@ def test_the_application_of_the_readme_answers(servers: Servers, database: str) 
 def test_a_queue_whose_handler_hangs_does_not_keep_the_error_of_another_one_from_ending_the_process(
     servers: Servers, database: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("konverse.bridge.handling.HANDLER_LEAVING_MS_MAX", 100)
+    monkeypatch.setattr("konverse.bridge.reader.handlers.HANDLER_LEAVING_MS_MAX", 100)
     application = App(f"kafka://{servers.bootstrap}", database=database)
     hangs, release = threading.Event(), threading.Event()
 

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from konverse.bridge.broker import Broker
-from konverse.schemas.catalog import ERROR, MessageType
+from konverse.schemas.catalog.objects import MessageType
+from konverse.schemas.catalog.priorities import BrokerPriority
+from konverse.schemas.catalog.schema_collections import XmlSchemaCollection
 from konverse.schemas.errors import (
     AlreadyExists,
     BadInput,
@@ -23,9 +25,7 @@ from konverse.schemas.errors import (
     ServiceNotFound,
     StillUsed,
 )
-from konverse.schemas.priorities import BrokerPriority
-from konverse.schemas.schema_collections import XmlSchemaCollection
-from konverse.schemas.system_messages import read_error
+from konverse.schemas.system_messages import ERROR, read_error
 from tests.kit.readme import readme
 from tests.kit.servers import Servers
 from tests.kit.shop import (

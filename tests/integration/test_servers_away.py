@@ -13,7 +13,7 @@ from unittest.mock import Mock
 import pytest
 import redis
 
-from konverse.deploy.stack import LocalStack
+from konverse.deploy.stack.stack import LocalStack
 from konverse.schemas.errors import OutcomeUnknown
 from tests.kit.shop import ORDER, answer_once, begin, connected, open_shop, pumped, receive, send_orders, until
 

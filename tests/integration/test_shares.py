@@ -10,8 +10,8 @@ from contextlib import suppress
 import pytest
 from confluent_kafka import TopicPartition
 
-from konverse.bridge.owning import Owning
-from konverse.bridge.reader import Reader
+from konverse.bridge.owner.driver import Owning
+from konverse.bridge.reader.reader import Reader
 from konverse.schemas.errors import SteppedDown
 from tests.kit.servers import Servers
 from tests.kit.shop import DEADLINE_S, connected, drain, fill, open_shop, pumped, send_orders, until
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.stack
 def test_a_reader_beyond_the_number_of_partitions_says_so_and_takes_over(
     servers: Servers, database: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("konverse.bridge.share.NOTHING_S", 3.0)
+    monkeypatch.setattr("konverse.bridge.reader.assignment.NOTHING_S", 3.0)
     with connected(servers.bootstrap, database) as one, connected(servers.bootstrap, database) as two:
         open_shop(one)
         with one.reader("Orders") as first, pumped(first):
@@ -39,7 +39,7 @@ def test_a_reader_beyond_the_number_of_partitions_says_so_and_takes_over(
 def test_a_reader_with_a_backlog_shares_it_with_one_that_comes_later(
     servers: Servers, database: str, monkeypatch: pytest.MonkeyPatch, protocol: str
 ) -> None:
-    monkeypatch.setattr("konverse.bridge.reader.PLENTY_RECORDS", 10)
+    monkeypatch.setattr("konverse.bridge.reader.reader.PLENTY_RECORDS", 10)
     with connected(servers.bootstrap, database, group_protocol=protocol) as broker:
         open_shop(broker, partitions=2)
         send_orders(broker, dialogs=200, messages=200)

@@ -7,10 +7,10 @@ from datetime import timedelta
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from konverse.bridge.reader import Reader
-from konverse.dialog import snapshotting
-from konverse.dialog.fold import Fold
-from konverse.dialog.ingest import Columns
+from konverse.bridge.reader.reader import Reader
+from konverse.dialog.fold.fold import Fold
+from konverse.dialog.owner import snapshots as snapshotting
+from konverse.dialog.state.recent import Columns
 from konverse.schemas.errors import AlreadyExists, InvalidSettings
 from konverse.schemas.identifiers import consumer_group, journal_topic, snapshot_topic
 from tests.kit.digests import digest

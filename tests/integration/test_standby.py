@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from konverse.bridge.reader import Reader
-from konverse.bridge.standby import Standby
-from konverse.dialog import snapshotting
-from konverse.dialog.fold import Fold
-from konverse.dialog.owner import Owner
+from konverse.bridge.owner.standby import Standby
+from konverse.bridge.reader.reader import Reader
+from konverse.dialog.fold.fold import Fold
+from konverse.dialog.owner import snapshots as snapshotting
+from konverse.dialog.owner.owner import Owner
 from konverse.schemas.identifiers import journal_topic, snapshot_topic
 from tests.integration.test_following import following
 from tests.integration.test_snapshots import idle_fold, log_start

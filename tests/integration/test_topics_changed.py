@@ -12,12 +12,12 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from konverse.bridge import topic_watch
 from konverse.bridge.broker import Broker
-from konverse.bridge.dialog import Dialog
-from konverse.schemas.catalog import END_DIALOG, ERROR
+from konverse.bridge.client.dialog import Dialog
+from konverse.bridge.kafka import topic_watch
 from konverse.schemas.errors import PartitionHalted, QueueNotFound, TopicMismatch
 from konverse.schemas.identifiers import journal_topic, snapshot_topic
+from konverse.schemas.system_messages import END_DIALOG, ERROR
 from tests.integration.test_faults_topics import create, delete, set_config
 from tests.kit.oracle import verify
 from tests.kit.servers import Servers

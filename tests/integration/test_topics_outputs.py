@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from konverse.bridge.broker import Broker
-from konverse.bridge.topics import DATA_CONFIG
+from konverse.bridge.kafka.topics import DATA_CONFIG
 from konverse.schemas.errors import OutcomeUnknown
 from tests.integration.test_faults_topics import create, delete
 from tests.integration.test_router import by_first_word, running

@@ -10,8 +10,8 @@ from typing import Final
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from konverse.bridge import topic_watch
-from konverse.bridge.topics import topics_of
+from konverse.bridge.kafka import topic_watch
+from konverse.bridge.kafka.topics import topics_of
 from konverse.schemas.errors import TopicMismatch
 from tests.integration.test_faults_topics import create, delete, set_config
 from tests.integration.test_router import router_of, running

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 import konverse
-from konverse.bridge.topics import DATA_CONFIG
+from konverse.bridge.kafka.topics import DATA_CONFIG
 from konverse.schemas.errors import OutcomeUnknown, TopicMismatch
 from tests.integration.test_faults_topics import create, delete
 from tests.kit.servers import Servers

@@ -14,11 +14,12 @@ from pathlib import Path
 import pytest
 
 from konverse.bridge.broker import Broker
-from konverse.bridge.dialog import Dialog
-from konverse.bridge.following import Following
-from konverse.bridge.kafka import LogReader
-from konverse.schemas.catalog import END_DIALOG, Queue
+from konverse.bridge.client.dialog import Dialog
+from konverse.bridge.kafka.log_reader import LogReader
+from konverse.bridge.owner.follower import Following
+from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import ConversationEnded, DialogNotFound, InvalidState
+from konverse.schemas.system_messages import END_DIALOG
 from tests.kit.servers import Servers
 from tests.kit.shop import NOTE, ORDER, ORDER_SERVICE, ORDERING, SHOP_SERVICE, begin, connected, open_shop, until
 

@@ -14,14 +14,13 @@ from typer.testing import CliRunner
 
 from konverse.bridge.broker import Broker
 from konverse.bridge.cli.main import app
-from konverse.bridge.reader import Reader
-from konverse.bridge.view import ViewStore
-from konverse.schemas.catalog import END_DIALOG
-from konverse.schemas.envelope import HEADER, decode, encode_envelope, encode_suffix, head
-from konverse.schemas.identifiers import owner_writer, view_key
-from konverse.schemas.records import NO_SEQUENCE, Kind, Role, Suffix
-from konverse.schemas.system_messages import read_error
-from konverse.schemas.varint import varint
+from konverse.bridge.reader.reader import Reader
+from konverse.bridge.redis.view import ViewStore
+from konverse.schemas.identifiers import Role, owner_writer, view_key
+from konverse.schemas.system_messages import END_DIALOG, read_error
+from konverse.schemas.wire.envelope import HEADER, decode, encode_envelope, encode_suffix, head
+from konverse.schemas.wire.records import NO_SEQUENCE, Kind, Suffix
+from konverse.schemas.wire.varint import varint
 from tests.kit.oracle import read_raw
 from tests.kit.servers import Servers
 from tests.kit.shop import (
@@ -334,7 +333,7 @@ def quiet(reader: Reader) -> bool:
 def test_a_verification_may_begin_at_the_last_snapshot_before_a_time(
     servers: Servers, database: str, verify: Verify, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("konverse.dialog.snapshotting.SNAPSHOT_EVERY_RECORDS", 30)
+    monkeypatch.setattr("konverse.dialog.owner.snapshots.SNAPSHOT_EVERY_RECORDS", 30)
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker)
         for _ in range(3):

@@ -14,13 +14,13 @@ import pytest
 import redis
 
 from konverse.bridge.broker import Broker
-from konverse.bridge.reader import Reader
-from konverse.bridge.view import ViewStore
-from konverse.deploy.settings import StackSettings
-from konverse.deploy.stack import LocalStack
-from konverse.dialog.received import Message
-from konverse.dialog.view import Row
-from konverse.schemas.records import Role
+from konverse.bridge.reader.reader import Reader
+from konverse.bridge.redis.view import ViewStore
+from konverse.deploy.stack.settings import StackSettings
+from konverse.deploy.stack.stack import LocalStack
+from konverse.dialog.owner.view import Row
+from konverse.dialog.transaction.received import Message
+from konverse.schemas.identifiers import Role
 from tests.conftest import NewStack
 from tests.kit.oracle import prove_exactly_once
 from tests.kit.servers import Servers
@@ -186,7 +186,7 @@ def test_garbage_in_the_view_changes_nothing_and_does_not_stay(
 def test_rows_that_redis_has_lost_are_written_again(
     servers: Servers, database: str, own_redis: LocalStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("konverse.bridge.view.COUNT_EVERY_S", 0.2)
+    monkeypatch.setattr("konverse.bridge.redis.view.COUNT_EVERY_S", 0.2)
     with connected(servers.bootstrap, database, redis=own_redis.redis_url) as broker:
         open_shop(broker, partitions=2)
         send_orders(broker, dialogs=50, messages=50)

@@ -9,17 +9,16 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from konverse.bridge.redis_client import connect_redis
-from konverse.bridge.verifier.shown import read_view
-from konverse.bridge.view import ROWS_PER_CALL, ViewStore
-from konverse.deploy.settings import StackSettings
-from konverse.dialog.states import State
-from konverse.dialog.view import Show, bucket_of
-from konverse.schemas.catalog import Queue
-from konverse.schemas.identifiers import view_key
+from konverse.bridge.redis.client import connect_redis
+from konverse.bridge.redis.view import ROWS_PER_CALL, ViewStore
+from konverse.bridge.verifier.view import read_view
+from konverse.deploy.stack.settings import StackSettings
+from konverse.dialog.owner.view import Show, bucket_of
+from konverse.dialog.state.transitions import State
+from konverse.schemas.catalog.objects import Queue
+from konverse.schemas.identifiers import Role, view_key
 from konverse.schemas.limits import VIEW_BUCKETS
-from konverse.schemas.records import Role
-from konverse.schemas.varint import varint
+from konverse.schemas.wire.varint import varint
 from tests.conftest import NewStack
 from tests.kit.servers import Servers
 

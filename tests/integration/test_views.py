@@ -9,14 +9,14 @@ import pytest
 import redis
 
 from konverse.bridge.broker import Broker
-from konverse.bridge.views import looking
-from konverse.bridge.views.door import COLUMNS
+from konverse.bridge.views import partitions as looking
 from konverse.bridge.views.endpoints import NOT_IN_REDIS
 from konverse.bridge.views.listing import View
-from konverse.bridge.views.looking import BEHIND, MISSING, NO_REDIS
+from konverse.bridge.views.partitions import BEHIND, MISSING, NO_REDIS
 from konverse.bridge.views.rows import ConversationEndpointRow
-from konverse.dialog.received import Message
-from konverse.schemas.catalog import END_DIALOG
+from konverse.bridge.views.views import COLUMNS
+from konverse.dialog.transaction.received import Message
+from konverse.schemas.system_messages import END_DIALOG
 from tests.integration.test_commands import run
 from tests.kit.readme import readme
 from tests.kit.servers import Servers
@@ -127,7 +127,7 @@ def test_what_an_owner_has_committed_behind_the_back_of_redis_is_seen(
 def test_what_is_too_much_to_look_at_is_counted(
     servers: Servers, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("konverse.bridge.following.VIEW_AHEAD_RECORDS_MAX", 3)
+    monkeypatch.setattr("konverse.bridge.owner.follower.VIEW_AHEAD_RECORDS_MAX", 3)
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker)
         send_orders(broker, dialogs=1, messages=5)

@@ -9,11 +9,12 @@ from typing import Final
 import pytest
 
 from konverse.bridge.broker import Broker
-from konverse.bridge.dialog import Dialog
-from konverse.bridge.reader import Reader
-from konverse.schemas.catalog import END_DIALOG, ERROR
+from konverse.bridge.client.dialog import Dialog
+from konverse.bridge.reader.reader import Reader
 from konverse.schemas.errors import ConversationEnded, InvalidState, OutcomeUnknown
-from konverse.schemas.records import BounceReason, Role
+from konverse.schemas.identifiers import Role
+from konverse.schemas.system_messages import END_DIALOG, ERROR
+from konverse.schemas.wire.records import BounceReason
 from tests.kit.servers import Servers
 from tests.kit.shop import (
     NOTE,

@@ -19,18 +19,18 @@ from typing import Final
 
 import pytest
 
-from konverse.bridge.beginning import Wanted
 from konverse.bridge.broker import Broker
-from konverse.bridge.dialog import Dialog
-from konverse.bridge.mailboxes import BouncedMessage
-from konverse.bridge.pool import Pool
-from konverse.bridge.reader import Reader
-from konverse.dialog.adopting import Standing
-from konverse.dialog.received import Message
-from konverse.dialog.transaction import Transaction
-from konverse.schemas.catalog import END_DIALOG
+from konverse.bridge.client.begin import Wanted
+from konverse.bridge.client.dialog import Dialog
+from konverse.bridge.client.mailboxes import BouncedMessage
+from konverse.bridge.client.pool.pool import Pool
+from konverse.bridge.reader.reader import Reader
+from konverse.dialog.session.adoption import Standing
+from konverse.dialog.transaction.received import Message
+from konverse.dialog.transaction.transaction import Transaction
 from konverse.schemas.errors import InvalidState
-from konverse.schemas.records import BounceReason
+from konverse.schemas.system_messages import END_DIALOG
+from konverse.schemas.wire.records import BounceReason
 from tests.integration.test_ways import PATIENCE_S, WAYS, Side, woken
 from tests.kit.pools import open_stream, pool_of
 from tests.kit.servers import Servers

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Producer
 
 from konverse.bridge.broker import Broker
-from konverse.schemas.catalog import Queue
+from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.limits import ATTEMPTS_MAX
 from tests.integration.test_commands import run
 from tests.kit.servers import Servers
@@ -78,7 +78,7 @@ def test_an_open_transaction_of_a_stranger_is_named(
     servers: Servers, database: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By `why` at once, and by one warning of the reader that waits; when it is over the rest is received."""
-    monkeypatch.setattr("konverse.bridge.stalled.LOOK_EVERY_S", 0.2)
+    monkeypatch.setattr("konverse.bridge.kafka.open_transactions.LOOK_EVERY_S", 0.2)
 
     def warnings(text: str) -> list[str]:
         return [message for message in caplog.messages if text in message]

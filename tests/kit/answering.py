@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 import konverse
-from konverse.schemas.catalog import END_DIALOG, ERROR
+from konverse.schemas.system_messages import END_DIALOG, ERROR
 from tests.kit.servers import Servers
 from tests.kit.shop import RECEIPT, until
 from tests.kit.workers import Diary, read_diary

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from typing import Any, Final, TypeGuard
 
 import konverse
-from konverse.bridge.views.door import Views
 from konverse.bridge.views.listing import Source, View
-from konverse.dialog.asking import Outcome
-from konverse.dialog.endpoint import Endpoint
-from konverse.dialog.states import State
+from konverse.bridge.views.views import Views
+from konverse.dialog.session.outcome import Outcome
+from konverse.dialog.state.endpoint import Endpoint
+from konverse.dialog.state.transitions import State
 from konverse.schemas import errors, stack_errors
 
 INTERNAL: Final = {

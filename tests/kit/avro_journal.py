@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from konverse.schemas import journal
-from konverse.schemas.columns import pack
-from konverse.schemas.journal import Commit
-from konverse.schemas.operations import rare_to_avro
-from konverse.schemas.records import begin_to_avro
+from konverse.schemas.wire import journal
+from konverse.schemas.wire.columns import pack
+from konverse.schemas.wire.journal import Commit
+from konverse.schemas.wire.operations import rare_to_avro
+from konverse.schemas.wire.records import begin_to_avro
 
 
 def commit_to_avro(commit: Commit) -> dict[str, Any]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from konverse.dialog.batch_driver import Driver
-from konverse.dialog.batch_task import Row, Task, TaskOf, ending
-from konverse.schemas.batches import Batch, encode_batch, encode_winners
-from konverse.schemas.envelope import encode
+from konverse.dialog.batch.driver import Driver
+from konverse.dialog.batch.task import Row, Task, TaskOf, ending
 from konverse.schemas.identifiers import Address
-from konverse.schemas.records import NO_SEQUENCE, Begin, Decision, Kind, Suffix
+from konverse.schemas.wire.batches import Batch, encode_batch, encode_winners
+from konverse.schemas.wire.envelope import encode
+from konverse.schemas.wire.records import NO_SEQUENCE, Begin, Decision, Kind, Suffix
 from tests.kit.builders import Scribe, Side, address_of, begin_block, identifier
 
 QUERY: Final = identifier("query")
@@ -86,7 +86,7 @@ def last_row(row: Row) -> Row:
 
 
 def _row(task: Task, to: Address, parts: tuple[bytes, bytes], key: bytes, body: bytes) -> Row:
-    """A row from how its header begins and ends, as `konverse.spark.write_rows` makes many at once."""
+    """A row from how its header begins and ends, as `konverse.spark.write.rows` makes many at once."""
     prefix, suffix = parts
     return Row(to, (encode(prefix, task.numbers(to, 1, len(body)), NO_SEQUENCE, suffix), key, body))
 

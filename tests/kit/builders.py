@@ -13,21 +13,22 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from konverse.dialog.apply import apply
-from konverse.dialog.emitter import Emit
-from konverse.dialog.endpoint import Endpoint, Record, system_bit
-from konverse.dialog.head import LogIdentity
-from konverse.dialog.ingest import Columns, ingest
-from konverse.dialog.lane import Handed
-from konverse.dialog.partition import Partition
-from konverse.dialog.received import Rule
-from konverse.dialog.staging import OwnerSettings, Staging
-from konverse.dialog.transaction import Transaction
-from konverse.schemas.envelope import decode, encode_envelope
-from konverse.schemas.identifiers import Address, incarnation_tag
-from konverse.schemas.journal import GENESIS_HASH, Commit, EndOperation, Operations
-from konverse.schemas.records import FIRST, NO_SEQUENCE, Begin, Bounce, End, Envelope, Kind, Role, Suffix
+from konverse.dialog.fold.apply import apply
+from konverse.dialog.fold.ingest import ingest
+from konverse.dialog.owner.emitter import Emit
+from konverse.dialog.owner.settings import OwnerSettings
+from konverse.dialog.owner.staging import Staging
+from konverse.dialog.session.lanes import Handed
+from konverse.dialog.state.endpoint import Endpoint, Record, system_bit
+from konverse.dialog.state.partition import Partition
+from konverse.dialog.state.recent import Columns
+from konverse.dialog.transaction.received import Rule
+from konverse.dialog.transaction.transaction import Transaction
+from konverse.schemas.identifiers import Address, LogIdentity, Role, incarnation_tag
 from konverse.schemas.system_messages import error_body
+from konverse.schemas.wire.envelope import decode, encode_envelope
+from konverse.schemas.wire.journal import GENESIS_HASH, Commit, EndOperation, Operations
+from konverse.schemas.wire.records import FIRST, NO_SEQUENCE, Begin, Bounce, End, Envelope, Kind, Suffix
 
 GARBAGE: Final = b"\xff" * 60
 """No envelope."""

@@ -6,10 +6,10 @@ import json
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from konverse.routing.keys import Lookup
+from konverse.routing.keys.rule import Lookup
+from konverse.schemas.catalog.routing_tables import RoutingTable, TableChange
+from konverse.schemas.catalog.table_entries import Target
 from konverse.schemas.errors import RoutingTableNotFound
-from konverse.schemas.routing_tables import RoutingTable, TableChange
-from konverse.schemas.table_entries import Target
 
 ORDER_SCHEMA: Final = json.dumps(
     {

@@ -11,7 +11,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any, Final
 
-from konverse.deploy.kafka_server import common_settings
+from konverse.deploy.servers.kafka import common_settings
 
 KAFKA_IMAGE: Final = os.environ.get("KONVERSE_TEST_KAFKA_IMAGE", "confluentinc/cp-kafka:8.3.0")
 """Confluent's image, the only layout that testcontainers starts; 8.3 is Apache Kafka 4.3."""

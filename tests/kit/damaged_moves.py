@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Final
 
 from konverse.bridge.verifier.check import judge
-from konverse.schemas.moved import decode_moved, encode_moved
-from konverse.schemas.operations import Relocate
-from konverse.schemas.records import Kind
+from konverse.schemas.wire.moved import decode_moved, encode_moved
+from konverse.schemas.wire.operations import Relocate
+from konverse.schemas.wire.records import Kind
 
 from .damages import Damage, History, Logs, counting, damage, envelope_of, rewrite
 

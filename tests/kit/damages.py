@@ -10,13 +10,13 @@ from typing import Final
 
 from konverse.bridge.verifier.check import Place, judge
 from konverse.bridge.verifier.records import Record
-from konverse.schemas.envelope import decode, encode_envelope
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import owner_writer
-from konverse.schemas.journal import GENESIS_HASH, SYSTEM_BITS, Claim, Commit, EndOperation, Part, encode_commit
-from konverse.schemas.journal import decode as decode_journal
-from konverse.schemas.records import FIRST, Envelope, Kind
 from konverse.schemas.system_messages import Rejection
+from konverse.schemas.wire.envelope import decode, encode_envelope
+from konverse.schemas.wire.journal import GENESIS_HASH, SYSTEM_BITS, Claim, Commit, EndOperation, Part, encode_commit
+from konverse.schemas.wire.journal import decode as decode_journal
+from konverse.schemas.wire.records import FIRST, Envelope, Kind
 
 
 @dataclass

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from konverse.dialog.begun import Begun
-from konverse.dialog.received import Clauses
-from konverse.dialog.staging import OwnerSettings, Staging
-from konverse.dialog.transaction import Transaction
-from konverse.routing.hops import with_hops
-from konverse.schemas.journal import Operations
-from konverse.schemas.records import Begin, Role
+from konverse.dialog.owner.settings import OwnerSettings
+from konverse.dialog.owner.staging import Staging
+from konverse.dialog.transaction.begun import Begun
+from konverse.dialog.transaction.received import Clauses
+from konverse.dialog.transaction.transaction import Transaction
+from konverse.routing.loops import with_hops
+from konverse.schemas.identifiers import Role
+from konverse.schemas.wire.journal import Operations
+from konverse.schemas.wire.records import Begin
 from tests.kit.builders import Pair, Side, anything, identifier
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 
-from konverse.dialog.partition import Partition
-from konverse.dialog.snapshot import Freeze
+from konverse.dialog.fold.snapshot import Freeze
+from konverse.dialog.state.partition import Partition
 
 
 def digest(state: Partition) -> bytes:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, cast
 
-from konverse.dialog.events import (
+from konverse.dialog.fold.journal import JournalRecord
+from konverse.dialog.owner.events import (
     Append,
     Appended,
     AppendSnapshot,
@@ -20,12 +21,11 @@ from konverse.dialog.events import (
     SnapshotWritten,
     Tick,
 )
-from konverse.dialog.handing_out import take_further
-from konverse.dialog.journal_feed import JournalRecord
-from konverse.dialog.owner import Owner
-from konverse.dialog.partition import Partition
-from konverse.dialog.received import Message
-from konverse.dialog.staging import OwnerSettings
+from konverse.dialog.owner.handing_out import take_further
+from konverse.dialog.owner.owner import Owner
+from konverse.dialog.owner.settings import OwnerSettings
+from konverse.dialog.state.partition import Partition
+from konverse.dialog.transaction.received import Message
 from tests.kit.digests import digest
 
 from .builders import Row, anything, columns_of, identifier, log_of

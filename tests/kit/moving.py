@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from konverse.dialog.emitter import Emitter
-from konverse.dialog.endpoint import Endpoint
-from konverse.dialog.relocation import moved_of
-from konverse.schemas.identifiers import Address
-from konverse.schemas.moved import encode_moved, pieces_of
-from konverse.schemas.operations import Relocate
-from konverse.schemas.records import Role
+from konverse.dialog.owner.emitter import Emitter
+from konverse.dialog.rules.relocation import moved_of
+from konverse.dialog.state.endpoint import Endpoint
+from konverse.schemas.identifiers import Address, Role
+from konverse.schemas.wire.moved import encode_moved, pieces_of
+from konverse.schemas.wire.operations import Relocate
 
 from .builders import Pair, Side
 

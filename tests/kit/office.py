@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from konverse.dialog.endpoint import Endpoint
-from konverse.dialog.received import Message
-from konverse.routing.decisions import Decision, Target
+from konverse.dialog.state.endpoint import Endpoint
+from konverse.dialog.transaction.received import Message
+from konverse.routing.decisions import Decision
 from konverse.routing.routed import Routed
 from konverse.routing.router import Router
-from konverse.schemas.records import Role
+from konverse.schemas.catalog.table_entries import Target
+from konverse.schemas.identifiers import Role
 from konverse.schemas.system_messages import read_error
 from tests.kit.desk import Desk
 

@@ -15,20 +15,20 @@ from typing import Any, Final, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from konverse.bridge.kafka import Kafka
-from konverse.bridge.settings import Settings
+from konverse.bridge.kafka.clients import Kafka
+from konverse.bridge.runtime.settings import Settings
 from konverse.bridge.verifier.check import Finding
-from konverse.bridge.verifier.journals import JournalJudge
+from konverse.bridge.verifier.journal import JournalJudge
 from konverse.bridge.verifier.reading import Verification
 from konverse.bridge.verifier.records import Record
-from konverse.schemas.catalog import Queue
-from konverse.schemas.envelope import HEADER, decode
+from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import MalformedRecord
-from konverse.schemas.identifiers import incarnation_tag, journal_topic, owner_writer, snapshot_topic
-from konverse.schemas.journal import SYSTEM_BITS, Claim, Commit
-from konverse.schemas.records import FIRST, Envelope, Kind, Role
-from konverse.schemas.snapshot import SnapshotEnd
-from konverse.schemas.snapshot import decode as decode_snapshot
+from konverse.schemas.identifiers import Role, incarnation_tag, journal_topic, owner_writer, snapshot_topic
+from konverse.schemas.wire.envelope import HEADER, decode
+from konverse.schemas.wire.journal import SYSTEM_BITS, Claim, Commit
+from konverse.schemas.wire.records import FIRST, Envelope, Kind
+from konverse.schemas.wire.snapshot import SnapshotEnd
+from konverse.schemas.wire.snapshot import decode as decode_snapshot
 
 READ_DEADLINE_S: Final = 60.0
 

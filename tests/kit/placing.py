@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from konverse.dialog.mailbox import Bounced
-from konverse.dialog.pooled import Pooled, Way
-from konverse.dialog.pooling import Pooling
+from konverse.dialog.pool.places import Pooled, Way
+from konverse.dialog.pool.pool import Pooling
+from konverse.dialog.state.mailbox import Bounced
+from konverse.schemas.catalog.table_entries import Target
 from konverse.schemas.errors import InvalidRoute
 from konverse.schemas.identifiers import Address, conversation_in
-from konverse.schemas.records import Bounce, BounceReason
-from konverse.schemas.table_entries import Target
+from konverse.schemas.wire.records import Bounce, BounceReason
 
 AGE_MS: Final = 10_000
 HOME: Final = Address("home", 0, b"tag.")

@@ -6,12 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from konverse.dialog.adopting import Adopting, Wanted
-from konverse.dialog.adopting import Standing as Adoptable
-from konverse.dialog.lane import SessionDialog
-from konverse.dialog.mailbox import Bounced
-from konverse.dialog.manner import Manner
-from konverse.dialog.pooled import (
+from konverse.dialog.pool.places import (
     AskVerdict,
     Drop,
     Effect,
@@ -25,8 +20,8 @@ from konverse.dialog.pooled import (
     Stage,
     Way,
 )
-from konverse.dialog.pooling import Pooling
-from konverse.dialog.recycling import (
+from konverse.dialog.pool.pool import Pooling
+from konverse.dialog.pool.recycling import (
     Farewell,
     ask_verdict,
     end_once,
@@ -36,14 +31,18 @@ from konverse.dialog.recycling import (
     standing_of,
     stream_ended,
 )
-from konverse.dialog.session import Session
-from konverse.dialog.writing import Hand
-from konverse.routing.decisions import Target
+from konverse.dialog.session.adoption import Adopting, Wanted
+from konverse.dialog.session.adoption import Standing as Adoptable
+from konverse.dialog.session.dialogs import Manner, SessionDialog
+from konverse.dialog.session.lanes import Hand
+from konverse.dialog.session.session import Session
+from konverse.dialog.state.mailbox import Bounced
 from konverse.routing.documents import read_redirect
-from konverse.routing.redirections import followed
+from konverse.routing.loops import followed
+from konverse.schemas.catalog.table_entries import Target
 from konverse.schemas.errors import ConversationEnded, QueueFull
 from konverse.schemas.identifiers import conversation_in, mark_of, pool_group, pool_namespace, session_writer
-from konverse.schemas.records import BounceId, Timer
+from konverse.schemas.wire.records import BounceId, Timer
 from tests.kit.builders import Row, Side, begin_block, record
 
 if TYPE_CHECKING:

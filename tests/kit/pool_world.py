@@ -14,27 +14,21 @@ from functools import partial
 from random import Random
 from typing import Final
 
-from konverse.dialog.endpoint import Endpoint
-from konverse.dialog.mailbox import Bounced
-from konverse.dialog.pooled import (
-    Recycle,
-    Stage,
-    Way,
-)
-from konverse.dialog.recycling import (
-    answer,
-)
-from konverse.dialog.staging import OwnerSettings, Staging
-from konverse.dialog.states import State
-from konverse.dialog.transaction import Transaction
-from konverse.routing.decisions import Target
+from konverse.dialog.owner.settings import OwnerSettings
+from konverse.dialog.owner.staging import Staging
+from konverse.dialog.pool.places import Recycle, Stage, Way
+from konverse.dialog.pool.recycling import answer
+from konverse.dialog.state.endpoint import Endpoint
+from konverse.dialog.state.mailbox import Bounced
+from konverse.dialog.state.transitions import State
+from konverse.dialog.transaction.transaction import Transaction
 from konverse.routing.router import Router
 from konverse.routing.step import REDIRECT
-from konverse.schemas.catalog import END_DIALOG, ERROR
-from konverse.schemas.identifiers import Address, mark_of
-from konverse.schemas.journal import Operations
-from konverse.schemas.operations import Fail
-from konverse.schemas.records import Role
+from konverse.schemas.catalog.table_entries import Target
+from konverse.schemas.identifiers import Address, Role, mark_of
+from konverse.schemas.system_messages import END_DIALOG, ERROR
+from konverse.schemas.wire.journal import Operations
+from konverse.schemas.wire.operations import Fail
 from tests.kit.builders import Row, Side, address_of, anything
 from tests.kit.pool_client import EOS, GROUPS, KEYS, NOW_MS, Client
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Final
 
-from konverse.dialog.lane import SessionDialog
-from konverse.dialog.manner import Manner
-from konverse.dialog.pooled import Place, Pooled
-from konverse.dialog.received import Rule
-from konverse.dialog.recycling import Farewell, answer
-from konverse.dialog.session import Session
-from konverse.dialog.staging import OwnerSettings, Staging
-from konverse.dialog.transaction import Transaction
-from konverse.dialog.writing import Hand
+from konverse.dialog.owner.settings import OwnerSettings
+from konverse.dialog.owner.staging import Staging
+from konverse.dialog.pool.places import Place, Pooled
+from konverse.dialog.pool.recycling import Farewell, answer
+from konverse.dialog.session.dialogs import Manner, SessionDialog
+from konverse.dialog.session.lanes import Hand
+from konverse.dialog.session.session import Session
+from konverse.dialog.transaction.received import Rule
+from konverse.dialog.transaction.transaction import Transaction
 from konverse.schemas.identifiers import conversation_in, pool_group, pool_namespace, session_writer
-from konverse.schemas.operations import SetTimer
-from konverse.schemas.records import Timer
+from konverse.schemas.wire.operations import SetTimer
+from konverse.schemas.wire.records import Timer
 from tests.kit.builders import Pair, anything, begin_block, record
 
 EOS: Final = "EndOfStream"

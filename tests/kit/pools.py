@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 from konverse.bridge.broker import Broker
-from konverse.bridge.pool import Pool
-from konverse.dialog.received import Message
-from konverse.dialog.transaction import Transaction
-from konverse.schemas.catalog import END_DIALOG, ERROR
+from konverse.bridge.client.pool.pool import Pool
+from konverse.dialog.transaction.received import Message
+from konverse.dialog.transaction.transaction import Transaction
+from konverse.schemas.system_messages import END_DIALOG, ERROR
 from tests.kit.oracle import verify
 from tests.kit.shop import NOTE, ORDER, ORDER_SERVICE, RECEIPT, SHOP_SERVICE, connected, open_shop, queue_of
 

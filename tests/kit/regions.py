@@ -8,9 +8,9 @@ from typing import Final
 from uuid import UUID
 
 from konverse.bridge.broker import Broker
-from konverse.bridge.dialog import Dialog
-from konverse.dialog.received import Message
-from konverse.schemas.catalog import END_DIALOG, ERROR
+from konverse.bridge.client.dialog import Dialog
+from konverse.dialog.transaction.received import Message
+from konverse.schemas.system_messages import END_DIALOG, ERROR
 from tests.kit.shop import DEADLINE_S, ORDER, ORDERING, RECEIPT, drain, receive
 
 REGIONS: Final = ("north", "south", "west")

@@ -19,15 +19,15 @@ from typing import Final, Literal, NoReturn
 
 import pytest
 
-from konverse.deploy.archive import archive_file
-from konverse.deploy.folders import cache_folder
-from konverse.deploy.jars import kafka_jars
-from konverse.deploy.java import find_java
-from konverse.deploy.kafka_server import KafkaProgram
-from konverse.deploy.locks import locked
-from konverse.deploy.redis_server import find_redis
-from konverse.deploy.settings import StackSettings
-from konverse.deploy.stack import LocalStack
+from konverse.deploy.host.folders import cache_folder
+from konverse.deploy.host.locks import locked
+from konverse.deploy.java.jars import kafka_jars
+from konverse.deploy.java.java import find_java
+from konverse.deploy.servers.class_archive import archive_file
+from konverse.deploy.servers.kafka import KafkaProgram
+from konverse.deploy.servers.redis import find_redis
+from konverse.deploy.stack.settings import StackSettings
+from konverse.deploy.stack.stack import LocalStack
 from konverse.schemas.errors import StackError
 from tests.kit import containers
 

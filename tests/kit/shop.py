@@ -15,13 +15,14 @@ from confluent_kafka import TopicPartition
 
 import konverse
 from konverse.bridge.broker import Broker
-from konverse.bridge.dialog import Dialog
-from konverse.bridge.reader import Reader
-from konverse.dialog.received import Message
-from konverse.dialog.transaction import Transaction
-from konverse.schemas.catalog import END_DIALOG, ERROR, Queue
+from konverse.bridge.client.dialog import Dialog
+from konverse.bridge.reader.reader import Reader
+from konverse.dialog.transaction.received import Message
+from konverse.dialog.transaction.transaction import Transaction
+from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import SteppedDown
-from konverse.schemas.records import Role
+from konverse.schemas.identifiers import Role
+from konverse.schemas.system_messages import END_DIALOG, ERROR
 
 ORDER: Final = "//sales/Order"
 RECEIPT: Final = "//sales/Receipt"

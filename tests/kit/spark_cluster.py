@@ -13,8 +13,8 @@ from typing import Final
 
 import pyspark
 
-from konverse.deploy.java import find_java, spark_java_home
-from konverse.deploy.ports import free_port
+from konverse.deploy.host.ports import free_port
+from konverse.deploy.java.java import find_java, spark_java_home
 from tests.kit import until
 
 _DEPLOY: Final = "org.apache.spark.deploy"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from konverse.dialog.staging import Staging
-from konverse.dialog.transaction import Transaction
-from konverse.schemas.journal import Operations
+from konverse.dialog.owner.staging import Staging
+from konverse.dialog.transaction.transaction import Transaction
+from konverse.schemas.wire.journal import Operations
 
 from .builders import Side
 

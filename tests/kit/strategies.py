@@ -9,24 +9,18 @@ from typing import Final
 
 from hypothesis import strategies as st
 
-from konverse.schemas.batches import ABANDONED, Batch
-from konverse.schemas.catalog import (
-    DIALOG_TIMER,
-    ERROR,
-    Change,
-    Contract,
-    MessageType,
-    Queue,
-    SentBy,
-    Service,
-    Validation,
-    Written,
-)
-from konverse.schemas.identifiers import Address
-from konverse.schemas.journal import Claim, Commit, EndOperation, Operations, Part
+from konverse.schemas.catalog.objects import Change, Contract, MessageType, Queue, SentBy, Service, Validation, Written
+from konverse.schemas.catalog.priorities import BrokerPriority
+from konverse.schemas.catalog.routes import Route
+from konverse.schemas.catalog.schema_collections import XmlSchemaCollection
+from konverse.schemas.identifiers import Address, Role
+from konverse.schemas.levels import HIGHEST, LOWEST
 from konverse.schemas.limits import COMMIT_PARTS_MAX, TIME_MS_MAX, TIMEOUT_MS_MAX
-from konverse.schemas.moved import Moved, MovedFinish, MovedMessage
-from konverse.schemas.operations import (
+from konverse.schemas.system_messages import DIALOG_TIMER, ERROR, Rejection
+from konverse.schemas.wire.batches import ABANDONED, Batch
+from konverse.schemas.wire.journal import Claim, Commit, EndOperation, Operations, Part
+from konverse.schemas.wire.moved import Moved, MovedFinish, MovedMessage
+from konverse.schemas.wire.operations import (
     Abandon,
     Attempt,
     Cleanup,
@@ -48,8 +42,7 @@ from konverse.schemas.operations import (
     Try,
     Withdraw,
 )
-from konverse.schemas.priorities import HIGHEST, LOWEST, BrokerPriority
-from konverse.schemas.records import (
+from konverse.schemas.wire.records import (
     FOR_EVER,
     Begin,
     Bounce,
@@ -68,15 +61,11 @@ from konverse.schemas.records import (
     Opened,
     Origin,
     Pending,
-    Role,
     Suffix,
     Timer,
     Veto,
     WriterClosed,
 )
-from konverse.schemas.routes import Route
-from konverse.schemas.schema_collections import XmlSchemaCollection
-from konverse.schemas.system_messages import Rejection
 from tests.kit.table_strategies import table_changes
 
 INT_MAX: Final = 2**31 - 1

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from konverse.schemas.routing_tables import TableChange
-from konverse.schemas.table_entries import Target
+from konverse.schemas.catalog.routing_tables import TableChange
+from konverse.schemas.catalog.table_entries import Target
 
 
 def table_changes(texts: st.SearchStrategy[str]) -> st.SearchStrategy[TableChange]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from konverse.dialog.lane import SessionDialog
-from konverse.dialog.session import Session
-from konverse.dialog.writing import Hand
-from konverse.schemas.client_transaction import ClientTransaction, decode
-from konverse.schemas.envelope import decode as decode_envelope
-from konverse.schemas.records import Kind
+from konverse.dialog.session.dialogs import SessionDialog
+from konverse.dialog.session.lanes import Hand
+from konverse.dialog.session.session import Session
+from konverse.schemas.wire.client_transaction import ClientTransaction, decode
+from konverse.schemas.wire.envelope import decode as decode_envelope
+from konverse.schemas.wire.records import Kind
 from tests.kit.builders import Side, address_of, begin_block, identifier
 
 TRANSMISSION: Final = address_of("transmission")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from konverse.dialog.endpoint import Endpoint
-from konverse.dialog.events import Recover, Tick
-from konverse.dialog.trial import PAUSE_FACTOR, PAUSE_MS, SUSPECTS_AFTER_MS
-from konverse.schemas.journal import Commit, decode
+from konverse.dialog.owner.events import Recover, Tick
+from konverse.dialog.owner.poison import PAUSE_FACTOR, PAUSE_MS, SUSPECTS_AFTER_MS
+from konverse.dialog.state.endpoint import Endpoint
+from konverse.schemas.identifiers import Role
 from konverse.schemas.limits import ATTEMPTS_MAX
-from konverse.schemas.operations import Rare
-from konverse.schemas.records import Role
+from konverse.schemas.wire.journal import Commit, decode
+from konverse.schemas.wire.operations import Rare
 from tests.kit.builders import (
     conversations,
     identifier,

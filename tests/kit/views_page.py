@@ -10,8 +10,8 @@ import inspect
 from collections.abc import Iterator
 from typing import Any, Final, get_args, get_type_hints
 
-from konverse.bridge.views.door import COLUMNS, Views
 from konverse.bridge.views.endpoints import NOT_IN_REDIS
+from konverse.bridge.views.views import COLUMNS, Views
 from konverse.schemas.limits import VIEW_AHEAD_RECORDS_MAX
 
 HEAD: Final = """# Views

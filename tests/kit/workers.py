@@ -23,22 +23,22 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 import konverse
-from konverse.bridge import owning
-from konverse.bridge.appending import Appending
 from konverse.bridge.broker import Broker
-from konverse.bridge.dialog import Dialog
-from konverse.bridge.kafka import Kafka
-from konverse.bridge.outputs import LINGER_MS
-from konverse.bridge.owning import Owning
-from konverse.bridge.reader import Reader
-from konverse.bridge.snapshots import SnapshotTopic
-from konverse.bridge.view import ViewWriter
-from konverse.dialog import snapshotting
-from konverse.dialog.emitter import Emitter
-from konverse.dialog.owner import Owner
+from konverse.bridge.client.dialog import Dialog
+from konverse.bridge.kafka.clients import Kafka
+from konverse.bridge.owner import driver as owning
+from konverse.bridge.owner.driver import Owning
+from konverse.bridge.owner.journal import Appending
+from konverse.bridge.owner.outputs import LINGER_MS
+from konverse.bridge.owner.snapshots import SnapshotTopic
+from konverse.bridge.reader.reader import Reader
+from konverse.bridge.redis.view import ViewWriter
+from konverse.dialog.owner import snapshots as snapshotting
+from konverse.dialog.owner.emitter import Emitter
+from konverse.dialog.owner.owner import Owner
 from konverse.routing.step import REDIRECT
-from konverse.schemas.catalog import END_DIALOG, ERROR
-from konverse.schemas.journal import Commit, Part, decode
+from konverse.schemas.system_messages import END_DIALOG, ERROR
+from konverse.schemas.wire.journal import Commit, Part, decode
 from tests.kit.regions import REGIONS, service_of
 from tests.kit.shop import NOTE, ORDER, ORDER_SERVICE, RECEIPT, begin, until, wait_for_a_share
 

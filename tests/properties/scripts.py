@@ -11,12 +11,13 @@ from typing import Any, Final, NamedTuple
 
 from hypothesis import strategies as st
 
-from konverse.dialog.endpoint import NOTHING, Endpoint, Writer
-from konverse.dialog.partition import Partition
-from konverse.schemas.envelope import PREFIX_BYTES, decode, encode
+from konverse.dialog.state.endpoint import NOTHING, Endpoint
+from konverse.dialog.state.partition import Partition
+from konverse.dialog.state.writer import Writer
 from konverse.schemas.errors import MalformedRecord
-from konverse.schemas.identifiers import Address
-from konverse.schemas.records import (
+from konverse.schemas.identifiers import Address, Role
+from konverse.schemas.wire.envelope import PREFIX_BYTES, decode, encode
+from konverse.schemas.wire.records import (
     FIRST,
     NO_SEQUENCE,
     Bounce,
@@ -25,7 +26,6 @@ from konverse.schemas.records import (
     End,
     Envelope,
     Kind,
-    Role,
     Suffix,
 )
 from tests.kit.builders import GARBAGE, Row, Scribe, Side, address_of, begin_block, identifier, record

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from konverse.dialog.endpoint import Endpoint
-from konverse.schemas.envelope import decode
+from konverse.dialog.state.endpoint import Endpoint
 from konverse.schemas.errors import MalformedRecord
+from konverse.schemas.wire.envelope import decode
 from tests.kit.builders import Row, Side
 from tests.properties.scripts import HERE, STARTS, Reference, Step, opened, place_of, prepared, rows_of, scripts
 

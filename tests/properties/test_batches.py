@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from konverse.schemas.batches import Batch, Winners, decode_batch, decode_winners, encode_batch, encode_winners
 from konverse.schemas.errors import MalformedRecord
-from konverse.schemas.records import Role
+from konverse.schemas.identifiers import Role
+from konverse.schemas.wire.batches import Batch, Winners, decode_batch, decode_winners, encode_batch, encode_winners
 from tests.kit.batches import QUERY, Query
 from tests.kit.builders import Side, identifier
 from tests.kit.strategies import batches, damaged, winners

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from konverse.schemas.catalog import Change, decode_change, encode_change
+from konverse.schemas.catalog.objects import Change, decode_change, encode_change
 from konverse.schemas.errors import MalformedRecord
 from tests.kit.strategies import changes
 

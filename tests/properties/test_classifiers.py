@@ -9,16 +9,10 @@ import jsonpath
 from hypothesis import given
 from hypothesis import strategies as st
 
-from konverse.routing.classifiers import (
-    avro_field,
-    json_path,
-    key_hash,
-    regular_expression,
-    to_service_name,
-    xpath,
-)
-from konverse.routing.decisions import Target, Unclassifiable
-from konverse.routing.json_keys import steps_of
+from konverse.routing.classifiers import avro_field, json_path, key_hash, regular_expression, to_service_name, xpath
+from konverse.routing.decisions import Unclassifiable
+from konverse.routing.keys.json_path import steps_of
+from konverse.schemas.catalog.table_entries import Target
 from konverse.schemas.errors import InvalidSettings
 from tests.kit.classifying import ORDER_SCHEMA, Dialog, Letter
 

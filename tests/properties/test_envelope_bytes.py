@@ -8,7 +8,8 @@ from typing import Any, cast
 from fastavro import schemaless_reader, schemaless_writer
 from hypothesis import given
 
-from konverse.schemas.envelope import (
+from konverse.schemas.identifiers import Role
+from konverse.schemas.wire.envelope import (
     CONVERSATION_AT,
     ENVELOPE_SCHEMA,
     PREFIX_BYTES,
@@ -19,9 +20,9 @@ from konverse.schemas.envelope import (
     encode_suffix,
     head,
 )
-from konverse.schemas.records import Envelope, Kind, Role, Suffix
-from konverse.schemas.suffix import suffix_from_avro, suffix_to_avro
-from konverse.schemas.varint import LOW_MASK, high_part, low_table
+from konverse.schemas.wire.records import Envelope, Kind, Suffix
+from konverse.schemas.wire.suffix import suffix_from_avro, suffix_to_avro
+from konverse.schemas.wire.varint import LOW_MASK, high_part, low_table
 from tests.kit.strategies import envelopes, suffixes
 
 

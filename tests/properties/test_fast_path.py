@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from konverse.dialog.ingest import ingest
-from konverse.dialog.partition import Partition
+from konverse.dialog.fold.ingest import ingest
+from konverse.dialog.state.partition import Partition
 from tests.kit.builders import Pair, Row, Scribe, Side, begin_block, columns_of, identifier, record
 from tests.properties.scripts import STARTS, Step, outcome, prepared, rows_of, scripts
 
@@ -99,7 +99,7 @@ def test_thousands_of_numbers_are_accepted_in_order(predicting: bool) -> None:
 
 def test_nearly_all_of_a_plain_log_is_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the tests above would compare the slow path with itself."""
-    import konverse.dialog.ingest as module
+    import konverse.dialog.fold.ingest as module
 
     judged = 0
     judge = module._judge

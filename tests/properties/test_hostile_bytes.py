@@ -11,17 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from konverse.dialog.view import Row, unpack
-from konverse.schemas.catalog import Change, decode_change, encode_change
-from konverse.schemas.envelope import PREFIX_BYTES, decode, encode_envelope, encode_suffix
+from konverse.dialog.owner.view import Row, unpack
+from konverse.schemas.catalog.objects import Change, decode_change, encode_change
 from konverse.schemas.errors import MalformedRecord
-from konverse.schemas.identifiers import Address
-from konverse.schemas.journal import Claim, Commit, Operations, Part, encode_claim, encode_commit, encode_part
-from konverse.schemas.journal import decode as decode_journal
+from konverse.schemas.identifiers import Address, Role
 from konverse.schemas.limits import HEADER_BYTES_MAX
-from konverse.schemas.records import NO_SEQUENCE, End, Envelope, Kind, Role, Suffix
 from konverse.schemas.system_messages import Rejection
-from konverse.schemas.varint import varint
+from konverse.schemas.wire.envelope import PREFIX_BYTES, decode, encode_envelope, encode_suffix
+from konverse.schemas.wire.journal import Claim, Commit, Operations, Part, encode_claim, encode_commit, encode_part
+from konverse.schemas.wire.journal import decode as decode_journal
+from konverse.schemas.wire.records import NO_SEQUENCE, End, Envelope, Kind, Suffix
+from konverse.schemas.wire.varint import varint
 from tests.kit.strategies import ABSURD, changes, claims, commits, counters, damaged, envelopes, parts
 
 SECONDS_MAX: Final = 0.05

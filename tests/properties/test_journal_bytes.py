@@ -11,10 +11,10 @@ from fastavro import schemaless_reader, schemaless_writer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from konverse.dialog.journal_feed import JournalFeed, JournalRecord
-from konverse.schemas import journal
+from konverse.dialog.fold.journal import JournalFeed, JournalRecord
 from konverse.schemas.errors import MalformedRecord
-from konverse.schemas.journal import (
+from konverse.schemas.wire import journal
+from konverse.schemas.wire.journal import (
     JOURNAL_SCHEMA,
     Claim,
     Commit,

@@ -7,9 +7,9 @@ from unittest.mock import patch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from konverse.schemas import moved as moved_state
 from konverse.schemas.errors import MalformedRecord
-from konverse.schemas.moved import Moved, MovedGroup, decode_moved, encode_moved, group_of_moved, pieces_of
+from konverse.schemas.wire import moved as moved_state
+from konverse.schemas.wire.moved import Moved, MovedGroup, decode_moved, encode_moved, group_of_moved, pieces_of
 from tests.kit.strategies import damaged, moved_states
 
 

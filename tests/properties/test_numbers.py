@@ -10,7 +10,7 @@ from fastavro import schemaless_reader, schemaless_writer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from konverse.schemas.varint import LOW_MASK, SMALL, high_part, low_table, read_varint, varint
+from konverse.schemas.wire.varint import LOW_MASK, SMALL, high_part, low_table, read_varint, varint
 from tests.kit.strategies import counters
 
 LONGS: Final = st.one_of(counters, st.integers(-(2**63), 2**63 - 1))

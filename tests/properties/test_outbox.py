@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from konverse.dialog.outbox import Run, Stream
+from konverse.dialog.state.outbox import Run, Stream
 from tests.kit.builders import address_of, identifier
 
 STEPS = st.lists(

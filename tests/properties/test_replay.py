@@ -8,7 +8,7 @@ from typing import Final
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from konverse.dialog.events import Append, DataRead, Drained, ReadData, ReadJournal, Recover
+from konverse.dialog.owner.events import Append, DataRead, Drained, ReadData, ReadJournal, Recover
 from tests.kit.builders import Row, Scribe, begin_block, columns_of, record
 from tests.kit.digests import digest
 from tests.kit.driver import Driver

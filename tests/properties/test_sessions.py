@@ -8,12 +8,11 @@ from typing import Final
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from konverse.dialog.lane import SessionDialog
-from konverse.dialog.session import Session
-from konverse.dialog.states import State
-from konverse.dialog.writing import Hand
-from konverse.schemas.identifiers import Address
-from konverse.schemas.records import Role
+from konverse.dialog.session.dialogs import SessionDialog
+from konverse.dialog.session.lanes import Hand
+from konverse.dialog.session.session import Session
+from konverse.dialog.state.transitions import State
+from konverse.schemas.identifiers import Address, Role
 from tests.kit.builders import Row, Side, begin_block, identifier, record
 
 DIALOGS: Final = ["a", "b", "c"]

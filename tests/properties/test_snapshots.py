@@ -8,12 +8,12 @@ from unittest.mock import patch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from konverse.dialog import snapshot
-from konverse.dialog.head import LogIdentity
-from konverse.dialog.partition import Partition
-from konverse.dialog.snapshot import Freeze, restore
+from konverse.dialog.fold import snapshot
+from konverse.dialog.fold.snapshot import Freeze, restore
+from konverse.dialog.state.partition import Partition
 from konverse.schemas.errors import MalformedRecord
-from konverse.schemas.snapshot import Chunk, SnapshotEnd, decode, encode
+from konverse.schemas.identifiers import LogIdentity
+from konverse.schemas.wire.snapshot import Chunk, SnapshotEnd, decode, encode
 from tests.kit.builders import log_of
 from tests.kit.digests import digest
 from tests.kit.strategies import counters, damaged, identifiers, ints

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from konverse.schemas.client_transaction import ClientTransaction, Step, TransactionDialog, decode, encode
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.limits import BODY_BYTES_MAX
-from konverse.schemas.records import FOR_EVER, Kind
+from konverse.schemas.wire.client_transaction import ClientTransaction, Step, TransactionDialog, decode, encode
+from konverse.schemas.wire.records import FOR_EVER, Kind
 from tests.kit.strategies import begins, identifiers, sequences, texts, timeouts
 
 KINDS = [Kind.MESSAGE, Kind.BEGIN, Kind.END_CALL, Kind.FIN]

@@ -6,7 +6,7 @@ Each file of `mutants/` describes one:
     kinds = ["queries"]          # of runs that can show it; any can where this is left out
 
     [[change]]
-    file = "dialog/pending.py"
+    file = "dialog/rules/batches.py"
     within = "hear_pending"      # function or class, by its qualified name; the whole module where this is left out
     replace = '''
     pending.put(attempt, number, row)
@@ -44,7 +44,7 @@ class Change:
     """Some lines of a function that are replaced by others."""
 
     file: str
-    """Below the package, as in "dialog/owner.py"."""
+    """Below the package, as in "dialog/owner/owner.py"."""
     within: str
     """Qualified name of a function or class; empty: the module."""
     replace: tuple[str, ...]

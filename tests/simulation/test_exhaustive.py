@@ -9,12 +9,11 @@ from typing import Any, Final
 
 import pytest
 
-from konverse.dialog.events import Appended, Effect
-from konverse.dialog.head import JournalHead
-from konverse.dialog.owner import Owner
-from konverse.dialog.phase import Phase
+from konverse.dialog.fold.journal import JournalHead
+from konverse.dialog.owner.events import Appended, Effect, Phase
+from konverse.dialog.owner.owner import Owner
 from konverse.schemas.errors import PartitionHalted
-from konverse.schemas.journal import Claim, Commit
+from konverse.schemas.wire.journal import Claim, Commit
 from tests.simulation.exhaustive.model import Scope
 from tests.simulation.exhaustive.search import search
 from tests.simulation.exhaustive.worker import Product

@@ -107,8 +107,8 @@ def test_every_mutant_fits_and_has_all_its_names(tmp_path: Path) -> None:
 
 
 def test_hunters_say_who_lives(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    first = (ROOT / "dialog" / "head.py").read_text("utf-8").splitlines()[0]
-    harmless = Mutant("harmless", "", (), (Change("dialog/head.py", "", (first,), ("#", first)),))
+    first = (ROOT / "dialog" / "fold" / "journal.py").read_text("utf-8").splitlines()[0]
+    harmless = Mutant("harmless", "", (), (Change("dialog/fold/journal.py", "", (first,), ("#", first)),))
     deadly = mutant("acknowledgements_not_replayed")
     monkeypatch.setattr("tests.simulation.mutation.mutants", lambda: [deadly, harmless])
     monkeypatch.setattr("sys.argv", ["mutation", "--seeds", "5", "--json"])
@@ -170,11 +170,11 @@ def test_what_does_not_stand_there_once_is_named(within: str, replace: str, time
 
 def test_a_mutant_that_does_not_fit_is_named_and_changes_nothing(tmp_path: Path) -> None:
     build(tmp_path, None)
-    head = tmp_path / "konverse" / "dialog" / "head.py"
+    head = tmp_path / "konverse" / "dialog" / "fold" / "journal.py"
     before = head.read_text("utf-8")
     first = before.splitlines()[0]
-    fits = Change("dialog/head.py", "", (first,), ("#", first))
-    stale = Mutant("stale", "", (), (fits, Change("dialog/head.py", "", ("no such line",), ())))
-    with pytest.raises(MutantDoesNotFit, match=r"^stale does not fit: dialog/head\.py, the module: "):
+    fits = Change("dialog/fold/journal.py", "", (first,), ("#", first))
+    stale = Mutant("stale", "", (), (fits, Change("dialog/fold/journal.py", "", ("no such line",), ())))
+    with pytest.raises(MutantDoesNotFit, match=r"^stale does not fit: dialog/fold/journal\.py, the module: "):
         stale.apply(tmp_path / "konverse")
     assert head.read_text("utf-8") == before

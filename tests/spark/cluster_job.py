@@ -17,7 +17,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from konverse.deploy.java import find_java, spark_java_home
+from konverse.deploy.java.java import find_java, spark_java_home
 from konverse.spark import map_arrow
 from konverse.spark.session import local_session
 from tests.kit.shop import ORDER, ORDER_SERVICE, ORDERING, RECEIPT, SHOP_SERVICE

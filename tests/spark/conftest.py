@@ -12,12 +12,12 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
 from konverse.bridge.broker import Broker
-from konverse.bridge.kafka import Kafka
-from konverse.bridge.settings import Settings
-from konverse.bridge.transmission import ensure_queue, transmitter
-from konverse.deploy.java import find_java, spark_java_home
+from konverse.bridge.client.transmission import ensure_queue, transmitter
+from konverse.bridge.kafka.clients import Kafka
+from konverse.bridge.runtime.settings import Settings
+from konverse.deploy.java.java import find_java, spark_java_home
 from konverse.schemas.errors import StackError
-from konverse.spark import states
+from konverse.spark.log import states
 from konverse.spark.session import local_session
 from tests.kit import until
 from tests.kit.servers import Servers, missing

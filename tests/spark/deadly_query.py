@@ -21,11 +21,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.functions import udf
 
-from konverse.deploy.java import find_java, spark_java_home
+from konverse.deploy.java.java import find_java, spark_java_home
 from konverse.spark.session import local_session
-from konverse.spark.sink import StreamWriter
 from konverse.spark.source import KonverseDataSource
-from konverse.spark.write_settings import parse_writer
+from konverse.spark.write.settings import parse_writer
+from konverse.spark.write.sink import StreamWriter
 from tests.kit.shop import ORDER, ORDER_SERVICE, ORDERING, SHOP_SERVICE
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import udf
 
-from konverse.deploy.java import find_java, spark_java_home
+from konverse.deploy.java.java import find_java, spark_java_home
 from konverse.routing.routed import Routed
 from konverse.spark import route, route_arrow
 from konverse.spark.session import local_session

@@ -20,10 +20,10 @@ import pyarrow as pa
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
-from konverse.spark import sink
-from konverse.spark.deciding import Deciding
-from konverse.spark.sink import BatchWriter, StreamWriter, Written
-from konverse.spark.write_settings import parse_writer
+from konverse.spark.write import sink
+from konverse.spark.write.decision import Deciding
+from konverse.spark.write.settings import parse_writer
+from konverse.spark.write.sink import BatchWriter, StreamWriter, Written
 from tests.kit.shop import ORDER, ORDER_SERVICE, ORDERING, SHOP_SERVICE
 
 COLUMNS: Final = (

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 
-from konverse.deploy.jars import spark_connector_jars
-from konverse.deploy.java import find_java, spark_java_home
+from konverse.deploy.java.jars import spark_connector_jars
+from konverse.deploy.java.java import find_java, spark_java_home
 from konverse.spark import decode
 from konverse.spark.session import local_session
 from tests.kit.shop import ORDER, ORDER_SERVICE, ORDERING, SHOP_SERVICE

@@ -7,7 +7,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, Message, Producer
 from pyspark.sql import DataFrame, SparkSession
 
-from konverse.schemas.envelope import HEADER
+from konverse.schemas.wire.envelope import HEADER
 from tests.kit.builders import address_of
 
 ORDERS: Final = address_of("orders")

@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from konverse.schemas.records import Kind
-from konverse.spark.acceptance import ACCEPTED, DUPLICATE, GAP, Acceptance
+from konverse.schemas.wire.records import Kind
+from konverse.spark.log.acceptance import ACCEPTED, DUPLICATE, GAP, Acceptance
 
 WRITERS = [bytes([n]) * 20 for n in range(3)]
 CONVERSATIONS = [bytes([n]) * 16 for n in range(3)]

@@ -11,13 +11,14 @@ from confluent_kafka import Message
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from konverse.schemas.batches import encode_winners
-from konverse.schemas.envelope import HEADER
-from konverse.schemas.records import Decision, Kind, Role, Suffix
-from konverse.spark.acceptance import Acceptance
-from konverse.spark.columns import COLUMNS
-from konverse.spark.ingest import Ingest, Rows, Verdict
-from konverse.spark.states import ACCEPTANCES, States
+from konverse.schemas.identifiers import Role
+from konverse.schemas.wire.batches import encode_winners
+from konverse.schemas.wire.envelope import HEADER
+from konverse.schemas.wire.records import Decision, Kind, Suffix
+from konverse.spark.log.acceptance import Acceptance
+from konverse.spark.log.columns import COLUMNS
+from konverse.spark.log.ingest import Ingest, Rows, Verdict
+from konverse.spark.log.states import ACCEPTANCES, States
 from tests.kit.batches import QUERY, Query, Taken
 from tests.kit.builders import Scribe, Side, begin_block, identifier
 
@@ -173,7 +174,7 @@ def test_what_was_decided_and_what_waits_is_kept_with_the_state(tmp_path: Any) -
     known.vetoed = {QUERY + b"\0" + bytes(8) + QUERY: 5}
     known.waits_from = 3
     States(str(tmp_path), "topic", "reader", "any", ACCEPTANCES).keep(0, 0, 10, known)
-    from konverse.spark import states  # what this process knows is forgotten
+    from konverse.spark.log import states  # what this process knows is forgotten
 
     states._WARM.clear()
     found = States(str(tmp_path), "topic", "reader", "any", ACCEPTANCES).newest(0, 0, 10)

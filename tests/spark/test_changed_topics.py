@@ -13,7 +13,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from konverse.bridge.broker import Broker
-from konverse.bridge.topics import topics_of
+from konverse.bridge.kafka.topics import topics_of
 from konverse.schemas.errors import TopicMismatch
 from konverse.schemas.identifiers import journal_topic
 from konverse.spark.source import KonverseDataSource

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from konverse.bridge.broker import Broker
-from konverse.deploy.java import find_java, spark_java_home
+from konverse.deploy.java.java import find_java, spark_java_home
 from tests.kit import until
 from tests.kit.servers import Servers
 from tests.kit.shop import drain

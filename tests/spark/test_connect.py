@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from konverse.bridge.broker import Broker
-from konverse.deploy.ports import free_port
+from konverse.deploy.host.ports import free_port
 from tests.kit.regions import open_regions
 from tests.kit.servers import Servers
 from tests.kit.shop import NOTE, ORDERING, SHOP_SERVICE, drain, receive, send_orders, sent
@@ -63,7 +63,7 @@ print("found", sorted(row.value.pieces for row in found))
 ROUTER: Final = """
 from konverse.schemas.errors import InvalidSettings
 from konverse.spark import route, routing_table
-from konverse.spark.mapping import cores
+from konverse.spark.process.mapping import cores
 
 print("cores", cores(spark))
 try:

@@ -14,14 +14,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StructField, StructType
 
 from konverse.bridge.broker import Broker
-from konverse.dialog.transaction import Transaction
+from konverse.dialog.transaction.transaction import Transaction
 from konverse.schemas.errors import InvalidSettings
 from konverse.schemas.groups import own_group
-from konverse.schemas.identifiers import data_topic
-from konverse.schemas.records import Role
-from konverse.spark.columns import ACCEPTED_COLUMNS, GROUP
-from konverse.spark.conversations import COLUMNS, ConversationsReader
-from konverse.spark.settings import parse
+from konverse.schemas.identifiers import Role, data_topic
+from konverse.spark.connection.settings import parse
+from konverse.spark.log.columns import ACCEPTED_COLUMNS, GROUP
+from konverse.spark.read.conversations import COLUMNS, ConversationsReader
 from tests.kit.oracle import read_raw
 from tests.kit.servers import Servers
 from tests.kit.shop import (

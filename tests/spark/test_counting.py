@@ -9,11 +9,12 @@ from typing import Final
 import pytest
 from confluent_kafka import Message
 
-from konverse.schemas.envelope import HEADER
-from konverse.schemas.records import End, Role
-from konverse.spark.acceptance import Acceptance
-from konverse.spark.counting import PARTS_MAX, Came, Counting
-from konverse.spark.ingest import Ingest
+from konverse.schemas.identifiers import Role
+from konverse.schemas.wire.envelope import HEADER
+from konverse.schemas.wire.records import End
+from konverse.spark.log.acceptance import Acceptance
+from konverse.spark.log.ingest import Ingest
+from konverse.spark.read.ledger import PARTS_MAX, Came, Counting
 from tests.kit.builders import GARBAGE, Scribe, identifier
 from tests.spark.logs import ORDERS
 

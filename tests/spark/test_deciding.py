@@ -6,7 +6,7 @@ import pytest
 
 from konverse.bridge.broker import Broker
 from konverse.schemas.identifiers import Address
-from konverse.spark import resting
+from konverse.spark.connection import cached_clients as resting
 from tests.kit.servers import Servers
 from tests.kit.shop import drain, receive
 from tests.spark.executions import batch_writer, run

@@ -10,9 +10,10 @@ from typing import Any, Final
 
 import pytest
 
-from konverse.dialog.journal_feed import JournalRecord
+from konverse.dialog.fold.journal import JournalRecord
 from konverse.schemas.errors import PartitionHalted
-from konverse.schemas.journal import (
+from konverse.schemas.system_messages import Rejection
+from konverse.schemas.wire.journal import (
     FOLD_VERSION,
     GENESIS_HASH,
     Claim,
@@ -24,9 +25,8 @@ from konverse.schemas.journal import (
     encode_commit,
     encode_part,
 )
-from konverse.schemas.operations import Attempt, MoveAway, SetTimer
-from konverse.schemas.system_messages import Rejection
-from konverse.spark.decisions import COLUMNS, Decisions, Judged, Row, Standing, Verdict, rows
+from konverse.schemas.wire.operations import Attempt, MoveAway, SetTimer
+from konverse.spark.log.decisions import COLUMNS, Decisions, Judged, Row, Standing, Verdict, rows
 from tests.kit.builders import GARBAGE, address_of, begin_block, identifier, log_of
 
 LOG: Final = log_of()

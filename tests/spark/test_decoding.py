@@ -7,8 +7,8 @@ from typing import Any, Final
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from konverse.schemas.envelope import HEADER
 from konverse.schemas.errors import InvalidSettings
+from konverse.schemas.wire.envelope import HEADER
 from konverse.spark import decode
 from tests.kit.builders import GARBAGE, Scribe, identifier
 from tests.spark.conftest import NewLog

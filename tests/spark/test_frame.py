@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from konverse.schemas import records
-from konverse.schemas.envelope import decode, decode_suffix, encode, encode_envelope, encode_suffix
 from konverse.schemas.errors import MalformedRecord
-from konverse.schemas.records import Detail, Envelope, Kind, Role, Suffix
-from konverse.spark import frame, suffix
+from konverse.schemas.identifiers import Role
+from konverse.schemas.wire import records
+from konverse.schemas.wire.envelope import decode, decode_suffix, encode, encode_envelope, encode_suffix
+from konverse.schemas.wire.records import Detail, Envelope, Kind, Suffix
+from konverse.spark.log import frame, suffix
 from tests.kit.builders import Scribe, identifier
 from tests.kit.strategies import COUNTER_MAX, damaged, envelopes, suffixes
 from tests.spark.logs import ORDERS

@@ -10,8 +10,8 @@ from typing import Any, Final, Self
 import pytest
 
 from konverse.schemas.errors import KafkaUnavailable
-from konverse.spark import deciding
-from konverse.spark.deciding import _Helper
+from konverse.spark.write import decision as deciding
+from konverse.spark.write.decision import _Helper
 from tests.kit import until
 
 NOBODY: Final[Any] = None

@@ -17,11 +17,11 @@ from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 from konverse.bridge.broker import Broker
 from konverse.schemas.errors import InvalidSettings, QueueNotFound
 from konverse.schemas.identifiers import consumer_group, data_topic, journal_topic
-from konverse.spark.decisions import ACCEPTED_COLUMNS, COLUMNS
-from konverse.spark.journal import JournalReader
-from konverse.spark.journal_stream import JournalStreamReader
-from konverse.spark.registered import NOTHING_NEEDED
-from konverse.spark.settings import parse
+from konverse.spark.connection.settings import parse
+from konverse.spark.log.decisions import ACCEPTED_COLUMNS, COLUMNS
+from konverse.spark.read.journal import JournalReader
+from konverse.spark.read.journal_stream import JournalStreamReader
+from konverse.spark.read.registration import NOTHING_NEEDED
 from tests.kit.servers import Servers
 from tests.kit.shop import RECEIPT, sent
 from tests.spark.logs import Log

@@ -12,10 +12,10 @@ import pytest
 from confluent_kafka import Producer
 
 from konverse.bridge.broker import Broker
-from konverse.deploy.jars import spark_connector_jars
-from konverse.deploy.java import find_java, spark_java_home
+from konverse.deploy.java.jars import spark_connector_jars
+from konverse.deploy.java.java import find_java, spark_java_home
 from konverse.schemas.errors import StackError
-from konverse.schemas.records import End
+from konverse.schemas.wire.records import End
 from tests.kit.builders import GARBAGE, Scribe, identifier
 from tests.kit.servers import Servers, missing
 from tests.kit.shop import DEADLINE_S, drain, receive

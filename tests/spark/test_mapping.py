@@ -17,14 +17,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from konverse.bridge.broker import Broker
-from konverse.bridge.settings import Settings
+from konverse.bridge.runtime.settings import Settings
 from konverse.schemas.errors import InvalidSettings, SteppedDown
 from konverse.schemas.limits import BODY_BYTES_MAX, TRANSACTION_BYTES_MAX
 from konverse.schemas.system_messages import read_error
 from konverse.spark import map_arrow, process
-from konverse.spark.answers import Done, read
-from konverse.spark.ledger import conversations
-from konverse.spark.mapping import Answering, Batches, Source
+from konverse.spark.process.answers import Done, read
+from konverse.spark.process.mapping import Answering, Batches, Source
+from konverse.spark.read.ledger import conversations
 from tests.kit.servers import Servers
 from tests.kit.shop import ORDER, RECEIPT, drain, sent
 

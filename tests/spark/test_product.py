@@ -12,16 +12,16 @@ import pytest
 from pyspark.sql import SparkSession
 
 from konverse.bridge.broker import Broker
-from konverse.schemas.catalog import Queue
-from konverse.spark.columns import COLUMNS
-from konverse.spark.conversations import COLUMNS as SIDES
-from konverse.spark.decisions import COLUMNS as DECISIONS
-from konverse.spark.decisions import Verdict as DecisionVerdict
-from konverse.spark.ingest import Verdict
-from konverse.spark.returned import COLUMNS as RETURNED
-from konverse.spark.settings import OPTIONS
-from konverse.spark.write_checks import NEEDED, OPTIONAL
-from konverse.spark.write_settings import OPTIONS as WRITER_OPTIONS
+from konverse.schemas.catalog.objects import Queue
+from konverse.spark.connection.settings import OPTIONS
+from konverse.spark.log.columns import COLUMNS
+from konverse.spark.log.decisions import COLUMNS as DECISIONS
+from konverse.spark.log.decisions import Verdict as DecisionVerdict
+from konverse.spark.log.ingest import Verdict
+from konverse.spark.read.conversations import COLUMNS as SIDES
+from konverse.spark.read.returned import COLUMNS as RETURNED
+from konverse.spark.write.checks import NEEDED, OPTIONAL
+from konverse.spark.write.settings import OPTIONS as WRITER_OPTIONS
 from tests.kit.regions import open_regions
 from tests.kit.servers import Servers
 from tests.kit.shop import (

@@ -11,9 +11,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import lit
 
-from konverse.schemas.records import End, Role
-from konverse.spark.columns import ACCEPTED_COLUMNS, VERDICT
-from konverse.spark.ledger import conversations
+from konverse.schemas.identifiers import Role
+from konverse.schemas.wire.records import End
+from konverse.spark.log.columns import ACCEPTED_COLUMNS, VERDICT
+from konverse.spark.read.ledger import conversations
 from tests.kit import until
 from tests.kit.builders import GARBAGE, Scribe, identifier
 from tests.kit.servers import Servers

@@ -20,15 +20,16 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from konverse.schemas.batches import encode_winners
-from konverse.schemas.envelope import HEADER
 from konverse.schemas.errors import InvalidSettings, KafkaUnavailable, QueueNotFound, TopicMismatch, UnknownObject
-from konverse.schemas.records import Begin, Decision, End, Kind, Role, Suffix
-from konverse.spark import topic as topics
-from konverse.spark.columns import COLUMNS
-from konverse.spark.reader import MessagesReader, Range
-from konverse.spark.settings import parse
-from konverse.spark.topic import Bounds, Topic
+from konverse.schemas.identifiers import Role
+from konverse.schemas.wire.batches import encode_winners
+from konverse.schemas.wire.envelope import HEADER
+from konverse.schemas.wire.records import Begin, Decision, End, Kind, Suffix
+from konverse.spark.connection.settings import parse
+from konverse.spark.log import topic as topics
+from konverse.spark.log.columns import COLUMNS
+from konverse.spark.log.topic import Bounds, Topic
+from konverse.spark.read.reader import MessagesReader, Range
 from tests.kit.batches import QUERY, Query
 from tests.kit.builders import GARBAGE, Scribe, begin_block, identifier
 from tests.kit.servers import Servers

@@ -16,13 +16,13 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from konverse.bridge import joining
 from konverse.bridge.broker import Broker
-from konverse.bridge.settings import Settings
+from konverse.bridge.reader import joining
+from konverse.bridge.runtime.settings import Settings
 from konverse.schemas.errors import InvalidSettings
 from konverse.spark import map_arrow, process, route_arrow
-from konverse.spark.answers import Done
-from konverse.spark.mapping import Source, in_tasks
+from konverse.spark.process.answers import Done
+from konverse.spark.process.mapping import Source, in_tasks
 from tests.kit.servers import Servers
 from tests.kit.shop import RECEIPT, answer_once, drain, sent, until
 from tests.spark.test_mapping import answered, receipts
@@ -57,9 +57,9 @@ spark.stop()
 
 KILLED: Final = """
 import json, os, signal, sys
-from konverse.bridge.outputs import Outputs
-from konverse.bridge.settings import Settings
-from konverse.spark.mapping import Answering, Batches, Source
+from konverse.bridge.owner.outputs import Outputs
+from konverse.bridge.runtime.settings import Settings
+from konverse.spark.process.mapping import Answering, Batches, Source
 from tests.spark.test_mapping import receipts
 
 hand_over = Outputs._hand_over

@@ -11,7 +11,7 @@ import pyspark
 import pytest
 
 from konverse.schemas.errors import NotInstalled
-from konverse.spark import requirements
+from konverse.spark.connection import requirements
 from konverse.spark.source import KonverseDataSource
 
 WITHOUT_PYSPARK = """

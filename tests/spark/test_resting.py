@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from unittest.mock import patch
 
-from konverse.spark.resting import RESTING_MAX, Resting
+from konverse.spark.connection.cached_clients import RESTING_MAX, Resting
 
 
 def test_one_is_taken_by_one_and_a_second_of_its_kind_is_closed() -> None:
@@ -41,7 +41,7 @@ def test_a_forked_process_neither_takes_nor_closes_those_of_its_parent() -> None
     clients = Resting(closed.append)
     for number in range(RESTING_MAX):
         clients.keep((number,), number)
-    with patch("konverse.spark.resting.os.getpid", return_value=1):
+    with patch("konverse.spark.connection.cached_clients.os.getpid", return_value=1):
         assert clients.take((0,)) is None
         clients.keep((0,), 100)
         assert clients.take((0,)) == 100

@@ -9,13 +9,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
 from konverse.bridge.broker import Broker
-from konverse.dialog.transaction import Transaction
-from konverse.schemas.catalog import END_DIALOG, ERROR
+from konverse.dialog.transaction.transaction import Transaction
 from konverse.schemas.errors import InvalidSettings
-from konverse.spark import returning
-from konverse.spark.returned import COLUMNS, ReturnedReader
-from konverse.spark.settings import parse
+from konverse.schemas.system_messages import END_DIALOG, ERROR
+from konverse.spark.connection.settings import parse
+from konverse.spark.read.returned import COLUMNS, ReturnedReader
 from konverse.spark.source import KonverseDataSource
+from konverse.spark.write import returned_rows as returning
 from tests.kit.servers import Servers
 from tests.kit.shop import ORDER, ORDER_SERVICE, ORDERING, SHOP_SERVICE, drain, handle, receive
 from tests.spark.executions import batch_writer, run

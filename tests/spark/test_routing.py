@@ -16,15 +16,14 @@ from pyspark.sql import functions as f
 
 from konverse.bridge.broker import Broker
 from konverse.routing.classifiers import json_path
-from konverse.routing.decisions import Target
 from konverse.routing.documents import read_redirect
 from konverse.routing.routed import Routed
-from konverse.schemas.catalog import END_DIALOG, ERROR
+from konverse.schemas.catalog.table_entries import Target
 from konverse.schemas.errors import InvalidSettings, OutcomeUnknown, RoutingTableNotFound
 from konverse.schemas.origins import Origin, origin_of
-from konverse.schemas.system_messages import read_error
+from konverse.schemas.system_messages import END_DIALOG, ERROR, read_error
 from konverse.spark import route, route_arrow, routing_table
-from konverse.spark.reporting import note
+from konverse.spark.process.report_board import note
 from tests.kit.builders import Scribe, identifier
 from tests.kit.regions import BY_REGION, REGIONS, answer_in, heard, kinds, open_regions, service_of
 from tests.kit.servers import Servers

@@ -9,8 +9,9 @@ from pyspark.sql import SparkSession
 
 from konverse.bridge.broker import Broker
 from konverse.routing.classifiers import Classifier, json_path, key_hash, regular_expression, to_service_name
-from konverse.routing.decisions import Decision, Target, Unclassifiable
+from konverse.routing.decisions import Decision, Unclassifiable
 from konverse.routing.routed import Routed
+from konverse.schemas.catalog.table_entries import Target
 from konverse.schemas.errors import InvalidSettings
 from konverse.spark import route, route_arrow, routing_table
 from tests.kit.regions import REGIONS, open_regions, service_of

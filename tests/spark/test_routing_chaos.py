@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from konverse.bridge.broker import Broker
-from konverse.schemas.catalog import Queue
+from konverse.schemas.catalog.objects import Queue
 from konverse.spark import route
 from tests.kit.regions import BY_REGION, answer_rounds, check_replies, heard, open_regions, send_round
 from tests.kit.servers import Servers

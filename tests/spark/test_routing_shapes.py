@@ -10,12 +10,13 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from konverse.dialog.received import Message
-from konverse.routing.decisions import Target, Unclassifiable
+from konverse.dialog.transaction.received import Message
+from konverse.routing.decisions import Unclassifiable
+from konverse.schemas.catalog.table_entries import Target
 from konverse.schemas.errors import InvalidRoute, InvalidSettings
-from konverse.spark.answers import MESSAGES
-from konverse.spark.mapping import by_frame
-from konverse.spark.routing import _checked, by_expression, read
+from konverse.spark.process.answers import MESSAGES
+from konverse.spark.process.mapping import by_frame
+from konverse.spark.route.routing import _checked, by_expression, read
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
 

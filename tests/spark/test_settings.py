@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from konverse.schemas.errors import InvalidName, InvalidSettings
-from konverse.spark.settings import Offsets, parse
+from konverse.spark.connection.settings import Offsets, parse
 
 GIVEN: Final = {"bootstrap": "one:9092", "topic": "orders"}
 

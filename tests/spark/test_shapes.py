@@ -15,10 +15,10 @@ import pytest
 from fastavro import parse_schema, schemaless_writer
 from pyspark.sql.pandas.types import from_arrow_type
 
-from konverse.bridge.validating.rules import Rule, check_of
-from konverse.schemas.catalog import Validation
-from konverse.spark import avro_shapes, json_shapes, xml_shapes
-from konverse.spark.shapes import Parser, Unfit, Unmapped
+from konverse.bridge.validation.rules import Rule, check_of
+from konverse.schemas.catalog.objects import Validation
+from konverse.spark.bodies import avro_shapes, json_shapes, xml_shapes
+from konverse.spark.bodies.shapes import Parser, Unfit, Unmapped
 
 XS: Final = 'xmlns:xs="http://www.w3.org/2001/XMLSchema"'
 MADE: Final = {

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from konverse.spark import states
-from konverse.spark.acceptance import Acceptance
-from konverse.spark.states import ACCEPTANCES, States
+from konverse.spark.log import states
+from konverse.spark.log.acceptance import Acceptance
+from konverse.spark.log.states import ACCEPTANCES, States
 
 pytestmark = pytest.mark.usefixtures("cold")
 

@@ -19,12 +19,13 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from konverse.schemas.errors import InvalidSettings, TopicMismatch
 from konverse.schemas.identifiers import consumer_group, data_topic
-from konverse.spark import states, stream
-from konverse.spark.journal_stream import JournalStreamReader
-from konverse.spark.registered import Registration
-from konverse.spark.settings import Settings, parse
-from konverse.spark.stream import TASK_RECORDS, MessagesStreamReader, Position, Ranges
-from konverse.spark.topic import Topic
+from konverse.spark.connection.settings import Settings, parse
+from konverse.spark.log import states
+from konverse.spark.log.topic import Topic
+from konverse.spark.read import stream
+from konverse.spark.read.journal_stream import JournalStreamReader
+from konverse.spark.read.registration import Registration
+from konverse.spark.read.stream import TASK_RECORDS, MessagesStreamReader, Position, Ranges
 from tests.kit.builders import GARBAGE, Scribe, identifier
 from tests.spark.conftest import NewLog
 from tests.spark.logs import ORDERS, Log

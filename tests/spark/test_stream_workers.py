@@ -15,8 +15,8 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
+from konverse.spark.read.stream import MessagesStreamReader
 from konverse.spark.source import KonverseDataSource
-from konverse.spark.stream import MessagesStreamReader
 from tests.kit.builders import Scribe, identifier
 from tests.spark.conftest import NewLog
 from tests.spark.logs import ORDERS

@@ -13,12 +13,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 import konverse.spark
 from konverse.bridge.broker import Broker
-from konverse.bridge.validating.rules import Rule
-from konverse.schemas.catalog import Validation
+from konverse.bridge.validation.rules import Rule
+from konverse.schemas.catalog.objects import Validation
 from konverse.schemas.errors import InvalidSchema, InvalidSettings, MessageTypeNotFound, ValidatorUnavailable
-from konverse.spark import bridging, typed
-from konverse.spark.bridging import schema_of
-from konverse.spark.settings import parse
+from konverse.spark import typed
+from konverse.spark.connection import clients as bridging
+from konverse.spark.connection.clients import schema_of
+from konverse.spark.connection.settings import parse
 from tests.kit.servers import Servers
 from tests.kit.shop import NOTE, ORDER_XSD, SHOP_SERVICE
 

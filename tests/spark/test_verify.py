@@ -14,21 +14,21 @@ from typer.testing import CliRunner
 
 from konverse.bridge.broker import Broker
 from konverse.bridge.cli.main import app
-from konverse.bridge.dialog import Dialog
-from konverse.bridge.kafka import LogReader
-from konverse.bridge.reader import Reader
+from konverse.bridge.client.dialog import Dialog
+from konverse.bridge.kafka.log_reader import LogReader
+from konverse.bridge.reader.reader import Reader
 from konverse.bridge.verifier.check import PartitionVerdict
 from konverse.bridge.verifier.reading import Progress, Verification, Views
-from konverse.dialog import snapshotting
-from konverse.dialog.endpoint import Endpoint
-from konverse.dialog.partition import Partition
-from konverse.dialog.states import State
-from konverse.dialog.transaction import Transaction
-from konverse.schemas.catalog import Queue
+from konverse.dialog.owner import snapshots as snapshotting
+from konverse.dialog.state.endpoint import Endpoint
+from konverse.dialog.state.partition import Partition
+from konverse.dialog.state.transitions import State
+from konverse.dialog.transaction.transaction import Transaction
+from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.groups import own_group
-from konverse.schemas.records import Role
-from konverse.spark.bridging import fold, queue_of
-from konverse.spark.settings import Settings, parse
+from konverse.schemas.identifiers import Role
+from konverse.spark.connection.clients import fold, queue_of
+from konverse.spark.connection.settings import Settings, parse
 from konverse.spark.verifying import verdicts
 from tests.integration.test_verify import forge
 from tests.kit.digests import digest

@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from konverse.schemas.batches import encode_winners
-from konverse.schemas.records import Decision, Kind, Suffix
+from konverse.schemas.wire.batches import encode_winners
+from konverse.schemas.wire.records import Decision, Kind, Suffix
 from tests.kit.batches import QUERY, Query
 from tests.kit.builders import Scribe, identifier
 from tests.spark.conftest import NewLog

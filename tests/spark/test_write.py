@@ -13,11 +13,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from konverse.bridge.broker import Broker
-from konverse.dialog.received import Message
-from konverse.dialog.transaction import Transaction
+from konverse.dialog.transaction.received import Message
+from konverse.dialog.transaction.transaction import Transaction
 from konverse.routing.partitioning import choose_partition
-from konverse.schemas.catalog import END_DIALOG
 from konverse.schemas.limits import BODY_BYTES_MAX, KEY_BYTES_MAX
+from konverse.schemas.system_messages import END_DIALOG
 from tests.kit.servers import Servers
 from tests.kit.shop import (
     ORDER,

@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from konverse.deploy.stack import LocalStack
+from konverse.deploy.stack.stack import LocalStack
 from konverse.schemas.errors import KafkaUnavailable, OutcomeUnknown
-from konverse.spark import deciding
+from konverse.spark.write import decision as deciding
 from tests.kit.shop import connected, open_shop
 from tests.spark import executions
 from tests.spark.executions import batch_writer, execute, run

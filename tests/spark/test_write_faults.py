@@ -13,8 +13,9 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from konverse.bridge.broker import Broker
-from konverse.bridge.topics import topics_of
-from konverse.dialog import batch_driver, batch_task
+from konverse.bridge.kafka.topics import topics_of
+from konverse.dialog.batch import driver as batch_driver
+from konverse.dialog.batch import task as batch_task
 from konverse.schemas.errors import (
     InvalidSettings,
     KafkaUnavailable,
@@ -24,11 +25,11 @@ from konverse.schemas.errors import (
 )
 from konverse.schemas.identifiers import journal_topic
 from konverse.schemas.limits import BATCH_RECORDS_MAX, BODY_BYTES_MAX, KEY_BYTES_MAX
-from konverse.spark import sink
-from konverse.spark.bridging import kafka_of
-from konverse.spark.deciding import _FOLLOWINGS, Deciding
-from konverse.spark.delivering import Delivery
-from konverse.spark.sink import Written
+from konverse.spark.connection.clients import kafka_of
+from konverse.spark.write import sink
+from konverse.spark.write.decision import _FOLLOWINGS, Deciding
+from konverse.spark.write.delivery import Delivery
+from konverse.spark.write.sink import Written
 from tests.integration.test_faults_topics import create, delete
 from tests.kit.builders import address_of
 from tests.kit.servers import Servers

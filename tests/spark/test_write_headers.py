@@ -11,7 +11,7 @@ import pytest
 from konverse.bridge.broker import Broker
 from konverse.schemas.errors import BodyTooLarge
 from konverse.schemas.limits import BODY_BYTES_MAX, ROW_BYTES_MAX
-from konverse.spark.headers import HEADERS_TYPE
+from konverse.spark.log.headers import HEADERS_TYPE
 from tests.kit.servers import Servers
 from tests.kit.shop import drain, receive
 from tests.spark import executions

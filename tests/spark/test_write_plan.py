@@ -7,11 +7,11 @@ from typing import Any, Final
 import pytest
 
 from konverse.schemas.errors import KafkaUnavailable
-from konverse.schemas.records import Begin
-from konverse.spark import returning
-from konverse.spark.successions import Successions
-from konverse.spark.write_plan import VERSION, Plan
-from konverse.spark.write_settings import parse_writer
+from konverse.schemas.wire.records import Begin
+from konverse.spark.write import returned_rows as returning
+from konverse.spark.write.plan import VERSION, Plan
+from konverse.spark.write.settings import parse_writer
+from konverse.spark.write.successions import Successions
 from tests.kit.builders import address_of, identifier
 
 QUERY: Final = identifier("query")

@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from konverse.schemas.errors import InvalidSettings
-from konverse.spark.write_settings import parse_writer
+from konverse.spark.write.settings import parse_writer
 
 GIVEN: Final = {"bootstrap": "one:9092", "from_service": "//shop"}
 

@@ -14,11 +14,11 @@ from uuid import UUID
 
 import pytest
 
-from konverse.bridge.beginning import Wanted
 from konverse.bridge.broker import Broker
-from konverse.bridge.reader import Reader
-from konverse.dialog.transaction import Transaction
-from konverse.schemas.catalog import END_DIALOG
+from konverse.bridge.client.begin import Wanted
+from konverse.bridge.reader.reader import Reader
+from konverse.dialog.transaction.transaction import Transaction
+from konverse.schemas.system_messages import END_DIALOG
 from tests.kit.servers import Servers
 from tests.kit.shop import NOTE, ORDER_SERVICE, ORDERING, RECEIPT, SHOP_SERVICE, drain, pumped, receive
 from tests.spark.executions import batch_writer, run

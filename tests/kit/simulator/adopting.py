@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
-from konverse.bridge.verifier.second_fold import SecondFold
-from konverse.dialog.adopting import Adopting, Standing, Wanted
-from konverse.dialog.writing import Hand
-from konverse.schemas.envelope import decode
+from konverse.bridge.verifier.fold.fold import SecondFold
+from konverse.dialog.session.adoption import Adopting, Standing, Wanted
+from konverse.dialog.session.lanes import Hand
 from konverse.schemas.errors import SessionTakenOver
-from konverse.schemas.identifiers import Address
-from konverse.schemas.records import Kind, Role
+from konverse.schemas.identifiers import Address, Role
+from konverse.schemas.wire.envelope import decode
+from konverse.schemas.wire.records import Kind
 
 from .moves import lives
 

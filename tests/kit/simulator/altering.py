@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from konverse.dialog.endpoint import Endpoint
-from konverse.dialog.owner import Owner
-from konverse.dialog.transaction import Transaction
+from konverse.dialog.owner.owner import Owner
+from konverse.dialog.state.endpoint import Endpoint
+from konverse.dialog.transaction.transaction import Transaction
 from konverse.routing.partitioning import choose_partition
 from konverse.schemas.identifiers import Address
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from konverse.dialog.events import Appended, AppendSnapshot, SnapshotWritten
-from konverse.dialog.owner import Owner
-from konverse.dialog.partition import Partition
-from konverse.dialog.recent_snapshot import pieces_of
-from konverse.dialog.snapshot import Freeze, restore
-from konverse.dialog.snapshot_search import Found
-from konverse.schemas.snapshot import Chunk, SnapshotEnd, decode
+from konverse.dialog.fold.snapshot import Freeze, restore
+from konverse.dialog.fold.snapshot_sections import pieces_of
+from konverse.dialog.owner.events import Appended, AppendSnapshot, SnapshotWritten
+from konverse.dialog.owner.owner import Owner
+from konverse.dialog.owner.recovery import Found
+from konverse.dialog.state.partition import Partition
+from konverse.schemas.wire.snapshot import Chunk, SnapshotEnd, decode
 from tests.kit.digests import digest
 
 from .kafka import Outcome, Payload, Request

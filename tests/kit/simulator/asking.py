@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from konverse.dialog.asking import Asking
-from konverse.dialog.takeover import Unheard
-from konverse.schemas import token
+from konverse.dialog.session.outcome import Asking
+from konverse.dialog.session.rotation import Unheard
 from konverse.schemas.identifiers import Address
-from konverse.schemas.records import NO_SEQUENCE
-from konverse.schemas.token import Sent, Token
+from konverse.schemas.wire import token
+from konverse.schemas.wire.records import NO_SEQUENCE
+from konverse.schemas.wire.token import Sent, Token
 
 from .history import Told
 from .kafka import Outcome, Request

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from konverse.bridge.verifier.second_fold import SecondFold
-from konverse.schemas.batches import ABANDONED, Batch
-from konverse.schemas.envelope import decode
+from konverse.bridge.verifier.fold.fold import SecondFold
 from konverse.schemas.identifiers import Address
-from konverse.schemas.records import BounceId
+from konverse.schemas.wire.batches import ABANDONED, Batch
+from konverse.schemas.wire.envelope import decode
+from konverse.schemas.wire.records import BounceId
 
 from .batching import Query, decisions
 from .executing import Execution, Written

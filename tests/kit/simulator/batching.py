@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from konverse.dialog.batch_driver import Again, Decided, Driver, Effect, Phase, Put, Refused, Start, Unclear, look
-from konverse.dialog.batch_task import Report
-from konverse.schemas.batches import ABANDONED, decode_winners
-from konverse.schemas.envelope import decode
-from konverse.schemas.operations import Abandon
-from konverse.schemas.records import Begin, Decision, Kind
+from konverse.dialog.batch.driver import Again, Decided, Driver, Effect, Phase, Put, Refused, Start, Unclear, look
+from konverse.dialog.batch.task import Report
+from konverse.schemas.wire.batches import ABANDONED, decode_winners
+from konverse.schemas.wire.envelope import decode
+from konverse.schemas.wire.operations import Abandon
+from konverse.schemas.wire.records import Begin, Decision, Kind
 
 from .executing import Execution, TaskProcess
 from .flushing import Call, Reported, Way

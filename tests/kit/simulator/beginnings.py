@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from konverse.dialog.begun import Begun
-from konverse.dialog.endpoint import Endpoint
-from konverse.dialog.received import Clauses, Message
-from konverse.dialog.states import State
-from konverse.schemas.records import NO_SEQUENCE, Begin, Role
+from konverse.dialog.state.endpoint import Endpoint
+from konverse.dialog.state.transitions import State
+from konverse.dialog.transaction.begun import Begun
+from konverse.dialog.transaction.received import Clauses, Message
+from konverse.schemas.identifiers import Role
+from konverse.schemas.wire.records import NO_SEQUENCE, Begin
 
 from .places import Place
 from .timing import some_timeout

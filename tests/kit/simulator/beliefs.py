@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import konverse.dialog.emitter
-import konverse.dialog.owner
-import konverse.dialog.pending
-from konverse.dialog.emitter import Emit
-from konverse.dialog.owner import Owner
-from konverse.dialog.view import Show, field_of, pack
+import konverse.dialog.owner.emitter
+import konverse.dialog.owner.owner
+import konverse.dialog.rules.batches
+from konverse.dialog.owner.emitter import Emit
+from konverse.dialog.owner.owner import Owner
+from konverse.dialog.owner.view import Show, field_of, pack
 from tests.kit.digests import digest
 
 from .places import Place
@@ -82,24 +82,24 @@ def shows(world: World, place: Place, show: Show) -> None:
 
 def emits(place: Place, effect: Emit) -> None:
     """No more is handed over at a time than the window allows (I15)."""
-    most = vars(konverse.dialog.emitter)["EMITTER_WINDOW_RECORDS_MAX"]  # as this run has it
+    most = vars(konverse.dialog.owner.emitter)["EMITTER_WINDOW_RECORDS_MAX"]  # as this run has it
     if effect.size > most:
         place.fail(f"I15: {place.name}: {effect.size} outputs are emitted at once, {most} may be")
 
 
 def ingests(place: Place, unread: int, unread_bytes: int, count: int) -> None:
     """Nothing more is ingested while as many messages wait as may (I15)."""
-    most = vars(konverse.dialog.owner)["LOOK_AHEAD_RECORDS_MAX"]  # as this run has it
+    most = vars(konverse.dialog.owner.owner)["LOOK_AHEAD_RECORDS_MAX"]  # as this run has it
     if count and unread >= most:  # `unread` of those that are not suspended
         place.fail(f"I15: {place.name}: {count} records are ingested although {unread} wait; {most} may")
-    most = vars(konverse.dialog.owner)["LOOK_AHEAD_BYTES_MAX"]
+    most = vars(konverse.dialog.owner.owner)["LOOK_AHEAD_BYTES_MAX"]
     if count and unread_bytes >= most:
         place.fail(f"I15: {place.name}: more is ingested although {unread_bytes} bytes wait; {most} may")
 
 
 def keeps(place: Place, owner: Owner) -> None:
     """With each commit what waits for decisions fits, or is not to stay (I15)."""
-    most, rows = vars(konverse.dialog.pending)["PENDING_RECORDS_MAX"], owner.fold.state.pending.rows
+    most, rows = vars(konverse.dialog.rules.batches)["PENDING_RECORDS_MAX"], owner.fold.state.pending.rows
     if rows > most:
         place.fail(f"I15: {place.name}: {rows} rows of batches wait; {most} may")
 

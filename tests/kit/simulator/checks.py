@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Final
 
-from konverse.bridge.verifier.second_fold import SecondFold
-from konverse.dialog.clock import NO_TIME
-from konverse.dialog.owner import Owner
-from konverse.dialog.view import unpack
-from konverse.schemas.envelope import decode
+from konverse.bridge.verifier.fold.fold import SecondFold
+from konverse.dialog.owner.owner import Owner
+from konverse.dialog.owner.view import unpack
+from konverse.dialog.state.endpoint import NO_TIME
 from konverse.schemas.errors import MalformedRecord
-from konverse.schemas.identifiers import Address, time_of_writer
-from konverse.schemas.records import Envelope, Kind, Role
+from konverse.schemas.identifiers import Address, Role, time_of_writer
+from konverse.schemas.wire.envelope import decode
+from konverse.schemas.wire.records import Envelope, Kind
 from tests.kit.digests import digest
 
 from .batch_checks import check_batches

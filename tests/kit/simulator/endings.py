@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from konverse.dialog.owner import Owner
-from konverse.schemas.operations import Cleanup, Fail
-from konverse.schemas.records import Role
+from konverse.dialog.owner.owner import Owner
+from konverse.schemas.identifiers import Role
+from konverse.schemas.wire.operations import Cleanup, Fail
 
 from .flushing import Way
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from konverse.dialog.batch_driver import Driver
-from konverse.dialog.batch_task import Row, Task
-from konverse.schemas.identifiers import Address
-from konverse.schemas.records import Begin, Role
-from konverse.schemas.varint import read_varint
+from konverse.dialog.batch.driver import Driver
+from konverse.dialog.batch.task import Row, Task
+from konverse.schemas.identifiers import Address, Role
+from konverse.schemas.wire.records import Begin
+from konverse.schemas.wire.varint import read_varint
 from tests.kit.batches import first_row, further_row, last_row, task_of
 
 from .flushing import Way

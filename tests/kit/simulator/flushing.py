@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
-from konverse.bridge.verifier.second_fold import SecondFold
-from konverse.schemas.envelope import decode
+from konverse.bridge.verifier.fold.fold import SecondFold
 from konverse.schemas.errors import MalformedRecord
-from konverse.schemas.identifiers import Address
-from konverse.schemas.records import REFUSED, Envelope, Kind, Role
+from konverse.schemas.identifiers import Address, Role
+from konverse.schemas.wire.envelope import decode
+from konverse.schemas.wire.records import REFUSED, Envelope, Kind
 
 from .moves import lives
 
 if TYPE_CHECKING:
-    from konverse.dialog.owner import Owner
+    from konverse.dialog.owner.owner import Owner
 
     from .handlers import Work
     from .plans import Plan

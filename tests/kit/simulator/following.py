@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from konverse.dialog.events import AppendSnapshot, Follow, Leading, Stopped, Truncate
-from konverse.dialog.fold import Fold
-from konverse.dialog.phase import Phase
+from konverse.dialog.fold.fold import Fold
+from konverse.dialog.owner.events import AppendSnapshot, Follow, Leading, Phase, Stopped, Truncate
 from tests.kit.digests import digest
 
 from .owning import OwnerProcess

@@ -12,13 +12,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from konverse.bridge.verifier.check import Finding
-from konverse.bridge.verifier.second_fold import SecondFold
-from konverse.dialog.takeover import forgeries_told
-from konverse.schemas.catalog import END_DIALOG, ERROR
-from konverse.schemas.envelope import decode, encode_envelope
+from konverse.bridge.verifier.fold.fold import SecondFold
+from konverse.dialog.session.rotation import forgeries_told
 from konverse.schemas.errors import MalformedRecord
-from konverse.schemas.identifiers import Address, time_of_writer
-from konverse.schemas.records import FIRST, HEIR, NO_SEQUENCE, End, Envelope, Kind, Role, Suffix
+from konverse.schemas.identifiers import Address, Role, time_of_writer
+from konverse.schemas.system_messages import END_DIALOG, ERROR
+from konverse.schemas.wire.envelope import decode, encode_envelope
+from konverse.schemas.wire.records import FIRST, HEIR, NO_SEQUENCE, End, Envelope, Kind, Suffix
 
 if TYPE_CHECKING:
     from .kafka import Record

@@ -6,15 +6,14 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from konverse.dialog.begun import Begun
-from konverse.dialog.endpoint import Endpoint
-from konverse.dialog.received import Message
-from konverse.dialog.regrouping import family
-from konverse.dialog.states import State
-from konverse.dialog.transaction import Transaction
-from konverse.schemas.catalog import DIALOG_TIMER, END_DIALOG, ERROR
+from konverse.dialog.state.endpoint import Endpoint
+from konverse.dialog.state.transitions import State
+from konverse.dialog.transaction.begun import Begun
+from konverse.dialog.transaction.received import Message
+from konverse.dialog.transaction.transaction import Transaction, family
 from konverse.schemas.errors import GroupLocked, InvalidState
-from konverse.schemas.records import Role
+from konverse.schemas.identifiers import Role
+from konverse.schemas.system_messages import DIALOG_TIMER, END_DIALOG, ERROR
 
 from .beginnings import begin, speak_first
 from .flushing import Way

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from konverse.schemas.identifiers import Address
-from konverse.schemas.records import BounceId
+from konverse.schemas.wire.records import BounceId
 
 from .flushing import Calls
 from .handlers import Work

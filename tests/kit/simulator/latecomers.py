@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from konverse.bridge.verifier.second_fold import SecondFold
-from konverse.dialog.manner import Manner
-from konverse.dialog.transacting import Transaction
+from konverse.bridge.verifier.fold.fold import SecondFold
+from konverse.dialog.session.dialogs import Manner
+from konverse.dialog.session.transactions import Transaction
 from konverse.schemas.errors import ConversationEnded, ConversationOver, InvalidState, QueueFull
 from konverse.schemas.identifiers import Address
-from konverse.schemas.records import NAMED
+from konverse.schemas.wire.records import NAMED
 
 if TYPE_CHECKING:
     from .places import Place

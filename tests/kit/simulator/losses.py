@@ -13,14 +13,14 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from konverse.bridge.verifier.check import Finding
-from konverse.bridge.verifier.second_fold import SecondFold
-from konverse.bridge.verifier.second_writers import untrusted
-from konverse.dialog.events import Halted
-from konverse.dialog.loss import lost_by
-from konverse.schemas.envelope import decode
+from konverse.bridge.verifier.fold.fold import SecondFold
+from konverse.bridge.verifier.fold.writers import untrusted
+from konverse.dialog.owner.events import Halted
+from konverse.dialog.rules.loss import lost_by
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import Address
-from konverse.schemas.journal import Commit
+from konverse.schemas.wire.envelope import decode
+from konverse.schemas.wire.journal import Commit
 
 from .moves import verdict_of
 from .outcomes import CLOSED

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from konverse.dialog.hearing import needs_another_id
-from konverse.dialog.lane import DialogState, Single
-from konverse.dialog.mailbox import Bounced
-from konverse.dialog.offering import Decisions
-from konverse.dialog.partition import Partition
-from konverse.dialog.phase import Phase
-from konverse.dialog.states import State
-from konverse.schemas.envelope import encode_suffix, head
+from konverse.dialog.owner.events import Phase
+from konverse.dialog.queries.hearing import needs_another_id
+from konverse.dialog.queries.offering import Decisions
+from konverse.dialog.session.dialogs import DialogState
+from konverse.dialog.session.lanes import Single
+from konverse.dialog.state.mailbox import Bounced
+from konverse.dialog.state.partition import Partition
+from konverse.dialog.state.transitions import State
 from konverse.schemas.errors import ConversationEnded, QueueFull
-from konverse.schemas.identifiers import Address
-from konverse.schemas.records import BounceId, Kind, Role, Suffix
+from konverse.schemas.identifiers import Address, Role
+from konverse.schemas.wire.envelope import encode_suffix, head
+from konverse.schemas.wire.records import BounceId, Kind, Suffix
 
 from .adopting import ADOPTING, Adoption
 from .flushing import Way

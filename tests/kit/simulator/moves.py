@@ -8,16 +8,15 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from konverse.bridge.verifier.second_fold import SecondFold
-from konverse.bridge.verifier.second_state import Side
-from konverse.dialog.batches import Row
-from konverse.dialog.endpoint import Endpoint
-from konverse.dialog.owner import Owner
-from konverse.dialog.partition import Partition
-from konverse.dialog.states import State
+from konverse.bridge.verifier.fold.fold import SecondFold
+from konverse.bridge.verifier.fold.state import Side
+from konverse.dialog.owner.owner import Owner
+from konverse.dialog.state.batches import Row
+from konverse.dialog.state.endpoint import Endpoint
+from konverse.dialog.state.partition import Partition
+from konverse.dialog.state.transitions import State
 from konverse.schemas.errors import KonverseError
-from konverse.schemas.identifiers import Address
-from konverse.schemas.records import Role
+from konverse.schemas.identifiers import Address, Role
 
 from . import altering, regrouping
 from .places import Place

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from konverse.bridge.verifier.second_fold import SecondFold
+from konverse.bridge.verifier.fold.fold import SecondFold
 from konverse.schemas.identifiers import Address, time_of_writer
 
 from .moves import verdict_of

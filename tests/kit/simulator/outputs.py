@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from konverse.dialog.emitter import Emit
-from konverse.dialog.events import Drained, ProducerReplaced
+from konverse.dialog.owner.emitter import Emit
+from konverse.dialog.owner.events import Drained, ProducerReplaced
 from konverse.schemas.identifiers import Address
 from tests.kit.builders import records_of
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from konverse.dialog.emitter import Emit
-from konverse.dialog.events import (
+from konverse.dialog.owner.emitter import Emit
+from konverse.dialog.owner.events import (
     Append,
     AppendSnapshot,
     DataEnd,
@@ -16,6 +16,7 @@ from konverse.dialog.events import (
     Feed,
     Halted,
     Leading,
+    Phase,
     ReadData,
     ReadDataEnd,
     ReadJournal,
@@ -26,12 +27,11 @@ from konverse.dialog.events import (
     Truncate,
     ViewLost,
 )
-from konverse.dialog.handing_out import HandingOut, take_further
-from konverse.dialog.owner import Owner
-from konverse.dialog.phase import Phase
-from konverse.dialog.staging import OwnerSettings
-from konverse.dialog.transaction import Transaction
-from konverse.dialog.view import Show
+from konverse.dialog.owner.handing_out import HandingOut, take_further
+from konverse.dialog.owner.owner import Owner
+from konverse.dialog.owner.settings import OwnerSettings
+from konverse.dialog.owner.view import Show
+from konverse.dialog.transaction.transaction import Transaction
 
 from . import beliefs, endings, moves, poison, reads, taking
 from .appends import Appends, Snapshots

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from konverse.bridge.verifier.second_fold import SecondFold
-from konverse.bridge.verifier.second_state import NOT_YET, Side
-from konverse.dialog.finishing import Finished
-from konverse.dialog.partition import Partition
-from konverse.schemas.envelope import decode
+from konverse.bridge.verifier.fold.fold import SecondFold
+from konverse.bridge.verifier.fold.state import NOT_YET, Side
+from konverse.dialog.state.endpoint import Finished
+from konverse.dialog.state.partition import Partition
 from konverse.schemas.errors import MalformedRecord
-from konverse.schemas.identifiers import Address
-from konverse.schemas.records import BounceId, BounceReason, Kind, Role
+from konverse.schemas.identifiers import Address, Role
+from konverse.schemas.wire.envelope import decode
+from konverse.schemas.wire.records import BounceId, BounceReason, Kind
 
 from .moves import whole
 from .plans import Plan

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from konverse.bridge.verifier.check import Place as Verified
-from konverse.bridge.verifier.journals import JournalJudge
-from konverse.dialog.events import JournalRead, Truncate
-from konverse.dialog.fold import Fold
-from konverse.dialog.head import LogIdentity
-from konverse.dialog.ingest import Columns
-from konverse.dialog.journal_feed import JournalRecord
-from konverse.schemas.identifiers import Address, incarnation_tag
-from konverse.schemas.journal import FOLD_VERSION, Claim, encode_claim
-from konverse.schemas.snapshot import Chunk, decode
+from konverse.bridge.verifier.journal import JournalJudge
+from konverse.dialog.fold.fold import Fold
+from konverse.dialog.fold.journal import JournalRecord
+from konverse.dialog.owner.events import JournalRead, Truncate
+from konverse.dialog.state.recent import Columns
+from konverse.schemas.identifiers import Address, LogIdentity, incarnation_tag
+from konverse.schemas.wire.journal import FOLD_VERSION, Claim, encode_claim
+from konverse.schemas.wire.snapshot import Chunk, decode
 
 from .choices import Choices
 from .failure import Fail

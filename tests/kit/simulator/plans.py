@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from konverse.dialog.lane import SessionDialog
+from konverse.dialog.session.dialogs import SessionDialog
 
 from .places import Place
 

@@ -11,20 +11,20 @@ from collections.abc import Iterable, Iterator
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-import konverse.dialog.trial
+import konverse.dialog.owner.poison
 from konverse.bridge.verifier.check import judge
-from konverse.bridge.verifier.second_fold import SecondFold
-from konverse.dialog.endpoint import Endpoint, bytes_of
-from konverse.dialog.fold import Fold
-from konverse.dialog.owner import Owner
-from konverse.dialog.partition import Partition
-from konverse.dialog.received import Message
-from konverse.dialog.transaction import Transaction
-from konverse.schemas.catalog import DIALOG_TIMER, END_DIALOG, ERROR
-from konverse.schemas.journal import Claim, Commit, EndOperation
+from konverse.bridge.verifier.fold.fold import SecondFold
+from konverse.dialog.fold.fold import Fold
+from konverse.dialog.owner.owner import Owner
+from konverse.dialog.state.endpoint import Endpoint, bytes_of
+from konverse.dialog.state.partition import Partition
+from konverse.dialog.transaction.received import Message
+from konverse.dialog.transaction.transaction import Transaction
 from konverse.schemas.limits import ATTEMPTS_MAX
-from konverse.schemas.operations import Resume, Skip, Suspend, Try
-from konverse.schemas.records import NO_SEQUENCE
+from konverse.schemas.system_messages import DIALOG_TIMER, END_DIALOG, ERROR
+from konverse.schemas.wire.journal import Claim, Commit, EndOperation
+from konverse.schemas.wire.operations import Resume, Skip, Suspend, Try
+from konverse.schemas.wire.records import NO_SEQUENCE
 
 from .kafka import Record, Slice
 from .places import Place, columns, journaled
@@ -297,7 +297,7 @@ def takes(place: Place, owner: Owner, transaction: Transaction) -> None:
     if not any(member.index in attempts.trying for member in group):
         place.fail(f"attempts: {place.name}: {transaction.dialog!r} is handed out and the journal knows nothing")
     suspected = any(member.index in attempts.suspects for member in group)
-    trial = vars(konverse.dialog.trial)
+    trial = vars(konverse.dialog.owner.poison)
     most = 1 if suspected else trial["TRY_GROUPS_MAX"]
     if owner.staging.out > most:
         place.fail(f"attempts: {place.name}: {owner.staging.out} groups are handed out, {most} may be")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from konverse.dialog.endpoint import Endpoint
-from konverse.dialog.owner import Owner
-from konverse.dialog.transaction import Transaction
-from konverse.schemas.priorities import DEFAULT_LEVEL, HIGHEST, LOWEST
+from konverse.dialog.owner.owner import Owner
+from konverse.dialog.state.endpoint import Endpoint
+from konverse.dialog.transaction.transaction import Transaction
+from konverse.schemas.levels import DEFAULT_LEVEL, HIGHEST, LOWEST
 
 from .altering import may_follow
 

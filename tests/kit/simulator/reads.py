@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from konverse.dialog.events import (
+from konverse.dialog.owner.events import (
     DataGone,
     DataRead,
     OutOfRange,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from enum import Enum
 
-from konverse.dialog.view import Show
+from konverse.dialog.owner.view import Show
 
 from .sometimes import Sometimes
 

@@ -10,14 +10,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from konverse.bridge.verifier.second_fold import SecondFold
-from konverse.dialog.begun import Begun
-from konverse.dialog.endpoint import Endpoint
-from konverse.dialog.leaving import found_in
-from konverse.dialog.owner import Owner
-from konverse.dialog.partition import Partition
-from konverse.dialog.received import Found
-from konverse.dialog.transaction import Transaction
+from konverse.bridge.verifier.fold.fold import SecondFold
+from konverse.dialog.owner.owner import Owner
+from konverse.dialog.owner.relocations import found_in
+from konverse.dialog.state.endpoint import Endpoint
+from konverse.dialog.state.partition import Partition
+from konverse.dialog.transaction.begun import Begun
+from konverse.dialog.transaction.received import Found
+from konverse.dialog.transaction.transaction import Transaction
 from konverse.schemas.errors import GroupLocked, InvalidGroup, InvalidState, MoveRefused, QueueFull
 from konverse.schemas.identifiers import Address
 

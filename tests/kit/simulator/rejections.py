@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
-from konverse.bridge.verifier.second_fold import SecondFold
-from konverse.dialog.endpoint import Terms
-from konverse.schemas.identifiers import Address
-from konverse.schemas.journal import Commit
-from konverse.schemas.records import Kind, Role
+from konverse.bridge.verifier.fold.fold import SecondFold
+from konverse.dialog.state.endpoint import Terms
+from konverse.schemas.identifiers import Address, Role
 from konverse.schemas.system_messages import Rejection
+from konverse.schemas.wire.journal import Commit
+from konverse.schemas.wire.records import Kind
 
 from .priorities import some_level
 
@@ -28,7 +28,7 @@ UNASKED: Final = Rejection(0)
 
 
 class Rejections:
-    """What the owners of a run ask (`konverse.dialog.rejecting.Judge`)."""
+    """What the owners of a run ask (`konverse.dialog.state.partition.Judge`)."""
 
     def __init__(self, world: World) -> None:
         self._world = world

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from konverse.dialog.ageing import Age
-from konverse.dialog.hearing import needs_another_id
-from konverse.dialog.lane import DialogState
-from konverse.dialog.takeover import Unheard, Wanted, reply
+from konverse.dialog.queries.hearing import needs_another_id
+from konverse.dialog.session.dialogs import DialogState
+from konverse.dialog.session.rotation import Age, Unheard, Wanted, reply
 from konverse.schemas.identifiers import Address
-from konverse.schemas.records import Notice, NoticeReason, WriterClosed
+from konverse.schemas.wire.records import Notice, NoticeReason, WriterClosed
 
 if TYPE_CHECKING:
-    from konverse.dialog.lane import SessionDialog
-    from konverse.dialog.partition import Partition
+    from konverse.dialog.session.dialogs import SessionDialog
+    from konverse.dialog.state.partition import Partition
     from konverse.schemas.identifiers import Address
-    from konverse.schemas.token import Sent
+    from konverse.schemas.wire.token import Sent
 
     from .sending import SessionProcess
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from konverse.dialog.received import Message
-from konverse.dialog.transacting import Transaction
+from konverse.dialog.session.transactions import Transaction
+from konverse.dialog.transaction.received import Message
 from konverse.schemas.errors import ConversationEnded, InvalidState
 from konverse.schemas.system_messages import error_body
 

@@ -6,17 +6,17 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from konverse.dialog.ageing import Age
-from konverse.dialog.hearing import hear_of_end
-from konverse.dialog.lane import DialogState, SessionDialog
-from konverse.dialog.session import Session
-from konverse.dialog.states import State
-from konverse.dialog.writing import Hand
+from konverse.dialog.queries.hearing import hear_of_end
+from konverse.dialog.session.dialogs import DialogState, SessionDialog
+from konverse.dialog.session.lanes import Hand
+from konverse.dialog.session.rotation import Age
+from konverse.dialog.session.session import Session
+from konverse.dialog.state.transitions import State
 from konverse.schemas.errors import ConversationEnded, QueueFull
 from konverse.schemas.identifiers import Address
-from konverse.schemas.records import Begin
 from konverse.schemas.system_messages import error_body
-from konverse.schemas.varint import read_varint
+from konverse.schemas.wire.records import Begin
+from konverse.schemas.wire.varint import read_varint
 
 from .flushing import Flushes, Way
 from .kafka import Payload

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from konverse.bridge.verifier.second_state import Side
-from konverse.dialog.clock import NO_TIME, NOTHING_EXPECTED
-from konverse.dialog.endpoint import Endpoint
-from konverse.dialog.mailbox import Bounced
+from konverse.bridge.verifier.fold.state import Side
+from konverse.dialog.state.endpoint import NO_TIME, NOTHING_EXPECTED, Endpoint
+from konverse.dialog.state.mailbox import Bounced
 
 
 def of_product(endpoint: Endpoint, now_ms: int) -> tuple[Any, ...]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from konverse.bridge.verifier.journals import Judged
-from konverse.schemas.envelope import decode
+from konverse.bridge.verifier.journal import Judged
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import time_of_writer
-from konverse.schemas.journal import Claim, Commit
-from konverse.schemas.records import FIRST
+from konverse.schemas.wire.envelope import decode
+from konverse.schemas.wire.journal import Claim, Commit
+from konverse.schemas.wire.records import FIRST
 
 from .kafka import Record
 from .world import World

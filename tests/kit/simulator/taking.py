@@ -1,13 +1,12 @@
-"""What a process of the simulator hands out, drives `dialog.handing_out`, and what it takes besides."""
+"""What a process of the simulator hands out, drives `dialog.owner.handing_out`, and what it takes besides."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from konverse.dialog.handing_out import let_others_pass, should_commit, take
-from konverse.dialog.owner import Owner
-from konverse.dialog.regrouping import family, more_of
-from konverse.dialog.transaction import Transaction
+from konverse.dialog.owner.handing_out import let_others_pass, should_commit, take
+from konverse.dialog.owner.owner import Owner
+from konverse.dialog.transaction.transaction import Transaction, family, more_of
 
 from . import altering, priorities, regrouping
 from .handlers import Work

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from konverse.bridge.verifier.fold.fold import SecondFold
 from konverse.bridge.verifier.records import Key
-from konverse.bridge.verifier.second_fold import SecondFold
-from konverse.dialog.lane import DialogState
-from konverse.schemas.catalog import DIALOG_TIMER
+from konverse.dialog.session.dialogs import DialogState
 from konverse.schemas.errors import QueueFull, TimerBeyondLifetime, TimerRefused
 from konverse.schemas.identifiers import Address
-from konverse.schemas.records import FOR_EVER, NO_TIMER, Begin, Timer
+from konverse.schemas.system_messages import DIALOG_TIMER
+from konverse.schemas.wire.records import FOR_EVER, NO_TIMER, Begin, Timer
 
 from .choices import Choices
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from konverse.dialog.lane import SessionDialog
-from konverse.dialog.manner import Manner
-from konverse.dialog.transacting import Transaction
+from konverse.dialog.session.dialogs import Manner, SessionDialog
+from konverse.dialog.session.transactions import Transaction
 from konverse.schemas.errors import ConversationEnded, InvalidState, QueueFull, TimerRefused
 from konverse.schemas.identifiers import Address
 from konverse.schemas.system_messages import error_body

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from konverse.bridge.verifier.starting import starts
-from konverse.dialog.events import Truncate
-from konverse.schemas.snapshot import SnapshotEnd
+from konverse.bridge.verifier.starting_state import starts
+from konverse.dialog.owner.events import Truncate
+from konverse.schemas.wire.snapshot import SnapshotEnd
 
 from .places import Place
 

@@ -7,32 +7,34 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, Final, TypeVar
 
-import konverse.dialog.apply
-import konverse.dialog.emitter
-import konverse.dialog.endpoint
-import konverse.dialog.ingest
-import konverse.dialog.journal_feed
-import konverse.dialog.lane
-import konverse.dialog.mailbox
-import konverse.dialog.moving
-import konverse.dialog.outbox
-import konverse.dialog.owner
-import konverse.dialog.pending
-import konverse.dialog.relocation
-import konverse.dialog.snapshot
-import konverse.dialog.snapshot_search
-import konverse.dialog.snapshotting
-import konverse.dialog.staging
-import konverse.dialog.trial
-import konverse.dialog.upkeep
-import konverse.dialog.view
-import konverse.dialog.writers
-import konverse.schemas.moved
-import konverse.schemas.varint
-from konverse.bridge.verifier import journals, second_mailbox, second_writers
-from konverse.schemas import envelope, journal
+import konverse.dialog.fold.apply
+import konverse.dialog.fold.ingest
+import konverse.dialog.fold.journal
+import konverse.dialog.fold.snapshot
+import konverse.dialog.owner.emitter
+import konverse.dialog.owner.owner
+import konverse.dialog.owner.poison
+import konverse.dialog.owner.recovery
+import konverse.dialog.owner.relocations
+import konverse.dialog.owner.snapshots
+import konverse.dialog.owner.staging
+import konverse.dialog.owner.timekeeping
+import konverse.dialog.owner.view
+import konverse.dialog.rules.batches
+import konverse.dialog.rules.relocation
+import konverse.dialog.rules.writers
+import konverse.dialog.session.lanes
+import konverse.dialog.state.endpoint
+import konverse.dialog.state.mailbox
+import konverse.dialog.state.outbox
+import konverse.schemas.wire.moved
+import konverse.schemas.wire.varint
+from konverse.bridge.verifier import journal as journals
+from konverse.bridge.verifier.fold import mailbox as second_mailbox
+from konverse.bridge.verifier.fold import writers as second_writers
 from konverse.schemas.limits import SESSION_RECORD_BYTES
-from konverse.schemas.varint import SMALL, varint
+from konverse.schemas.wire import envelope, journal
+from konverse.schemas.wire.varint import SMALL, varint
 
 from .choices import Choices
 from .swarm import Swarm
@@ -43,12 +45,12 @@ _LOW: Final = [bytes((((number << 1) & 0x7F) | 0x80,)) for number in range(LOW_M
 
 
 def low_table(number: int) -> list[bytes]:
-    """As in `konverse.schemas.varint`, with tables of 64 entries."""
+    """As in `konverse.schemas.wire.varint`, with tables of 64 entries."""
     return _LOW if number > LOW_MASK else SMALL
 
 
 def high_part(number: int) -> bytes:
-    """As in `konverse.schemas.varint`, for tables of 64 entries."""
+    """As in `konverse.schemas.wire.varint`, for tables of 64 entries."""
     if number <= LOW_MASK:
         return b""
     rest = number >> LOW_BITS
@@ -64,11 +66,11 @@ assert all(low_table(n)[n & LOW_MASK] + high_part(n) == varint(n) for n in (0, 6
 
 
 COUNTING: Final = (
-    konverse.dialog.endpoint,
-    konverse.dialog.ingest,
-    konverse.dialog.lane,
-    konverse.dialog.view,
-    konverse.schemas.varint,
+    konverse.dialog.state.endpoint,
+    konverse.dialog.fold.ingest,
+    konverse.dialog.session.lanes,
+    konverse.dialog.owner.view,
+    konverse.schemas.wire.varint,
 )
 """Modules that use the look-up tables."""
 
@@ -83,28 +85,28 @@ def _windows(choices: Choices) -> list[Change]:
         return sizes[choices.choose(len(sizes))]
 
     return [
-        (konverse.dialog.emitter, "EMITTER_WINDOW_RECORDS_MAX", small(3, 1, 20)),
-        (konverse.dialog.owner, "LOOK_AHEAD_RECORDS_MAX", small(5, 1, 50)),
-        (konverse.dialog.owner, "LOOK_AHEAD_BYTES_MAX", small(100_000, 100, 10)),
-        (konverse.dialog.owner, "OUTBOX_RECORDS_MAX", small(8, 2, 50)),
-        (konverse.dialog.lane, "SESSION_WINDOW_BYTES_MAX", SESSION_RECORD_BYTES * small(6, 2, 50)),
-        (konverse.dialog.staging, "COMMIT_BYTES_TARGET", small(40, 4, 400)),
-        (konverse.dialog.staging, "COMMIT_GROUPS_MAX", small(3, 1, 50)),
-        (konverse.dialog.snapshotting, "SNAPSHOT_EVERY_RECORDS", small(10, 4, 40)),
-        (konverse.dialog.snapshotting, "RECORDS_PER_ENDPOINT", small(0, 1)),
-        (konverse.dialog.snapshotting, "SNAPSHOT_CHUNK_BYTES_MAX", small(2_000, 300)),
-        (konverse.dialog.snapshot, "SNAPSHOT_PIECE_ENTRIES_MAX", small(50, 3, 1)),
-        (konverse.dialog.snapshot_search, "FIRST_WINDOW", small(16, 2, 1, 1)),
-        (konverse.dialog.snapshot_search, "GROWTH", small(8, 1, 1)),
-        (konverse.dialog.moving, "RELOCATION_HOPS_MAX", small(6, 2, 20)),
-        (konverse.dialog.moving, "STUB_ENTRIES_MAX", small(50, 1, 3)),
-        (konverse.dialog.relocation, "INSTALL_PIECES_MAX", 10_000),
-        (konverse.schemas.moved, "BODY_BYTES_MAX", small(20, 90, 40)),
-        (konverse.dialog.moving, "INSTALL_BYTES_MAX", small(100_000, 100)),
+        (konverse.dialog.owner.emitter, "EMITTER_WINDOW_RECORDS_MAX", small(3, 1, 20)),
+        (konverse.dialog.owner.owner, "LOOK_AHEAD_RECORDS_MAX", small(5, 1, 50)),
+        (konverse.dialog.owner.owner, "LOOK_AHEAD_BYTES_MAX", small(100_000, 100, 10)),
+        (konverse.dialog.owner.owner, "OUTBOX_RECORDS_MAX", small(8, 2, 50)),
+        (konverse.dialog.session.lanes, "SESSION_WINDOW_BYTES_MAX", SESSION_RECORD_BYTES * small(6, 2, 50)),
+        (konverse.dialog.owner.staging, "COMMIT_BYTES_TARGET", small(40, 4, 400)),
+        (konverse.dialog.owner.staging, "COMMIT_GROUPS_MAX", small(3, 1, 50)),
+        (konverse.dialog.owner.snapshots, "SNAPSHOT_EVERY_RECORDS", small(10, 4, 40)),
+        (konverse.dialog.owner.snapshots, "RECORDS_PER_ENDPOINT", small(0, 1)),
+        (konverse.dialog.owner.snapshots, "SNAPSHOT_CHUNK_BYTES_MAX", small(2_000, 300)),
+        (konverse.dialog.fold.snapshot, "SNAPSHOT_PIECE_ENTRIES_MAX", small(50, 3, 1)),
+        (konverse.dialog.owner.recovery, "FIRST_WINDOW", small(16, 2, 1, 1)),
+        (konverse.dialog.owner.recovery, "GROWTH", small(8, 1, 1)),
+        (konverse.dialog.owner.relocations, "RELOCATION_HOPS_MAX", small(6, 2, 20)),
+        (konverse.dialog.owner.relocations, "STUB_ENTRIES_MAX", small(50, 1, 3)),
+        (konverse.dialog.rules.relocation, "INSTALL_PIECES_MAX", 10_000),
+        (konverse.schemas.wire.moved, "BODY_BYTES_MAX", small(20, 90, 40)),
+        (konverse.dialog.owner.relocations, "INSTALL_BYTES_MAX", small(100_000, 100)),
         (journal, "JOURNAL_PART_BYTES_MAX", small(10_000, 200, 90)),
-        (konverse.dialog.trial, "TRY_GROUPS_MAX", small(4, 64, 2)),
-        (konverse.dialog.trial, "TRY_FIRST_GROUPS_MAX", small(4, 64, 0)),
-        (konverse.dialog.pending, "PENDING_RECORDS_MAX", small(200, 12, 5)),
+        (konverse.dialog.owner.poison, "TRY_GROUPS_MAX", small(4, 64, 2)),
+        (konverse.dialog.owner.poison, "TRY_FIRST_GROUPS_MAX", small(4, 64, 0)),
+        (konverse.dialog.rules.batches, "PENDING_RECORDS_MAX", small(200, 12, 5)),
     ]
 
 
@@ -113,7 +115,7 @@ def _mailboxes(choices: Choices) -> list[Change]:
     entries, size_bytes = (50, 2)[choices.choose(2)], (9, 500)[choices.choose(2)]
     return [
         (module, name, value)
-        for module in (konverse.dialog.mailbox, second_mailbox)
+        for module in (konverse.dialog.state.mailbox, second_mailbox)
         for name, value in (("MAILBOX_ENTRIES_MAX", entries), ("MAILBOX_BYTES_MAX", size_bytes))
     ]
 
@@ -122,9 +124,9 @@ def _memory() -> list[Change]:
     """Days where there are weeks; still longer than what a session may take for a record and its acknowledgement."""
     hour_ms = 3_600_000
     return [
-        (konverse.dialog.upkeep, "WRITER_HORIZON_MS", 96 * hour_ms),
-        (konverse.dialog.upkeep, "PRUNE_EVERY_MS", 6 * hour_ms),
-        (konverse.dialog.writers, "WRITER_AHEAD_MS_MAX", 24 * hour_ms),
+        (konverse.dialog.owner.timekeeping, "WRITER_HORIZON_MS", 96 * hour_ms),
+        (konverse.dialog.owner.timekeeping, "PRUNE_EVERY_MS", 6 * hour_ms),
+        (konverse.dialog.rules.writers, "WRITER_AHEAD_MS_MAX", 24 * hour_ms),
         (second_writers, "WRITER_AHEAD_MS_MAX", 24 * hour_ms),
     ]
 
@@ -160,7 +162,7 @@ def changes_of(choices: Choices, swarm: Swarm) -> list[Change]:
     """What is changed for one run."""
     decode = remembering(journal.decode)
     changes: list[Change] = [
-        (konverse.dialog.journal_feed, "decode", decode),
+        (konverse.dialog.fold.journal, "decode", decode),
         (journals, "decode", decode),
         (envelope, "_read_suffix", remembering(envelope._read_suffix)),
     ]

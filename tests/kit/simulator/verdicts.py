@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from konverse.bridge.verifier.second_fold import SecondFold
-from konverse.schemas.envelope import decode
+from konverse.bridge.verifier.fold.fold import SecondFold
 from konverse.schemas.errors import MalformedRecord
-from konverse.schemas.identifiers import Address
-from konverse.schemas.records import FIRST, BounceId, Envelope, Kind, Role
+from konverse.schemas.identifiers import Address, Role
+from konverse.schemas.wire.envelope import decode
+from konverse.schemas.wire.records import FIRST, BounceId, Envelope, Kind
 
 from .adopting import check_adopted
 from .moves import lives, verdict_of, whole

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from konverse.bridge.verifier.check import Finding, PartitionVerdict, compare, judge
-from konverse.bridge.verifier.starting import Start, beginning, starts
+from konverse.bridge.verifier.starting_state import Start, beginning, starts
 
 from .forgers import honest
 from .losses import wrong

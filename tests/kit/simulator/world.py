@@ -5,12 +5,12 @@ from __future__ import annotations
 from hashlib import sha256
 from typing import Final
 
-import konverse.dialog.upkeep
-from konverse.dialog.view import Show
-from konverse.schemas.envelope import encode_envelope
-from konverse.schemas.identifiers import Address, session_writer
-from konverse.schemas.journal import Claim, Commit
-from konverse.schemas.records import FIRST, Begin, Envelope, Kind, Role, Suffix
+import konverse.dialog.owner.timekeeping
+from konverse.dialog.owner.view import Show
+from konverse.schemas.identifiers import Address, Role, session_writer
+from konverse.schemas.wire.envelope import encode_envelope
+from konverse.schemas.wire.journal import Claim, Commit
+from konverse.schemas.wire.records import FIRST, Begin, Envelope, Kind, Suffix
 
 from .asking import Asker
 from .batching import DriverProcess, Query
@@ -367,7 +367,7 @@ class World:
 
     def _grow_old(self) -> None:
         """Where time passes in leaps, it goes on to pass, until nobody remembers the writers."""
-        horizon_ms = vars(konverse.dialog.upkeep)["WRITER_HORIZON_MS"]  # as this run has it
+        horizon_ms = vars(konverse.dialog.owner.timekeeping)["WRITER_HORIZON_MS"]  # as this run has it
         for _ in range(OLD_ROUNDS if self.swarm.jumps else 0):
             self.kafka.now_ms += horizon_ms + DAY_MS
             for _ in range(UPKEEP_ROUNDS):

@@ -9,11 +9,10 @@ from __future__ import annotations
 from copy import copy
 from typing import Final
 
-from konverse.dialog.events import JournalRead
-from konverse.dialog.head import JournalHead
-from konverse.dialog.journal_feed import JournalRecord
+from konverse.dialog.fold.journal import JournalHead, JournalRecord
+from konverse.dialog.owner.events import JournalRead
 from konverse.schemas.errors import PartitionHalted
-from konverse.schemas.journal import Claim, Commit, Part, decode
+from konverse.schemas.wire.journal import Claim, Commit, Part, decode
 
 
 class Broken(Exception):

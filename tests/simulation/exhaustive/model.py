@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from konverse.dialog.head import JournalHead
+from konverse.dialog.fold.journal import JournalHead
 
 from .journal import Broken, Journal
 from .worker import IDENTITY, Product, Step, Worker, Workers

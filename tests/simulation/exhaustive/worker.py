@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from io import BytesIO
 from typing import Any, Final, NamedTuple, cast
 
-from konverse.dialog.emitter import Emit
-from konverse.dialog.events import (
+from konverse.dialog.fold.journal import JournalHead
+from konverse.dialog.owner.emitter import Emit
+from konverse.dialog.owner.events import (
     Append,
     Appended,
     DataRead,
@@ -22,16 +23,15 @@ from konverse.dialog.events import (
     Effect,
     Halted,
     Leading,
+    Phase,
     ReadData,
     ReadJournal,
     Recover,
     Stopped,
 )
-from konverse.dialog.head import JournalHead
-from konverse.dialog.owner import Owner
-from konverse.dialog.phase import Phase
-from konverse.dialog.staging import OwnerSettings
-from konverse.schemas.varint import SMALL
+from konverse.dialog.owner.owner import Owner
+from konverse.dialog.owner.settings import OwnerSettings
+from konverse.schemas.wire.varint import SMALL
 from tests.kit.builders import Row, anything, columns_of, conversations, log_of, records_of
 
 from .journal import Broken, Journal, Record, Records

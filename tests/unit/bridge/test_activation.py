@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import konverse
-from konverse.bridge.app import load
-from konverse.bridge.logs import FIELDS, JsonLines
-from konverse.schemas.catalog import Queue
+from konverse.bridge.runtime.logs import FIELDS, JsonLines
+from konverse.bridge.worker.app import load
+from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import AlreadyExists, BadInput, InvalidName, InvalidProcedure, InvalidSettings
 
 QUEUE = Queue("Orders", "orders", "queue", 4, b"i" * 16, b"d" * 16, b"j" * 16)

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from konverse.bridge import seldom
-from konverse.bridge.alarms import raise_alarms
-from konverse.bridge.seldom import Seldom
-from konverse.dialog.forgeries import Forgery, alarm_of, alarm_of_session
-from konverse.dialog.journal_feed import JournalFeed, JournalRecord
+from konverse.bridge.owner.alarms import raise_alarms
+from konverse.bridge.runtime import log_throttle as seldom
+from konverse.bridge.runtime.log_throttle import Seldom
+from konverse.dialog.fold.journal import JournalFeed, JournalRecord
+from konverse.dialog.state.recent import Forgery, alarm_of, alarm_of_session
 from konverse.schemas.identifiers import Address, session_writer
-from konverse.schemas.records import Notice, NoticeReason
+from konverse.schemas.wire.records import Notice, NoticeReason
 
 
 def owner_of(place: str, journal: JournalFeed) -> Any:

@@ -8,8 +8,8 @@ from uuid import UUID
 
 import pytest
 
-from konverse.bridge.arguments import Partitions, checked
-from konverse.schemas.catalog import SentByClause
+from konverse.bridge.runtime.arguments import Partitions, checked
+from konverse.schemas.catalog.objects import SentByClause
 from konverse.schemas.errors import BadInput
 
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from konverse.bridge import transmission
-from konverse.bridge.background import in_background
-from konverse.bridge.seldom import Seldom
-from konverse.bridge.transmission import Transmission
+from konverse.bridge.client import transmission
+from konverse.bridge.client.transmission import Transmission
+from konverse.bridge.runtime.log_throttle import Seldom
+from konverse.bridge.runtime.threads import in_background
 from konverse.schemas.errors import KafkaUnavailable, PartitionHalted
 
 DEADLINE_S = 30.0

@@ -11,9 +11,9 @@ from typing import Final
 
 import pytest
 
-from konverse.bridge.validating.rules import Rule
-from konverse.bridge.validating.validator import Known, Validator
-from konverse.schemas.catalog import Validation
+from konverse.bridge.validation.rules import Rule
+from konverse.bridge.validation.validator import Known, Validator
+from konverse.schemas.catalog.objects import Validation
 from konverse.schemas.validation import fault_of
 from tests.kit.shop import ORDER_XSD
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from konverse.bridge.broker import Broker
-from konverse.bridge.owning import Owning
-from konverse.schemas.catalog import Queue
+from konverse.bridge.owner.driver import Owning
+from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import BrokerClosed, KafkaUnavailable
 
 

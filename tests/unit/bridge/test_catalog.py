@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from konverse.bridge.catalog import Catalog
-from konverse.schemas.catalog import Change, Contract, MessageType, Queue, SentBy, encode_change
+from konverse.bridge.catalog.catalog import Catalog
+from konverse.schemas.catalog.objects import Change, Contract, MessageType, Queue, SentBy, encode_change
 from konverse.schemas.errors import NotInContract
-from konverse.schemas.records import Role
+from konverse.schemas.identifiers import Role
 
 KIND, CONTRACT = "//sales/Order", "//sales/Ordering"
 

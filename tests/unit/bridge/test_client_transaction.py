@@ -7,12 +7,12 @@ from typing import Any, cast
 
 import pytest
 
-from konverse.bridge.destinations import Destinations, destination_of
-from konverse.bridge.sending import Sender
-from konverse.bridge.transactions import ClientTransaction
-from konverse.dialog.session import Session
+from konverse.bridge.catalog.destinations import Destinations, destination_of
+from konverse.bridge.client.sender import Sender
+from konverse.bridge.client.transaction import ClientTransaction
+from konverse.dialog.session.session import Session
 from konverse.schemas.errors import InvalidState, TopicMismatch
-from konverse.schemas.records import Timer
+from konverse.schemas.wire.records import Timer
 from tests.kit.builders import begin_block, identifier
 
 

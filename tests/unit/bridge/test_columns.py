@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from konverse.bridge.columns import columns_of
+from konverse.bridge.kafka.columns import columns_of
 from konverse.bridge.verifier.reading import _record
-from konverse.schemas.envelope import HEADER
+from konverse.schemas.wire.envelope import HEADER
 
 
 @pytest.mark.parametrize("first", [None, b"", b"one"])

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from konverse.bridge.departing import Departing
+from konverse.bridge.runtime.shutdown import Departing
 
 REFUSED = "127.0.0.1:9092/1: Connect to ipv4#127.0.0.1:9092 failed: Connection refused (after 0ms in state CONNECT)"
 LOST = (

@@ -7,18 +7,18 @@ from typing import Any, cast
 
 import pytest
 
-from konverse.bridge.end_news import EndNews
-from konverse.dialog.endpoint import Endpoint
-from konverse.dialog.hearing import hear_of_end, hear_of_id, needs_another_id
-from konverse.dialog.lane import DialogState, SessionDialog
-from konverse.dialog.mailbox import Bounced
-from konverse.dialog.partition import Partition
-from konverse.dialog.session import Session
-from konverse.dialog.states import State
-from konverse.dialog.transacting import Transaction
-from konverse.dialog.writing import Hand
+from konverse.bridge.owner.end_news import EndNews
+from konverse.dialog.queries.hearing import hear_of_end, hear_of_id, needs_another_id
+from konverse.dialog.session.dialogs import DialogState, SessionDialog
+from konverse.dialog.session.lanes import Hand
+from konverse.dialog.session.session import Session
+from konverse.dialog.session.transactions import Transaction
+from konverse.dialog.state.endpoint import Endpoint
+from konverse.dialog.state.mailbox import Bounced
+from konverse.dialog.state.partition import Partition
+from konverse.dialog.state.transitions import State
 from konverse.schemas.errors import ConversationEnded
-from konverse.schemas.records import Notice, WriterClosed
+from konverse.schemas.wire.records import Notice, WriterClosed
 from tests.kit.builders import Pair, Scribe, address_of, begin_block, identifier, record
 
 CONVERSATION = identifier("a conversation")

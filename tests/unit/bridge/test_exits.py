@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from konverse.bridge import exits
-from konverse.bridge.exits import leave_at_exit
+from konverse.bridge.runtime import exits
+from konverse.bridge.runtime.exits import leave_at_exit
 
 
 class Sender:

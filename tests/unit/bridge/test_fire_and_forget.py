@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from konverse.bridge import fire_and_forget
-from konverse.bridge.fire_and_forget import FireAndForget
-from konverse.dialog.lane import SessionDialog
-from konverse.dialog.session import Session
-from konverse.schemas.catalog import ERROR
+from konverse.bridge.reader import fire_and_forget
+from konverse.bridge.reader.fire_and_forget import FireAndForget
+from konverse.dialog.session.dialogs import SessionDialog
+from konverse.dialog.session.session import Session
+from konverse.schemas.system_messages import ERROR
 from tests.kit.builders import Pair, Side, address_of, begin_block, identifier, record
 
 C = identifier("a conversation")

@@ -10,19 +10,18 @@ from uuid import UUID
 import pytest
 import typer
 
-from konverse.bridge.activity import active
+from konverse.bridge.admin.leaks import Sides, _check_kept, active
 from konverse.bridge.cli.times import seconds
-from konverse.bridge.forgotten import Sides, _check_kept
-from konverse.bridge.kafka import LogReader, LogTruncated
-from konverse.bridge.views.looking import Folded, Looking
-from konverse.dialog.moves import Stub
-from konverse.schemas.catalog import Queue
-from konverse.schemas.envelope import HEADER
+from konverse.bridge.kafka.clients import LogTruncated
+from konverse.bridge.kafka.log_reader import LogReader
+from konverse.bridge.views.partitions import Folded, Looking
+from konverse.dialog.state.relocations import Stub
+from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import BadInput, KafkaUnavailable
-from konverse.schemas.identifiers import journal_topic
-from konverse.schemas.journal import GENESIS_HASH, Commit, Operations, cut, encode_commit
+from konverse.schemas.identifiers import Role, journal_topic
 from konverse.schemas.limits import JOURNAL_PART_BYTES_MAX
-from konverse.schemas.records import Role
+from konverse.schemas.wire.envelope import HEADER
+from konverse.schemas.wire.journal import GENESIS_HASH, Commit, Operations, cut, encode_commit
 from tests.kit.builders import Pair, begin_block, identifier
 from tests.unit.bridge.test_views import folded
 

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from konverse.bridge.handling import PAUSE_MAX_S, Crew, Handling
+from konverse.bridge.reader.handlers import PAUSE_MAX_S, Crew, Handling
 from konverse.schemas.errors import InvalidProcedure, TransactionTooLarge
 
 
@@ -101,7 +101,9 @@ def test_who_fails_again_and_again_pauses_longer_each_time_up_to_a_bound(
 ) -> None:
     """Else a backlog is worked through, and suspended, in the moment in which what the handler needs is away."""
     pauses: list[float] = []
-    monkeypatch.setattr("konverse.bridge.handling.time", SimpleNamespace(sleep=pauses.append, monotonic=lambda: 0.0))
+    monkeypatch.setattr(
+        "konverse.bridge.reader.handlers.time", SimpleNamespace(sleep=pauses.append, monotonic=lambda: 0.0)
+    )
     calls = iter([True] * 12 + [False] + [True] * 2)
 
     def handler(_transaction: object) -> None:
@@ -120,7 +122,9 @@ def test_who_fails_again_and_again_pauses_longer_each_time_up_to_a_bound(
 def test_those_that_were_received_together_are_paused_behind_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a thousand bad ones hold up the good ones for minutes."""
     done: list[object] = []
-    monkeypatch.setattr("konverse.bridge.handling.time", SimpleNamespace(sleep=done.append, monotonic=lambda: 0.0))
+    monkeypatch.setattr(
+        "konverse.bridge.reader.handlers.time", SimpleNamespace(sleep=done.append, monotonic=lambda: 0.0)
+    )
     good: Any = Emptied()
 
     def handler(transaction: object) -> None:
@@ -173,7 +177,7 @@ def test_a_thread_that_ends_with_an_error_is_said_at_once_with_what_hangs_beside
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else nobody learns of the error for as long as the other one hangs, which may be for ever."""
-    monkeypatch.setattr("konverse.bridge.handling.HANDLER_LEAVING_MS_MAX", 100)
+    monkeypatch.setattr("konverse.bridge.reader.handlers.HANDLER_LEAVING_MS_MAX", 100)
     crew, release, further = Crew(), threading.Event(), [Received(), Received()]
     hanging = one_hangs_and_one_ends(crew, release, further)
     try:
@@ -195,7 +199,7 @@ def test_a_thread_that_ends_with_an_error_is_said_at_once_with_what_hangs_beside
 def test_a_thread_that_comes_back_soon_is_waited_for_before_the_error_of_another_is_raised(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("konverse.bridge.handling.PROMPT_S", DEADLINE_S)
+    monkeypatch.setattr("konverse.bridge.reader.handlers.PROMPT_S", DEADLINE_S)
     crew, release, further = Crew(), threading.Event(), [Received()]
     release.set()
     hanging = one_hangs_and_one_ends(crew, release, further)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from konverse.bridge import joining
-from konverse.bridge.joining import FIRST_FETCH_S, GIVEN_NOTHING_S, JOIN_S, Joining
+from konverse.bridge.reader import joining
+from konverse.bridge.reader.joining import FIRST_FETCH_S, GIVEN_NOTHING_S, JOIN_S, Joining
 
 
 class Time:

@@ -6,17 +6,17 @@ from typing import Any, cast
 
 import pytest
 
-from konverse.bridge.altering import Altered
-from konverse.bridge.catalog import Catalog
-from konverse.bridge.judging import CatalogJudge, Rules
-from konverse.bridge.validating.validator import Finding, Known, Validator
-from konverse.dialog.endpoint import Terms
-from konverse.schemas.catalog import CatalogObject, Contract, MessageType, Queue, Service, Validation
+from konverse.bridge.catalog.catalog import Catalog
+from konverse.bridge.catalog.homes import Altered
+from konverse.bridge.catalog.judge import CatalogJudge, Rules
+from konverse.bridge.validation.validator import Finding, Known, Validator
+from konverse.dialog.state.endpoint import Terms
+from konverse.schemas.catalog.objects import CatalogObject, Contract, MessageType, Queue, Service, Validation
+from konverse.schemas.catalog.priorities import BrokerPriority
+from konverse.schemas.catalog.schema_collections import XmlSchemaCollection
 from konverse.schemas.errors import ServiceAltered, ValidatorUnavailable
+from konverse.schemas.identifiers import Role
 from konverse.schemas.limits import FAULT_CHARACTERS_MAX
-from konverse.schemas.priorities import BrokerPriority
-from konverse.schemas.records import Role
-from konverse.schemas.schema_collections import XmlSchemaCollection
 from konverse.schemas.system_messages import Rejection
 
 INITIATOR, TARGET = Role.INITIATOR, Role.TARGET

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from konverse.bridge.late import Late
+from konverse.bridge.owner.driver import Late
 from konverse.schemas.errors import GroupLocked
 from tests.kit.builders import conversations
 from tests.kit.driver import Driver

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, Message
 
-from konverse.bridge.kafka import Kafka, LogReader
+from konverse.bridge.kafka.clients import Kafka
+from konverse.bridge.kafka.log_reader import LogReader
 from konverse.schemas.errors import KafkaUnavailable
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from konverse.bridge import log_reading
-from konverse.bridge.kafka import LogTruncated
-from konverse.bridge.log_reading import LogReading
-from konverse.dialog.events import Appended, DataGone, OutOfRange, ReadJournal
-from konverse.schemas.catalog import Queue
+from konverse.bridge.kafka.clients import LogTruncated
+from konverse.bridge.owner import logs as log_reading
+from konverse.bridge.owner.logs import LogReading
+from konverse.dialog.owner.events import Appended, DataGone, OutOfRange, ReadJournal
+from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import KafkaUnavailable
 from tests.kit.builders import identifier
 

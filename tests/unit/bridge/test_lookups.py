@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from konverse.bridge.catalog import ROUTED_FRESH_EVERY_S, Catalog
-from konverse.bridge.lookups import bound, lookup_of
+from konverse.bridge.catalog.catalog import ROUTED_FRESH_EVERY_S, Catalog
+from konverse.bridge.catalog.lookups import bound, lookup_of
 from konverse.routing.classifiers import json_path
-from konverse.schemas.catalog import Change, MessageType, Service, Validation, encode_change
+from konverse.schemas.catalog.objects import Change, MessageType, Service, Validation, encode_change
+from konverse.schemas.catalog.routing_tables import RoutingTable, TableChange
+from konverse.schemas.catalog.table_entries import Target
 from konverse.schemas.errors import RoutingTableNotFound
-from konverse.schemas.routing_tables import RoutingTable, TableChange
-from konverse.schemas.table_entries import Target
 
 
 class Reading:

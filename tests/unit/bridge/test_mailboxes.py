@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from konverse.bridge import mailboxes as module
-from konverse.bridge.homes import Homes
-from konverse.bridge.mailboxes import Mailboxes
+from konverse.bridge.client import mailboxes as module
+from konverse.bridge.client.homes import Homes
+from konverse.bridge.client.mailboxes import Mailboxes
 from konverse.schemas.errors import BrokerClosed, KafkaUnavailable
 from konverse.schemas.identifiers import Address
 from tests.kit.builders import address_of

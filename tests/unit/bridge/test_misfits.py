@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from konverse.bridge.kafka import Kafka
-from konverse.bridge.misfits import misfits, too_small
-from konverse.bridge.refusals import Need
-from konverse.bridge.settings import Settings
+from konverse.bridge.kafka.clients import Kafka
+from konverse.bridge.kafka.misfits import misfits, too_small
+from konverse.bridge.kafka.refusals import Need
+from konverse.bridge.runtime.settings import Settings
 
 COMMAND = "Change it with: kafka-configs --alter --topic t --add-config max.message.bytes=1000000"
 TOO_LARGE = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)

@@ -11,12 +11,12 @@ from uuid import UUID
 
 import pytest
 
-from konverse.bridge.obeying import Obeying, follow
-from konverse.bridge.operating import Operating, waits
-from konverse.dialog.phase import Phase
-from konverse.dialog.states import State
+from konverse.bridge.admin.listener import Obeying, follow
+from konverse.bridge.reader.operations import Operating, waits
+from konverse.dialog.owner.events import Phase
+from konverse.dialog.state.transitions import State
 from konverse.schemas.errors import BrokerClosed, DialogNotFound, InvalidState
-from konverse.schemas.instruction import Action, Instruction
+from konverse.schemas.wire.instruction import Action, Instruction
 from tests.kit.driver import Driver
 from tests.kit.trials import suspended
 

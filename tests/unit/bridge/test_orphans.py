@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from konverse.bridge.orphans import Stillness
+from konverse.bridge.reader.orphans import Stillness
 
 
 def test_a_journal_that_stands_still_for_too_long_is_named_once() -> None:

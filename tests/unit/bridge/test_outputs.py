@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from konverse.bridge import outputs as module
-from konverse.bridge.destinations import Destinations
-from konverse.bridge.outputs import Outputs
-from konverse.dialog.emitter import Emit
-from konverse.dialog.events import Drained, ProducerReplaced
-from konverse.schemas.catalog import Queue
+from konverse.bridge.catalog.destinations import Destinations
+from konverse.bridge.owner import outputs as module
+from konverse.bridge.owner.outputs import Outputs
+from konverse.dialog.owner.emitter import Emit
+from konverse.dialog.owner.events import Drained, ProducerReplaced
+from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import KafkaUnavailable
 from konverse.schemas.identifiers import Address
 from tests.kit.builders import identifier

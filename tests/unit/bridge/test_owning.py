@@ -9,14 +9,14 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError, Message
 
-from konverse.bridge.destinations import Destinations
-from konverse.bridge.judging import CatalogJudge, Rules
-from konverse.bridge.outputs import Outputs
-from konverse.bridge.owning import Owning
-from konverse.bridge.seldom import Seldom
-from konverse.dialog.events import Halted
-from konverse.dialog.staging import OwnerSettings
-from konverse.schemas.catalog import Queue
+from konverse.bridge.catalog.destinations import Destinations
+from konverse.bridge.catalog.judge import CatalogJudge, Rules
+from konverse.bridge.owner.driver import Owning
+from konverse.bridge.owner.outputs import Outputs
+from konverse.bridge.runtime.log_throttle import Seldom
+from konverse.dialog.owner.events import Halted
+from konverse.dialog.owner.settings import OwnerSettings
+from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import KafkaUnavailable
 from konverse.schemas.identifiers import Address
 from tests.kit.driver import Driver

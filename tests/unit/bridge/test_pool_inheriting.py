@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from konverse.bridge.pool_inheriting import _left_in
-from konverse.dialog.mailbox import Bounced
+from konverse.bridge.client.pool.inheritance import _left_in
+from konverse.dialog.state.mailbox import Bounced
 from konverse.schemas.identifiers import conversation_in, mark_of, pool_group, pool_namespace
-from konverse.schemas.records import Bounce, BounceReason
+from konverse.schemas.wire.records import Bounce, BounceReason
 from tests.kit.builders import Pair, address_of, identifier
 
 GROUP = pool_group(pool_namespace("database", "pool"), "key")

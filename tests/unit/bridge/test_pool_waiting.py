@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from konverse.bridge import pool_lease
-from konverse.bridge.pool import Pool
-from konverse.bridge.pool_lease import Lease
-from konverse.bridge.pool_slots import Means
-from konverse.bridge.reader import Reader
-from konverse.bridge.settings import PoolOptions
-from konverse.dialog.lane import DialogState
+from konverse.bridge.client.pool import lease as pool_lease
+from konverse.bridge.client.pool.lease import Lease
+from konverse.bridge.client.pool.pool import Pool
+from konverse.bridge.client.pool.slots import Means
+from konverse.bridge.reader.reader import Reader
+from konverse.bridge.runtime.settings import PoolOptions
+from konverse.dialog.session.dialogs import DialogState
 from tests.kit.builders import address_of
 
 DEADLINE_S = 30.0
@@ -108,12 +108,12 @@ def test_a_pool_that_was_closed_and_is_not_empty_does_not_wait_for_its_targets_a
     pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, milliseconds in (("STILL", 1), ("CLOSE", 2**40)):
-        monkeypatch.setattr(f"konverse.bridge.pool.POOL_{name}_MS_MAX", milliseconds)
+        monkeypatch.setattr(f"konverse.bridge.client.pool.pool.POOL_{name}_MS_MAX", milliseconds)
     pool.send("order", b"one", "key")
     pool._pooling.recycled(next(iter(pool._pooling.known.values())), 0)
     pool.close()
     assert pool.conversations == 1, "its target has not ended it"
-    monkeypatch.setattr("konverse.bridge.pool.POOL_STILL_MS_MAX", 2**40)
+    monkeypatch.setattr("konverse.bridge.client.pool.pool.POOL_STILL_MS_MAX", 2**40)
     assert returns(pool.close)
 
 

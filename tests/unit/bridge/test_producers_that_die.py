@@ -10,16 +10,15 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from konverse.bridge.appending import Appending
-from konverse.bridge.destinations import Destinations
-from konverse.bridge.health import Health
-from konverse.bridge.kafka import Kafka
-from konverse.bridge.outputs import Outputs
-from konverse.bridge.refusals import Need
-from konverse.bridge.settings import Settings
-from konverse.bridge.snapshots import SnapshotTopic
-from konverse.dialog.emitter import Emit
-from konverse.dialog.events import Append, Appended, AppendSnapshot, ProducerReplaced, SnapshotWritten
+from konverse.bridge.catalog.destinations import Destinations
+from konverse.bridge.kafka.clients import Health, Kafka
+from konverse.bridge.kafka.refusals import Need
+from konverse.bridge.owner.journal import Appending
+from konverse.bridge.owner.outputs import Outputs
+from konverse.bridge.owner.snapshots import SnapshotTopic
+from konverse.bridge.runtime.settings import Settings
+from konverse.dialog.owner.emitter import Emit
+from konverse.dialog.owner.events import Append, Appended, AppendSnapshot, ProducerReplaced, SnapshotWritten
 from konverse.schemas.errors import AccessDenied
 from konverse.schemas.identifiers import Address
 

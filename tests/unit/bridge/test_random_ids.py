@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 
-from konverse.bridge.random_ids import random_id
+from konverse.bridge.runtime.ids import random_id
 
 
 def test_ids_are_uuids_of_version_4_and_all_differ() -> None:

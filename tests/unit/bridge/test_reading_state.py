@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from konverse.bridge.reading_state import reading_state
-from konverse.dialog.head import JournalHead
+from konverse.bridge.views.reading_state import reading_state
+from konverse.dialog.fold.journal import JournalHead
 from tests.kit.builders import log_of
 
 NOW_MS = 1_800_000_000_000

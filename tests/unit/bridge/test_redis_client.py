@@ -8,7 +8,8 @@ import pytest
 import redis
 from redis import exceptions
 
-from konverse.bridge.redis_client import Trouble, masked, reading
+from konverse.bridge.redis.client import Trouble, reading
+from konverse.bridge.runtime.redis_urls import masked
 
 ABSENT = redis.ConnectionError("Error 111 connecting to 127.0.0.1:1. Connection refused.")
 REFUSALS = [

@@ -7,7 +7,7 @@ import pickle
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from konverse.bridge.refusals import OF_THIS_PROCESS, Need, access_denied, principal_of, unavailable, words
+from konverse.bridge.kafka.refusals import OF_THIS_PROCESS, Need, access_denied, principal_of, unavailable, words
 from konverse.schemas.errors import AccessDenied, KafkaUnavailable
 
 REFUSALS = [

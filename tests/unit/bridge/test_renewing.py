@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from konverse.bridge import renewing as module
-from konverse.bridge.renewing import ASK_AGAIN_S, Renewing
-from konverse.dialog.takeover import Unheard, Wanted
+from konverse.bridge.client import session_ids as module
+from konverse.bridge.client.session_ids import ASK_AGAIN_S, Renewing
+from konverse.dialog.session.rotation import Unheard, Wanted
 from konverse.schemas.errors import AccessDenied
 from tests.kit.builders import address_of, identifier
 

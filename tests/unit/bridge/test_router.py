@@ -15,11 +15,11 @@ import pytest
 from rich.console import Console
 
 import konverse
-from konverse.bridge.classifying import Watched
 from konverse.bridge.cli.router import flow_of, line, picture
-from konverse.bridge.router_figures import FRESH_MS, Figures, summed
-from konverse.routing.decisions import Target
+from konverse.bridge.router.figures import FRESH_MS, Figures, summed
+from konverse.bridge.router.watchdog import Watched
 from konverse.routing.routed import Failure, Routed
+from konverse.schemas.catalog.table_entries import Target
 from konverse.schemas.errors import (
     AlreadyExists,
     BadInput,

@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
-from konverse.bridge import seldom
-from konverse.bridge.seldom import Repeated
+from konverse.bridge.runtime import log_throttle as seldom
+from konverse.bridge.runtime.log_throttle import Repeated
 
 
 def test_lines_that_differ_in_numbers_alone_are_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from konverse.bridge.clock import now_ms
-from konverse.bridge.renewing import Renewing
-from konverse.bridge.sending import Sender
-from konverse.dialog.manner import Manner
+from konverse.bridge.client.sender import Sender
+from konverse.bridge.client.session_ids import Renewing
+from konverse.bridge.runtime.clock import now_ms
+from konverse.dialog.session.dialogs import Manner
 from konverse.schemas.errors import BrokerClosed
 from tests.kit.builders import begin_block, identifier
 

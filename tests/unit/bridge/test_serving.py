@@ -7,8 +7,8 @@ from typing import Any
 
 from confluent_kafka import KafkaError
 
-from konverse.bridge.serving import Serving
-from konverse.dialog.ageing import Age
+from konverse.bridge.client.serving import Serving
+from konverse.dialog.session.rotation import Age
 
 
 class Lane:

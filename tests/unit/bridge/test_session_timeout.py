@@ -9,8 +9,8 @@ from unittest.mock import MagicMock
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from konverse.bridge.settings import Settings
-from konverse.bridge.topics import SESSION_TIMEOUT_S, Topics
+from konverse.bridge.kafka.topics import SESSION_TIMEOUT_S, Topics
+from konverse.bridge.runtime.settings import Settings
 
 
 def topics(described: Any, **settings: Any) -> Topics:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from konverse.bridge.kafka import Kafka
-from konverse.bridge.settings import PoolOptions, Settings
+from konverse.bridge.kafka.clients import Kafka
+from konverse.bridge.runtime.settings import PoolOptions, Settings
 from konverse.schemas.errors import InvalidSettings
 
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from confluent_kafka import TopicPartition
 
-from konverse.bridge.joining import Joining
-from konverse.bridge.orphans import Orphans
-from konverse.bridge.seldom import Seldom
-from konverse.bridge.share import Share
-from konverse.dialog.events import Stopped
-from konverse.dialog.owner import Owner
+from konverse.bridge.reader.assignment import Share
+from konverse.bridge.reader.joining import Joining
+from konverse.bridge.reader.orphans import Orphans
+from konverse.bridge.runtime.log_throttle import Seldom
+from konverse.dialog.owner.events import Stopped
+from konverse.dialog.owner.owner import Owner
 from tests.kit.driver import Driver
 
 STOPPED = Stopped("Kafka said nothing", clean=False, fenced=False)
@@ -112,7 +112,7 @@ def test_a_place_that_waits_is_one_for_which_the_client_asks_nobody(share: Any) 
 
 
 def test_a_partition_is_read_from_where_its_claim_has_recovered_to(share: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("konverse.bridge.share.CLAIM_AGAIN_S", 0.0)
+    monkeypatch.setattr("konverse.bridge.reader.assignment.CLAIM_AGAIN_S", 0.0)
     share._on_assign(share.consumer, [TopicPartition("orders", 0)])
     share._owning.owners[0] = owner = led()
     owner.fold.pass_over(7)

@@ -7,10 +7,10 @@ from typing import Any
 
 from confluent_kafka import KafkaError
 
-from konverse.bridge.snapshots import SnapshotTopic
-from konverse.dialog.events import AppendSnapshot, SnapshotWritten
-from konverse.dialog.owner import Owner
-from konverse.dialog.staging import OwnerSettings
+from konverse.bridge.owner.snapshots import SnapshotTopic
+from konverse.dialog.owner.events import AppendSnapshot, SnapshotWritten
+from konverse.dialog.owner.owner import Owner
+from konverse.dialog.owner.settings import OwnerSettings
 from tests.kit.builders import anything, identifier, log_of
 
 

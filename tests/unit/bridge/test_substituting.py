@@ -9,12 +9,13 @@ from unittest.mock import patch
 
 import pytest
 
-from konverse.bridge import substituting
-from konverse.bridge.kafka import Kafka
-from konverse.bridge.substituting import Forsaken, Substitutes
-from konverse.dialog.owner import Owner
-from konverse.schemas.catalog import Queue, Service
-from konverse.schemas.journal import Claim, Commit, Operations, encode_claim, encode_commit
+from konverse.bridge.kafka.clients import Kafka
+from konverse.bridge.reader import substitutes as substituting
+from konverse.bridge.reader.orphans import Forsaken
+from konverse.bridge.reader.substitutes import Substitutes
+from konverse.dialog.owner.owner import Owner
+from konverse.schemas.catalog.objects import Queue, Service
+from konverse.schemas.wire.journal import Claim, Commit, Operations, encode_claim, encode_commit
 from tests.kit.builders import identifier
 from tests.kit.shop import DEADLINE_S
 

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from konverse.bridge import supervising
-from konverse.bridge.presence import Presence, Seen
-from konverse.bridge.supervising import (
+from konverse.bridge.runtime.presence import Presence, Seen
+from konverse.bridge.worker import supervisor as supervising
+from konverse.bridge.worker.process import DRAINED, IN_VAIN, STOPPED, Job
+from konverse.bridge.worker.supervisor import (
     BACK_OFF_S,
     BACK_OFF_S_MAX,
     LONG_SESSION_S,
@@ -24,7 +25,6 @@ from konverse.bridge.supervising import (
     back_off_s,
     warn_of_a_long_session,
 )
-from konverse.bridge.working import DRAINED, IN_VAIN, STOPPED, Job
 from tests.kit.shop import until
 
 JOB = Job("shop:app", None, until_drained=True, grace_s=0.1, as_json=False)
@@ -97,7 +97,7 @@ def test_a_signal_lets_them_finish_and_what_was_done_with_it_before_is_done_afte
 
 TWICE = """
 import os, signal, sys
-from konverse.bridge import supervising
+from konverse.bridge.worker import supervisor as supervising
 
 def command(job, file):
     os.kill(os.getpid(), signal.SIGINT)

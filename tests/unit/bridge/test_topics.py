@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from konverse.bridge.kafka import Kafka
-from konverse.bridge.topics import Topics
+from konverse.bridge.kafka.clients import Kafka
+from konverse.bridge.kafka.topics import Topics
 from konverse.schemas.errors import KafkaUnavailable
 
 DROPPED = KafkaError._DESTROY_BROKER

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from konverse.bridge import truncation
-from konverse.bridge.clock import now_ms
-from konverse.bridge.truncation import Truncation
-from konverse.dialog.events import Truncate
-from konverse.schemas.catalog import Queue
+from konverse.bridge.owner import snapshots as truncation
+from konverse.bridge.owner.snapshots import Truncation
+from konverse.bridge.runtime.clock import now_ms
+from konverse.dialog.owner.events import Truncate
+from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.identifiers import consumer_group
 
 QUEUE = Queue("Orders", "topic", "queue", 1, b"i" * 16, b"d" * 16, b"j" * 16, 0)

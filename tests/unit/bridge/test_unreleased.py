@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from konverse.bridge.unreleased import tell_unreleased
-from konverse.dialog.events import Halted, Stopped
+from konverse.bridge.owner.unreleased import tell_unreleased
+from konverse.dialog.owner.events import Halted, Stopped
 
 if TYPE_CHECKING:
-    from konverse.dialog.owner import Owner
-    from konverse.schemas.catalog import Queue
+    from konverse.dialog.owner.owner import Owner
+    from konverse.schemas.catalog.objects import Queue
 
 QUEUE = cast("Queue", SimpleNamespace(name="Orders"))
 OWNER = cast("Owner", None)

@@ -13,10 +13,10 @@ from typing import Any, Final
 
 import pytest
 
-from konverse.bridge.validating.rules import MissingLibrary, Rule, check_of
-from konverse.bridge.validating.validator import Finding, Known, Validator
-from konverse.bridge.validating.worker import Checks, Operation, Verdict
-from konverse.schemas.catalog import Validation
+from konverse.bridge.validation.rules import MissingLibrary, Rule, check_of
+from konverse.bridge.validation.validator import Finding, Known, Validator
+from konverse.bridge.validation.worker import Checks, Operation, Verdict
+from konverse.schemas.catalog.objects import Validation
 from konverse.schemas.errors import InvalidSchema, ValidatorUnavailable
 from konverse.schemas.limits import COMPILED_SCHEMA_ENTRIES_MAX, FAULT_CHARACTERS_MAX, XML_DEPTH_ENTRIES_MAX
 

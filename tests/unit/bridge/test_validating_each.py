@@ -6,11 +6,11 @@ from contextlib import closing
 
 import pytest
 
-from konverse.bridge.validating import validator as module
-from konverse.bridge.validating.rules import Rule
-from konverse.bridge.validating.validator import Known, Validator
-from konverse.bridge.validating.worker import Answer, Operation
-from konverse.schemas.catalog import Validation
+from konverse.bridge.validation import validator as module
+from konverse.bridge.validation.rules import Rule
+from konverse.bridge.validation.validator import Known, Validator
+from konverse.bridge.validation.worker import Answer, Operation
+from konverse.schemas.catalog.objects import Validation
 from tests.unit.bridge.test_validating import NESTED_AVRO
 
 JSON, AVRO = Validation.JSON_SCHEMA, Validation.AVRO

@@ -10,17 +10,17 @@ from functools import cache
 import pytest
 
 from konverse.bridge.verifier.check import Finding, Held, PartitionVerdict, Place, compare, judge
-from konverse.bridge.verifier.journals import JournalJudge
+from konverse.bridge.verifier.fold.fold import SecondFold
+from konverse.bridge.verifier.fold.ingest import hear
+from konverse.bridge.verifier.fold.state import CODES
+from konverse.bridge.verifier.journal import JournalJudge
 from konverse.bridge.verifier.reading import digest, shorten
 from konverse.bridge.verifier.records import Record
-from konverse.bridge.verifier.second_fold import SecondFold
-from konverse.bridge.verifier.second_ingest import hear
-from konverse.bridge.verifier.second_state import CODES
-from konverse.bridge.verifier.shown import Shown, compare_view
-from konverse.dialog.states import State
+from konverse.bridge.verifier.view import Shown, compare_view
+from konverse.dialog.state.transitions import State
 from konverse.schemas.identifiers import time_of_writer
-from konverse.schemas.journal import Claim, encode_claim
-from konverse.schemas.records import Bounce, BounceReason, Kind
+from konverse.schemas.wire.journal import Claim, encode_claim
+from konverse.schemas.wire.records import Bounce, BounceReason, Kind
 from tests.kit.builders import Scribe, address_of, begin_block, identifier
 from tests.kit.damaged_moves import DAMAGED_MOVES
 from tests.kit.damages import DAMAGES, History, Logs, envelope_of

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from konverse.bridge.verifier import second_mailbox
-from konverse.bridge.verifier.second_state import SecondState
-from konverse.dialog import mailbox
-from konverse.dialog.mailbox import Bounced, Mailbox
-from konverse.schemas.records import NO_SEQUENCE, Bounce, BounceReason, Envelope, Kind, Role, Suffix
+from konverse.bridge.verifier.fold import mailbox as second_mailbox
+from konverse.bridge.verifier.fold.state import SecondState
+from konverse.dialog.state import mailbox
+from konverse.dialog.state.mailbox import Bounced, Mailbox
+from konverse.schemas.identifiers import Role
+from konverse.schemas.wire.records import NO_SEQUENCE, Bounce, BounceReason, Envelope, Kind, Suffix
 from tests.kit.builders import address_of
 
 SESSION = b"s" * 16

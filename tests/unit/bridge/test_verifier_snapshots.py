@@ -9,7 +9,7 @@ from functools import cache
 import pytest
 
 from konverse.bridge.verifier.check import Finding, judge
-from konverse.bridge.verifier.starting import Start, beginning, starts
+from konverse.bridge.verifier.starting_state import Start, beginning, starts
 from tests.kit.simulator.choices import Choices
 from tests.kit.simulator.places import Place
 from tests.kit.simulator.swarm import Swarm, draw

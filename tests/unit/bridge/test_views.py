@@ -7,28 +7,29 @@ from uuid import UUID
 
 import pytest
 
-from konverse.bridge.catalog import Catalog
-from konverse.bridge.following import Ahead
+from konverse.bridge.catalog.catalog import Catalog
+from konverse.bridge.client.outgoing import Names, Outgoing, missing_names
+from konverse.bridge.client.unsent import unsent
+from konverse.bridge.owner.follower import Ahead
 from konverse.bridge.views.contents import Contents
-from konverse.bridge.views.door import COLUMNS, Views
 from konverse.bridge.views.endpoints import NOT_IN_REDIS, endpoints, groups, shown_endpoint
 from konverse.bridge.views.listing import View
-from konverse.bridge.views.looking import Folded
 from konverse.bridge.views.outbox import outputs
-from konverse.bridge.views.outgoing import Names, Outgoing, missing_names
+from konverse.bridge.views.partitions import Folded
 from konverse.bridge.views.rows import ConversationEndpointRow, QueueRow
-from konverse.bridge.views.unsent import unsent
-from konverse.dialog.head import JournalHead
-from konverse.dialog.lane import SessionDialog
-from konverse.dialog.outbox import Run
-from konverse.dialog.session import Session
-from konverse.dialog.transacting import Transaction
-from konverse.dialog.view import Row, field_of, pack, unpack
-from konverse.schemas.catalog import END_DIALOG, ERROR, Queue
-from konverse.schemas.envelope import encode_suffix
+from konverse.bridge.views.views import COLUMNS, Views
+from konverse.dialog.fold.journal import JournalHead
+from konverse.dialog.owner.view import Row, field_of, pack, unpack
+from konverse.dialog.session.dialogs import SessionDialog
+from konverse.dialog.session.session import Session
+from konverse.dialog.session.transactions import Transaction
+from konverse.dialog.state.outbox import Run
+from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import ConversationEnded
-from konverse.schemas.identifiers import Address
-from konverse.schemas.records import BounceId, Kind, Role, Suffix
+from konverse.schemas.identifiers import Address, Role
+from konverse.schemas.system_messages import END_DIALOG, ERROR
+from konverse.schemas.wire.envelope import encode_suffix
+from konverse.schemas.wire.records import BounceId, Kind, Suffix
 from tests.kit.batches import Query
 from tests.kit.builders import GROUP, Pair, Side, address_of, begin_block, identifier, log_of
 

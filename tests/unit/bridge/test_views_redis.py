@@ -7,11 +7,11 @@ from typing import Any, NamedTuple, cast
 
 import pytest
 
-from konverse.bridge.kafka import LogReader
-from konverse.bridge.view import Header
-from konverse.bridge.views.looking import LAST_RECORDS, _is_fresh
-from konverse.schemas.catalog import Queue
-from konverse.schemas.journal import GENESIS_HASH, Claim, Commit, Operations, encode_claim, encode_commit
+from konverse.bridge.kafka.log_reader import LogReader
+from konverse.bridge.redis.view import Header
+from konverse.bridge.views.partitions import LAST_RECORDS, _is_fresh
+from konverse.schemas.catalog.objects import Queue
+from konverse.schemas.wire.journal import GENESIS_HASH, Claim, Commit, Operations, encode_claim, encode_commit
 
 NOW_MS = 1_800_000_000_000
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from konverse.bridge.why import _maybe_unseen, _of_the_partition
-from konverse.dialog.head import JournalHead
+from konverse.bridge.views.why import _maybe_unseen, _of_the_partition
+from konverse.dialog.fold.journal import JournalHead
 from tests.kit.builders import log_of
 
 NOW_MS = 1_800_000_000_000

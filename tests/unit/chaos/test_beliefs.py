@@ -6,8 +6,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from konverse.dialog.staging import Staging
-from konverse.dialog.transaction import Transaction
+from konverse.dialog.owner.staging import Staging
+from konverse.dialog.transaction.transaction import Transaction
 from tests.chaos.beliefs import Beliefs
 from tests.chaos.history import Scribe, read
 

@@ -138,7 +138,7 @@ def test_a_message_that_came_back_and_was_redirected_has_arrived() -> None:
 
 def test_operations_that_say_nothing_here_are_passed_over() -> None:
     story = told()
-    story.line("clock", "ok", clock="uptime", error_s=86_400.0, reader="konverse.bridge.clock")
+    story.line("clock", "ok", clock="uptime", error_s=86_400.0, reader="konverse.bridge.runtime.clock")
     story.line("move", "ok", conversation=FIRST, to=1)
     story.line("flush", "ok")
     story.line("nemesis", "ok", name="broker killed", effect="pid 7 is gone")

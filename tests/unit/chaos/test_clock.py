@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from konverse.bridge import clock as product_clock
+from konverse.bridge.runtime import clock as product_clock
 from tests.chaos.clock import TIME_OF_DAY, UPTIME, Clocks
 
 DAY_S = 86_400.0

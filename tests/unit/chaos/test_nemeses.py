@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from konverse.deploy.ports import HOST, free_port
+from konverse.deploy.host.ports import HOST, free_port
 from tests.chaos import nemeses
 from tests.chaos.campaign import ALL, PLACES, PROFILES
 from tests.chaos.clock import TIME_OF_DAY, UPTIME
@@ -126,14 +126,14 @@ def sleeping(folder: Path, reader: str) -> Arena:
 
 def test_a_wrong_clock_counts_when_the_product_has_read_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nemeses, "CLOCK_READ_S", 0.05)
-    assert "konverse.bridge.clock has read it" in skip_time(sleeping(tmp_path, "konverse.bridge.clock"))
+    assert "konverse.bridge.runtime.clock has read it" in skip_time(sleeping(tmp_path, "konverse.bridge.runtime.clock"))
     with pytest.raises(AssertionError, match=r"client-0.1 to read the .*: not within"):
         skip_time(sleeping(tmp_path, ""))
     assert "of client-0.1 is wrong" in shift_clock(sleeping(tmp_path, ""))
 
 
 def test_time_that_was_skipped_does_not_come_back(tmp_path: Path) -> None:
-    arena = sleeping(tmp_path, "konverse.bridge.clock")
+    arena = sleeping(tmp_path, "konverse.bridge.runtime.clock")
     skipped = [0.0]
     for _ in range(5):
         shift_clock(arena)

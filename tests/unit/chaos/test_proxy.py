@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from konverse.deploy.ports import HOST, free_port
+from konverse.deploy.host.ports import HOST, free_port
 from tests.chaos.proxy import Action, Proxy, Trap, Way
 from tests.kit import until
 from tests.kit.frames import framed, produce

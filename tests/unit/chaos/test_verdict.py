@@ -63,8 +63,8 @@ def test_the_product_itself_runs_unless_a_rule_is_left_out(tmp_path: Path) -> No
     path = _product_without("duplicates_accepted", tmp_path) or ""
     patched = Path(path.partition(":")[0]) / "konverse"
     assert (patched / "bridge" / "broker.py").exists()
-    ours = Path(__file__).parents[3] / "dialog" / "ingest.py"
-    assert (patched / "dialog" / "ingest.py").read_text() != ours.read_text()
+    ours = Path(__file__).parents[3] / "dialog" / "fold" / "ingest.py"
+    assert (patched / "dialog" / "fold" / "ingest.py").read_text() != ours.read_text()
 
 
 def seen(seed: int) -> Topics:

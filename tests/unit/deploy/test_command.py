@@ -8,8 +8,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from konverse.bridge.cli.codes import exit_code
 from konverse.bridge.cli.main import KonverseGroup, app
+from konverse.bridge.runtime.exit_codes import exit_code
 from konverse.schemas.errors import InvalidName, KafkaUnavailable, KonverseError, TopicMismatch
 from konverse.schemas.stack_errors import PortTaken
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from konverse.deploy.faults import filesystem_faults, last_lines, require_room, tells_of_a_full_disk
-from konverse.deploy.folders import make_folder
-from konverse.deploy.state import StackState
+from konverse.deploy.host.faults import filesystem_faults, last_lines, require_room, tells_of_a_full_disk
+from konverse.deploy.host.folders import make_folder
+from konverse.deploy.servers.state import StackState
 from konverse.schemas.errors import StackError
 from konverse.schemas.stack_errors import DiskFull
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from konverse.deploy.folders import StackHome, cache_folder, stack_folder
+from konverse.deploy.host.folders import StackHome, cache_folder, stack_folder
 from konverse.schemas.errors import InvalidSettings
 
 

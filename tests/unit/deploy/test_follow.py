@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from konverse.deploy.follow import follow, last_part
+from konverse.deploy.stack.follow import follow, last_part
 
 
 def test_the_last_lines_of_one_log_are_shown_as_they_are(tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from konverse.deploy.ivy import central_mirror, find_ivy, missing
-from konverse.deploy.tools import ToolResult
+from konverse.deploy.host.tools import ToolResult
+from konverse.deploy.java.ivy import central_mirror, find_ivy, missing
 from konverse.schemas.errors import StackError
 
 

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from konverse.deploy import faults
-from konverse.deploy.coordinates import Coordinate, JarSet
-from konverse.deploy.jars import class_path, jar_folder
-from konverse.deploy.java import Java
-from konverse.deploy.progress import Silence
+from konverse.deploy.host import faults
+from konverse.deploy.host.progress import Silence
+from konverse.deploy.java.coordinates import Coordinate, JarSet
+from konverse.deploy.java.jars import class_path, jar_folder
+from konverse.deploy.java.java import Java
 from konverse.schemas.errors import NotInstalled
 from konverse.schemas.stack_errors import DiskFull, JarsNotResolvable
 from tests.kit import until
@@ -125,8 +125,8 @@ def test_without_maven_and_without_pyspark_the_error_says_what_to_install(
 DOWNLOAD = """
     import sys
     from pathlib import Path
-    from konverse.deploy.jars import jar_folder
-    from konverse.deploy.progress import Silence
+    from konverse.deploy.java.jars import jar_folder
+    from konverse.deploy.host.progress import Silence
     from tests.unit.deploy.test_jars import JARS, JAVA
     jar_folder(JARS, JAVA, Path(sys.argv[1]), Silence())
 """

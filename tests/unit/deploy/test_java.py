@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from konverse.deploy.java import Java, find_java, inspect, spark_java_home
+from konverse.deploy.java.java import Java, find_java, inspect, spark_java_home
 from konverse.schemas.stack_errors import JavaNotFound, JavaTooOld
 from tests.unit.deploy.programs import JAVA_17, fake_java, only, script
 

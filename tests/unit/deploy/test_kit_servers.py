@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from konverse.deploy.stack import LocalStack
+from konverse.deploy.stack.stack import LocalStack
 from konverse.schemas.stack_errors import JavaNotFound
 from tests.kit import containers
 from tests.kit.servers import Servers, missing, provide

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from konverse.deploy.locks import locked
+from konverse.deploy.host.locks import locked
 from konverse.schemas.errors import StackError
 
 

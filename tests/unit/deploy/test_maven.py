@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from konverse.deploy.coordinates import KAFKA
-from konverse.deploy.maven import find_maven, missing
-from konverse.deploy.tools import ToolResult
+from konverse.deploy.host.tools import ToolResult
+from konverse.deploy.java.coordinates import KAFKA
+from konverse.deploy.java.maven import find_maven, missing
 from tests.unit.deploy.programs import only, script
 
 KAFKA_9 = "org.apache.kafka:kafka_2.13:9.9.9"

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from konverse.deploy.ports import FIRST, LAST, free_port, is_free, require_free
+from konverse.deploy.host.ports import FIRST, LAST, free_port, is_free, require_free
 from konverse.schemas.errors import InvalidSettings
 from konverse.schemas.stack_errors import PortTaken
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from konverse.deploy.processes import ProcessId, end_all, wait_for_end
+from konverse.deploy.host.processes import ProcessId, end_all, wait_for_end
 from tests.kit import until
 from tests.unit.deploy.programs import sleeper
 

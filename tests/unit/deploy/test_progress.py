@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from konverse.deploy.progress import Display, PlainLines, reporter_for
+from konverse.deploy.host.progress import Display, PlainLines, reporter_for
 
 
 class Terminal(io.StringIO):

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from konverse.deploy.folders import StackHome
-from konverse.deploy.redis_server import RedisProgram, find_redis, redis_launch
+from konverse.deploy.host.folders import StackHome
+from konverse.deploy.servers.redis import RedisProgram, find_redis, redis_launch
 from konverse.schemas.stack_errors import ServerNotFound
 from tests.unit.deploy.programs import only, script
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from konverse.deploy.processes import ProcessId
-from konverse.deploy.spawn import Launch, Spawner
+from konverse.deploy.host.processes import ProcessId
+from konverse.deploy.host.spawn import Launch, Spawner
 from konverse.schemas.errors import StackError
 from konverse.schemas.stack_errors import ServerDied
 from tests.kit import until
@@ -24,7 +24,7 @@ from tests.unit.deploy.programs import sleeper
 OWNER = """
     import sys, time, threading
     from pathlib import Path
-    from konverse.deploy.spawn import Launch, Spawner
+    from konverse.deploy.host.spawn import Launch, Spawner
     from tests.unit.deploy.programs import sleeper
     def start():
         spawner = Spawner([Path(sys.argv[1]) / "data"], lasting=sys.argv[2] == "lasting")

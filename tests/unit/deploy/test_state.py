@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from konverse.deploy.processes import ProcessId
-from konverse.deploy.state import ServerState, StackState, load
-from konverse.deploy.status import status_of
+from konverse.deploy.host.processes import ProcessId
+from konverse.deploy.servers.state import ServerState, StackState, load
+from konverse.deploy.stack.status import status_of
 from konverse.schemas.errors import InvalidSettings, StackError
 
 REDIS = ServerState("redis", "redis", 20001)

@@ -7,13 +7,13 @@ from unittest.mock import patch
 
 import pytest
 
-from konverse.dialog import snapshotting
-from konverse.dialog.accepting import Acceptance, command, expected_by
-from konverse.dialog.events import Append, DataGone, Effect, Feed, Follow, Halted, Leading, Recover, Stopped
-from konverse.schemas.identifiers import Address
-from konverse.schemas.journal import Commit, decode
-from konverse.schemas.operations import Lost
-from konverse.schemas.records import Envelope, Kind, Role, Suffix
+from konverse.dialog.owner import snapshots as snapshotting
+from konverse.dialog.owner.events import Append, DataGone, Effect, Feed, Follow, Halted, Leading, Recover, Stopped
+from konverse.dialog.rules.accepted_loss import Acceptance, command, expected_by
+from konverse.schemas.identifiers import Address, Role
+from konverse.schemas.wire.journal import Commit, decode
+from konverse.schemas.wire.operations import Lost
+from konverse.schemas.wire.records import Envelope, Kind, Suffix
 from tests.kit.builders import Scribe, address_of, conversations, identifier
 from tests.kit.digests import digest
 from tests.kit.driver import Driver

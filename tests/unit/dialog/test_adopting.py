@@ -4,24 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from konverse.dialog.adopting import Adopted, Adopting, Standing, Wanted
-from konverse.dialog.lane import SessionDialog
-from konverse.dialog.session import Session
-from konverse.dialog.writing import Hand
-from konverse.schemas.envelope import decode
+from konverse.dialog.session.adoption import Adopted, Adopting, Standing, Wanted
+from konverse.dialog.session.dialogs import SessionDialog
+from konverse.dialog.session.lanes import Hand
+from konverse.dialog.session.session import Session
 from konverse.schemas.errors import ConversationEnded, SessionTakenOver
-from konverse.schemas.identifiers import session_writer
-from konverse.schemas.records import (
-    HEIR,
-    NO_SEQUENCE,
-    RETURNING,
-    BounceReason,
-    Envelope,
-    FinAnswer,
-    Kind,
-    Role,
-    Suffix,
-)
+from konverse.schemas.identifiers import Role, session_writer
+from konverse.schemas.wire.envelope import decode
+from konverse.schemas.wire.records import HEIR, NO_SEQUENCE, RETURNING, BounceReason, Envelope, FinAnswer, Kind, Suffix
 from tests.kit.builders import Pair, Scribe, Side, begin_block, identifier, record
 from tests.kit.moving import living, relocate
 

@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from konverse.dialog.ageing import LOOK_EVERY_MS, Age, Ageing
-from konverse.dialog.lane import Lane, Single
-from konverse.schemas.limits import (
-    SESSION_ANSWER_MS_MAX,
-    SESSION_IDLE_MS_MAX,
-    SESSION_LOOK_MS_MAX,
-    WRITER_HORIZON_MS,
-)
+from konverse.dialog.session.lanes import Lane, Single
+from konverse.dialog.session.rotation import LOOK_EVERY_MS, Age, Ageing
+from konverse.schemas.limits import SESSION_ANSWER_MS_MAX, SESSION_IDLE_MS_MAX, SESSION_LOOK_MS_MAX, WRITER_HORIZON_MS
 from tests.kit.builders import address_of, identifier
 
 EARLY_MS = SESSION_IDLE_MS_MAX - SESSION_LOOK_MS_MAX

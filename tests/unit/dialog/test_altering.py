@@ -6,18 +6,17 @@ from unittest.mock import patch
 
 import pytest
 
-from konverse.dialog import moving
-from konverse.dialog.endpoint import Endpoint
-from konverse.dialog.events import Append
-from konverse.dialog.moves import Arrival
-from konverse.dialog.partition import Partition
-from konverse.dialog.relocation import moved_of
-from konverse.schemas.identifiers import Address
-from konverse.schemas.journal import Commit
-from konverse.schemas.journal import decode as decode_journal
-from konverse.schemas.moved import Moved
-from konverse.schemas.operations import Relocate, Resume
-from konverse.schemas.records import Role
+from konverse.dialog.owner import relocations as moving
+from konverse.dialog.owner.events import Append
+from konverse.dialog.rules.relocation import moved_of
+from konverse.dialog.state.endpoint import Endpoint
+from konverse.dialog.state.partition import Partition
+from konverse.dialog.state.relocations import Arrival
+from konverse.schemas.identifiers import Address, Role
+from konverse.schemas.wire.journal import Commit
+from konverse.schemas.wire.journal import decode as decode_journal
+from konverse.schemas.wire.moved import Moved
+from konverse.schemas.wire.operations import Relocate, Resume
 from tests.kit.builders import GROUP, Row, Scribe, address_of, begin_block, conversations, identifier, record
 from tests.kit.driver import Driver
 

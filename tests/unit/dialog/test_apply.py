@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from konverse.dialog.apply import apply
-from konverse.dialog.states import State
+from konverse.dialog.fold.apply import apply
+from konverse.dialog.state.transitions import State
 from konverse.schemas.errors import PartitionHalted
-from konverse.schemas.journal import GENESIS_HASH, Commit, EndOperation, Operations
-from konverse.schemas.records import FIRST, NO_SEQUENCE, Kind, Role
+from konverse.schemas.identifiers import Role
+from konverse.schemas.wire.journal import GENESIS_HASH, Commit, EndOperation, Operations
+from konverse.schemas.wire.records import FIRST, NO_SEQUENCE, Kind
 from tests.kit.builders import Pair, Side, begin_block, identifier
 
 

@@ -6,15 +6,15 @@ from uuid import UUID
 
 import pytest
 
-from konverse.dialog.asking import Asking
-from konverse.dialog.outbox import Run
-from konverse.dialog.takeover import Unheard
-from konverse.schemas.envelope import decode
-from konverse.schemas.identifiers import session_writer
+from konverse.dialog.session.outcome import Asking
+from konverse.dialog.session.rotation import Unheard
+from konverse.dialog.state.outbox import Run
+from konverse.schemas.identifiers import Role, session_writer
 from konverse.schemas.limits import WRITER_AHEAD_MS_MAX
-from konverse.schemas.records import HEIR, Kind, Role
 from konverse.schemas.system_messages import Rejection
-from konverse.schemas.token import Sent, Token
+from konverse.schemas.wire.envelope import decode
+from konverse.schemas.wire.records import HEIR, Kind
+from konverse.schemas.wire.token import Sent, Token
 from tests.kit.builders import Scribe, Side, begin_block, identifier
 from tests.kit.moving import living, relocate
 

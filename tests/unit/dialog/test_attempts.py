@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from konverse.dialog.events import Append, DataRead, Recover, Tick
-from konverse.dialog.staging import OwnerSettings, Staging
-from konverse.dialog.trial import KILLED, PAUSE_FACTOR, PAUSE_MS, SUSPECTS_AFTER_MS, Trial
-from konverse.schemas.journal import Operations, decode
+from konverse.dialog.owner.events import Append, DataRead, Recover, Tick
+from konverse.dialog.owner.poison import KILLED, PAUSE_FACTOR, PAUSE_MS, SUSPECTS_AFTER_MS, Trial
+from konverse.dialog.owner.settings import OwnerSettings
+from konverse.dialog.owner.staging import Staging
 from konverse.schemas.limits import ATTEMPTS_MAX, TRY_FIRST_GROUPS_MAX, TRY_GROUPS_MAX
-from konverse.schemas.operations import Attempt, Finish, Suspend, Try
+from konverse.schemas.wire.journal import Operations, decode
+from konverse.schemas.wire.operations import Attempt, Finish, Suspend, Try
 from tests.kit.builders import (
     Pair,
     Scribe,

@@ -7,13 +7,13 @@ from unittest.mock import patch
 
 import pytest
 
-from konverse.dialog import batch_driver as module
-from konverse.dialog.batch_driver import Again, Close, Decided, Driver, Phase, Put, Refused, Seen, Start, Unclear, look
-from konverse.dialog.batch_task import Report
-from konverse.schemas.batches import ABANDONED, decode_batch
-from konverse.schemas.envelope import decode
+from konverse.dialog.batch import driver as module
+from konverse.dialog.batch.driver import Again, Close, Decided, Driver, Phase, Put, Refused, Seen, Start, Unclear, look
+from konverse.dialog.batch.task import Report
 from konverse.schemas.identifiers import Address
-from konverse.schemas.records import Kind
+from konverse.schemas.wire.batches import ABANDONED, decode_batch
+from konverse.schemas.wire.envelope import decode
+from konverse.schemas.wire.records import Kind
 from tests.kit.batches import HOME, JUDGE, QUERY, TARGET, Query, task_of
 from tests.kit.builders import Side, identifier
 

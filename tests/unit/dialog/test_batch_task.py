@@ -6,11 +6,11 @@ from unittest.mock import patch
 
 import pytest
 
-from konverse.dialog import batch_task as module
-from konverse.dialog.batch_task import Report
-from konverse.schemas.envelope import decode
+from konverse.dialog.batch import task as module
+from konverse.dialog.batch.task import Report
 from konverse.schemas.errors import TransactionTooLarge
-from konverse.schemas.records import FIRST, LAST, RETURNING, Kind, Pending
+from konverse.schemas.wire.envelope import decode
+from konverse.schemas.wire.records import FIRST, LAST, RETURNING, Kind, Pending
 from tests.kit.batches import HOME, JUDGE, QUERY, TARGET, Query, first_row, further_row, last_row
 from tests.kit.builders import begin_block, identifier
 

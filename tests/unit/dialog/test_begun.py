@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from konverse.dialog.begun import Begun
-from konverse.dialog.states import State
-from konverse.dialog.transaction import Transaction
-from konverse.schemas.catalog import END_DIALOG
+from konverse.dialog.state.transitions import State
+from konverse.dialog.transaction.begun import Begun
+from konverse.dialog.transaction.transaction import Transaction
 from konverse.schemas.errors import BadInput, DialogNotFound, ForeignGroup, InvalidState, TransactionTooLarge
 from konverse.schemas.groups import own_group
+from konverse.schemas.identifiers import Role
 from konverse.schemas.limits import TRANSACTION_BYTES_MAX
-from konverse.schemas.records import FIRST, Kind, Role
+from konverse.schemas.system_messages import END_DIALOG
+from konverse.schemas.wire.records import FIRST, Kind
 from tests.kit.builders import address_of, identifier
 from tests.kit.desk import Desk
 from tests.kit.digests import digest

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from konverse.dialog.mailbox import Bounced, Mailbox
-from konverse.dialog.partition import Partition
-from konverse.dialog.snapshot import Freeze, restore
-from konverse.dialog.states import State
+from konverse.dialog.fold.snapshot import Freeze, restore
+from konverse.dialog.state.mailbox import Bounced, Mailbox
+from konverse.dialog.state.partition import Partition
+from konverse.dialog.state.transitions import State
+from konverse.schemas.identifiers import Role
 from konverse.schemas.limits import BODY_BYTES_MAX, MAILBOX_BYTES_MAX, MAILBOX_ENTRIES_MAX
-from konverse.schemas.records import (
+from konverse.schemas.wire.records import (
     FIRST,
     HEIR,
     NO_SEQUENCE,
@@ -20,7 +21,6 @@ from konverse.schemas.records import (
     BounceReason,
     Kind,
     Opened,
-    Role,
     Suffix,
 )
 from tests.kit.builders import Pair, Scribe, address_of, begin_block, identifier
@@ -279,7 +279,7 @@ def test_a_mailbox_is_bounded_in_messages_and_bytes_and_the_oldest_goes_first() 
 
 
 def test_what_says_for_whom_others_are_goes_when_nothing_else_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("konverse.dialog.mailbox.MAILBOX_ENTRIES_MAX", 3)
+    monkeypatch.setattr("konverse.dialog.state.mailbox.MAILBOX_ENTRIES_MAX", 3)
     mailbox = Mailbox()
     came = [note(0), bounced(1), note(2), bounced(3), bounced(4)]
     assert [mailbox.keep(one) for one in came] == [0, 0, 0, 1, 1]
@@ -289,7 +289,7 @@ def test_what_says_for_whom_others_are_goes_when_nothing_else_is_left(monkeypatc
 
 
 def test_what_a_full_mailbox_lets_go_is_counted(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("konverse.dialog.mailbox.MAILBOX_ENTRIES_MAX", 2)
+    monkeypatch.setattr("konverse.dialog.state.mailbox.MAILBOX_ENTRIES_MAX", 2)
     names = come_back(pair, b"0", b"1", b"2")
     assert [*pair.home.state.mailbox.entries] == names[-2:]
     assert pair.home.state.statistics.undeliverable == 1

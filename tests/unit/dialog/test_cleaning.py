@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from konverse.dialog import partition
-from konverse.dialog.endpoint import Endpoint
-from konverse.dialog.partition import Partition
-from konverse.dialog.snapshot import Freeze, restore
-from konverse.dialog.states import State
-from konverse.schemas.catalog import ERROR
-from konverse.schemas.envelope import encode_envelope
+from konverse.dialog.fold.snapshot import Freeze, restore
+from konverse.dialog.state import partition
+from konverse.dialog.state.endpoint import Endpoint
+from konverse.dialog.state.partition import Partition
+from konverse.dialog.state.transitions import State
 from konverse.schemas.errors import InvalidState, PartitionHalted
 from konverse.schemas.identifiers import session_writer
-from konverse.schemas.journal import EndOperation
-from konverse.schemas.operations import Cleanup, Fail, Prune, Withdraw
-from konverse.schemas.records import BounceReason, Kind, Suffix
-from konverse.schemas.system_messages import read_error
+from konverse.schemas.system_messages import ERROR, read_error
+from konverse.schemas.wire.envelope import encode_envelope
+from konverse.schemas.wire.journal import EndOperation
+from konverse.schemas.wire.operations import Cleanup, Fail, Prune, Withdraw
+from konverse.schemas.wire.records import BounceReason, Kind, Suffix
 from tests.kit.builders import Pair, Side, begin_block, identifier, log_of, of, record
 from tests.kit.digests import digest
 from tests.kit.moving import World, move

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from konverse.dialog.emitter import Emit
-from konverse.dialog.endpoint import Endpoint
-from konverse.dialog.events import Drained
-from konverse.dialog.states import State
-from konverse.schemas.envelope import decode
-from konverse.schemas.operations import Attempt, Cleanup, Fail
-from konverse.schemas.records import Kind, Role
+from konverse.dialog.owner.emitter import Emit
+from konverse.dialog.owner.events import Drained
+from konverse.dialog.state.endpoint import Endpoint
+from konverse.dialog.state.transitions import State
+from konverse.schemas.identifiers import Role
+from konverse.schemas.wire.envelope import decode
+from konverse.schemas.wire.operations import Attempt, Cleanup, Fail
+from konverse.schemas.wire.records import Kind
 from tests.kit.builders import conversations, identifier, records_of
 from tests.kit.driver import Driver
 from tests.kit.trials import successor

@@ -6,19 +6,20 @@ from unittest.mock import Mock
 
 import pytest
 
-from konverse.dialog import dropping, orders
-from konverse.dialog.emitter import Emit
-from konverse.dialog.endpoint import Endpoint
-from konverse.dialog.phase import Phase
-from konverse.dialog.states import State
-from konverse.schemas.catalog import END_DIALOG
-from konverse.schemas.envelope import decode
-from konverse.schemas.journal import Commit, EndOperation
-from konverse.schemas.journal import decode as decode_journal
+from konverse.dialog.owner import commands as orders
+from konverse.dialog.owner import drops as dropping
+from konverse.dialog.owner.emitter import Emit
+from konverse.dialog.owner.events import Phase
+from konverse.dialog.state.endpoint import Endpoint
+from konverse.dialog.state.transitions import State
+from konverse.schemas.identifiers import Role
 from konverse.schemas.limits import ATTEMPTS_MAX
-from konverse.schemas.operations import Try
-from konverse.schemas.records import End, Kind, Role, Suffix
-from konverse.schemas.system_messages import read_error
+from konverse.schemas.system_messages import END_DIALOG, read_error
+from konverse.schemas.wire.envelope import decode
+from konverse.schemas.wire.journal import Commit, EndOperation
+from konverse.schemas.wire.journal import decode as decode_journal
+from konverse.schemas.wire.operations import Try
+from konverse.schemas.wire.records import End, Kind, Suffix
 from tests.kit.builders import Scribe, address_of, conversations, identifier, record, records_of
 from tests.kit.driver import Driver
 from tests.kit.trials import fail, said, successor

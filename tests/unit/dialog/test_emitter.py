@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from konverse.dialog.emitter import REFUSAL_PAUSE_MS, Emit, Emitter
-from konverse.dialog.outbox import Run, Stream
-from konverse.schemas.envelope import decode, encode_suffix
-from konverse.schemas.identifiers import Address
+from konverse.dialog.owner.emitter import REFUSAL_PAUSE_MS, Emit, Emitter
+from konverse.dialog.state.outbox import Run, Stream
+from konverse.schemas.identifiers import Address, Role
 from konverse.schemas.limits import EMITTER_WINDOW_RECORDS_MAX
-from konverse.schemas.records import Kind, Role, Suffix
+from konverse.schemas.wire.envelope import decode, encode_suffix
+from konverse.schemas.wire.records import Kind, Suffix
 from tests.kit.builders import address_of, identifier, records_of
 
 HERE, THERE = address_of("here"), address_of("there")

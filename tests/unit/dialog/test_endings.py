@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from konverse.dialog.states import State
-from konverse.schemas.catalog import END_DIALOG, ERROR
-from konverse.schemas.records import FIRST, RETURNING, BounceReason, Kind, Role, Suffix
-from konverse.schemas.system_messages import error_body
+from konverse.dialog.state.transitions import State
+from konverse.schemas.identifiers import Role
+from konverse.schemas.system_messages import END_DIALOG, ERROR, error_body
+from konverse.schemas.wire.records import FIRST, RETURNING, BounceReason, Kind, Suffix
 from tests.kit.builders import Pair, begin_block
 
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from konverse.dialog.states import State
-from konverse.schemas.client_transaction import ClientTransaction, Step, TransactionDialog, encode
+from konverse.dialog.state.transitions import State
 from konverse.schemas.identifiers import Address
 from konverse.schemas.limits import KEY_BYTES_MAX, NAME_BYTES_MAX, TOPIC_NAME_LENGTH_MAX
-from konverse.schemas.records import FIRST, PARTITION_MAX, RETURNING, BounceReason, Kind, Opened, Suffix
+from konverse.schemas.wire.client_transaction import ClientTransaction, Step, TransactionDialog, encode
+from konverse.schemas.wire.records import FIRST, PARTITION_MAX, RETURNING, BounceReason, Kind, Opened, Suffix
 from tests.kit.builders import Pair, Side, begin_block, identifier
 
 CONVERSATION = identifier("a conversation")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from konverse.dialog.finishing import Finished
-from konverse.dialog.snapshot import Freeze, restore
-from konverse.dialog.states import State
+from konverse.dialog.fold.snapshot import Freeze, restore
+from konverse.dialog.state.endpoint import Finished
+from konverse.dialog.state.transitions import State
 from konverse.schemas.errors import InvalidState, PartitionHalted
-from konverse.schemas.operations import Finish
-from konverse.schemas.records import BounceReason, End, FinAnswer, Kind, Role, Suffix
+from konverse.schemas.identifiers import Role
+from konverse.schemas.wire.operations import Finish
+from konverse.schemas.wire.records import BounceReason, End, FinAnswer, Kind, Suffix
 from tests.kit.builders import GROUP, Pair, Side, identifier, of
 from tests.kit.digests import digest
 

@@ -6,13 +6,13 @@ import hashlib
 
 import pytest
 
-from konverse.bridge.verifier.journals import JournalJudge
+from konverse.bridge.verifier.journal import JournalJudge
 from konverse.bridge.verifier.records import Record
-from konverse.dialog.fold import Fold
-from konverse.dialog.ingest import Columns
-from konverse.dialog.journal_feed import JournalRecord
+from konverse.dialog.fold.fold import Fold
+from konverse.dialog.fold.journal import JournalRecord
+from konverse.dialog.state.recent import Columns
 from konverse.schemas.errors import PartitionHalted
-from konverse.schemas.journal import (
+from konverse.schemas.wire.journal import (
     FOLD_VERSION,
     GENESIS_HASH,
     Claim,

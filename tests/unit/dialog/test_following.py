@@ -7,8 +7,9 @@ from unittest.mock import patch
 
 import pytest
 
-from konverse.dialog import snapshot_search, snapshotting
-from konverse.dialog.events import (
+from konverse.dialog.owner import recovery as snapshot_search
+from konverse.dialog.owner import snapshots as snapshotting
+from konverse.dialog.owner.events import (
     Append,
     AppendSnapshot,
     Effect,
@@ -16,6 +17,7 @@ from konverse.dialog.events import (
     Halted,
     Leading,
     OutOfRange,
+    Phase,
     ReadJournal,
     Recover,
     SnapshotWritten,
@@ -23,9 +25,8 @@ from konverse.dialog.events import (
     Tick,
     Truncate,
 )
-from konverse.dialog.phase import Phase
-from konverse.dialog.view import Show
-from konverse.schemas.snapshot import SnapshotEnd, decode
+from konverse.dialog.owner.view import Show
+from konverse.schemas.wire.snapshot import SnapshotEnd, decode
 from tests.kit.builders import Scribe, address_of, conversations, identifier, record
 from tests.kit.digests import digest
 from tests.kit.driver import Driver

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from konverse.dialog import forgeries
-from konverse.dialog.fold import Fold
-from konverse.dialog.forgeries import Forgery
-from konverse.dialog.lane import Lane
-from konverse.dialog.recent_snapshot import pieces_of
-from konverse.dialog.snapshot import Freeze, restore
-from konverse.dialog.takeover import concerns, forgeries_told
-from konverse.schemas.identifiers import owner_writer, session_writer
-from konverse.schemas.records import End, Kind, Notice, NoticeReason, Role, Suffix, WriterClosed
+from konverse.dialog.fold.fold import Fold
+from konverse.dialog.fold.snapshot import Freeze, restore
+from konverse.dialog.fold.snapshot_sections import pieces_of
+from konverse.dialog.session.lanes import Lane
+from konverse.dialog.session.rotation import concerns, forgeries_told
+from konverse.dialog.state import recent as forgeries
+from konverse.dialog.state.recent import Forgery
+from konverse.schemas.identifiers import Role, owner_writer, session_writer
+from konverse.schemas.wire.records import End, Kind, Notice, NoticeReason, Suffix, WriterClosed
 from tests.kit.builders import Pair, Scribe, address_of, columns_of, identifier, log_of, record
 
 

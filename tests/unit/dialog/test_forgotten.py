@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from konverse.dialog.clock import Clock
-from konverse.dialog.forgotten import NOTHING_WAITS, Cause, Side, cause_of, explained, side_of, worked_on
-from konverse.dialog.states import State
-from konverse.schemas.journal import EndOperation, Operations
-from konverse.schemas.operations import Attempt, Prune, Rare, SetTimer
-from konverse.schemas.records import Role
+from konverse.dialog.queries.leaks import NOTHING_WAITS, Cause, Side, cause_of, explained, side_of, worked_on
+from konverse.dialog.state.endpoint import Clock
+from konverse.dialog.state.transitions import State
+from konverse.schemas.identifiers import Role
+from konverse.schemas.wire.journal import EndOperation, Operations
+from konverse.schemas.wire.operations import Attempt, Prune, Rare, SetTimer
 from tests.kit.builders import Pair
 
 SO, SI, CO, DI, DO, ER, _ = State

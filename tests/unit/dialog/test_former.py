@@ -6,18 +6,18 @@ from typing import Final
 
 import pytest
 
-from konverse.dialog import named
-from konverse.dialog.adopting import Adopting, Wanted
-from konverse.dialog.manner import Manner
-from konverse.dialog.partition import Partition
-from konverse.dialog.session import Session
-from konverse.dialog.snapshot import Freeze, restore
-from konverse.dialog.states import SENDING, State
-from konverse.dialog.transacting import Transaction
-from konverse.schemas.client_transaction import decode as decode_transaction
-from konverse.schemas.envelope import decode
-from konverse.schemas.identifiers import session_writer
-from konverse.schemas.records import (
+from konverse.dialog.fold.snapshot import Freeze, restore
+from konverse.dialog.session.adoption import Adopting, Wanted
+from konverse.dialog.session.dialogs import Manner
+from konverse.dialog.session.session import Session
+from konverse.dialog.session.transactions import Transaction
+from konverse.dialog.state import named
+from konverse.dialog.state.partition import Partition
+from konverse.dialog.state.transitions import SENDING, State
+from konverse.schemas.identifiers import Role, session_writer
+from konverse.schemas.wire.client_transaction import decode as decode_transaction
+from konverse.schemas.wire.envelope import decode
+from konverse.schemas.wire.records import (
     ANEW,
     FIRST,
     NAMED,
@@ -27,7 +27,6 @@ from konverse.schemas.records import (
     Envelope,
     Kind,
     Opened,
-    Role,
     Suffix,
     Timer,
     WriterClosed,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from konverse.dialog.emitter import Emitter
-from konverse.dialog.outbox import Run, Stream
-from konverse.dialog.partition import Partition
-from konverse.dialog.snapshot import Freeze, restore
-from konverse.schemas.envelope import encode_suffix
-from konverse.schemas.identifiers import Address
-from konverse.schemas.records import Kind, Role, Suffix
+from konverse.dialog.fold.snapshot import Freeze, restore
+from konverse.dialog.owner.emitter import Emitter
+from konverse.dialog.state.outbox import Run, Stream
+from konverse.dialog.state.partition import Partition
+from konverse.schemas.identifiers import Address, Role
+from konverse.schemas.wire.envelope import encode_suffix
+from konverse.schemas.wire.records import Kind, Suffix
 from tests.kit.builders import address_of, identifier, log_of
 from tests.kit.digests import digest
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from konverse.dialog.giving_back import give_back
-from konverse.dialog.mailbox import Bounced
-from konverse.dialog.staging import OwnerSettings, Staging
-from konverse.dialog.states import State
-from konverse.dialog.transaction import Transaction
+from konverse.dialog.owner.settings import OwnerSettings
+from konverse.dialog.owner.staging import Staging
+from konverse.dialog.rules.bounces import give_back
+from konverse.dialog.state.mailbox import Bounced
+from konverse.dialog.state.transitions import State
+from konverse.dialog.transaction.transaction import Transaction
 from konverse.schemas.errors import InvalidState, PartitionHalted, TransactionTooLarge
-from konverse.schemas.journal import Operations
 from konverse.schemas.limits import TRANSACTION_BYTES_MAX
-from konverse.schemas.operations import GiveBack
-from konverse.schemas.records import NO_SEQUENCE, RETURNING, BounceReason, Kind
+from konverse.schemas.wire.journal import Operations
+from konverse.schemas.wire.operations import GiveBack
+from konverse.schemas.wire.records import NO_SEQUENCE, RETURNING, BounceReason, Kind
 from tests.kit.builders import Pair, anything
 
 NOTE = ("RedirectTo", b"to the north")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from konverse.dialog.clock import Clock
-from konverse.dialog.named import How, Over
+from konverse.dialog.state.endpoint import Clock
+from konverse.dialog.state.named import How, Over
 from konverse.schemas.errors import PartitionHalted
 from konverse.schemas.groups import own_group
-from konverse.schemas.journal import EndOperation
-from konverse.schemas.records import Role
+from konverse.schemas.identifiers import Role
+from konverse.schemas.wire.journal import EndOperation
 from tests.kit.builders import GROUP, Pair, Side, identifier
 from tests.kit.digests import digest
 

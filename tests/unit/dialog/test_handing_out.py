@@ -1,4 +1,4 @@
-"""What a process hands out of its partitions, and what becomes of what came back (`dialog.handing_out`)."""
+"""What a process hands out of its partitions, and what becomes of what came back (`dialog.owner.handing_out`)."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from konverse.dialog.events import Append, Drained
-from konverse.dialog.handing_out import HandingOut, can_take, let_others_pass, should_commit, take
-from konverse.dialog.owner import Owner
-from konverse.dialog.resting import REST_MS
-from konverse.dialog.transaction import Transaction
+from konverse.dialog.owner.events import Append, Drained
+from konverse.dialog.owner.handing_out import REST_MS, HandingOut, can_take, let_others_pass, should_commit, take
+from konverse.dialog.owner.owner import Owner
+from konverse.dialog.transaction.transaction import Transaction
 from tests.kit.builders import conversations
 from tests.kit.driver import Driver
 
@@ -72,7 +71,7 @@ def test_while_it_is_on_its_way_and_the_next_one_is_full_nothing_is_handed_out()
 
 
 def test_what_is_left_for_the_commit_after_the_next_one_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("konverse.dialog.staging.COMMIT_BYTES_TARGET", 1)
+    monkeypatch.setattr("konverse.dialog.owner.staging.COMMIT_BYTES_TARGET", 1)
     process = Process()
     for transaction in (process.take(), process.take()):
         transaction.send(transaction.dialog, "reply", b"large")
@@ -82,7 +81,7 @@ def test_what_is_left_for_the_commit_after_the_next_one_is_waited_for(monkeypatc
 
 
 def test_a_full_outbox_hands_out_no_further_group_either(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("konverse.dialog.owner.OUTBOX_RECORDS_MAX", 1)
+    monkeypatch.setattr("konverse.dialog.owner.owner.OUTBOX_RECORDS_MAX", 1)
     process = Process()
     at_work, driver = process.take(), process.drivers[0]
     driver.handle(b"1")

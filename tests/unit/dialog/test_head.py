@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from konverse.bridge.verifier.journals import JournalJudge
+from konverse.bridge.verifier.journal import JournalJudge
 from konverse.bridge.verifier.records import Record
-from konverse.dialog.head import JournalHead, NewerFold
+from konverse.dialog.fold.journal import JournalHead, NewerFold
 from konverse.schemas.errors import PartitionHalted
-from konverse.schemas.journal import FOLD_VERSION, GENESIS_HASH, Claim, Commit, Operations, encode_claim
+from konverse.schemas.wire.journal import FOLD_VERSION, GENESIS_HASH, Claim, Commit, Operations, encode_claim
 from tests.kit.builders import identifier, log_of
 
 ME, OTHER = identifier("me"), identifier("other")

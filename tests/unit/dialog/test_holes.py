@@ -6,21 +6,20 @@ from uuid import UUID
 
 import pytest
 
-from konverse.dialog.asking import Asking
-from konverse.dialog.endpoint import MERGED, Hole
-from konverse.dialog.lane import Lane
-from konverse.dialog.recycling import standing_of
-from konverse.dialog.session import Session
-from konverse.dialog.snapshot import Freeze, restore
-from konverse.dialog.states import State
-from konverse.dialog.takeover import Unheard, Wanted, heard, refused, reply
-from konverse.schemas.catalog import ERROR
+from konverse.dialog.fold.snapshot import Freeze, restore
+from konverse.dialog.pool.recycling import standing_of
+from konverse.dialog.session.lanes import Lane, heard, refused
+from konverse.dialog.session.outcome import Asking
+from konverse.dialog.session.rotation import Unheard, Wanted, reply
+from konverse.dialog.session.session import Session
+from konverse.dialog.state.transitions import State
+from konverse.dialog.state.writer import MERGED, Hole
 from konverse.schemas.identifiers import session_writer
 from konverse.schemas.limits import WRITER_HOLE_ENTRIES_MAX
-from konverse.schemas.operations import Lost
-from konverse.schemas.records import HEIR, REFUSED, Bounce, BounceReason, End, Envelope, Kind, Suffix
-from konverse.schemas.system_messages import lost_body
-from konverse.schemas.token import Sent, Token
+from konverse.schemas.system_messages import ERROR, lost_body
+from konverse.schemas.wire.operations import Lost
+from konverse.schemas.wire.records import HEIR, REFUSED, Bounce, BounceReason, End, Envelope, Kind, Suffix
+from konverse.schemas.wire.token import Sent, Token
 from tests.kit.builders import Scribe, Side, address_of, begin_block, identifier
 from tests.kit.digests import digest
 from tests.kit.moving import World, move

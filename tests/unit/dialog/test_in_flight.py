@@ -7,13 +7,14 @@ from unittest.mock import patch
 
 import pytest
 
-from konverse.dialog.in_flight import InFlight, arriving, newest, sent
-from konverse.dialog.received import Found
-from konverse.schemas import moved as moved_state
-from konverse.schemas.envelope import encode_envelope
+from konverse.dialog.queries.in_flight import InFlight, arriving, newest, sent
+from konverse.dialog.transaction.received import Found
 from konverse.schemas.groups import own_group
-from konverse.schemas.operations import Move
-from konverse.schemas.records import Kind, Role, Suffix
+from konverse.schemas.identifiers import Role
+from konverse.schemas.wire import moved as moved_state
+from konverse.schemas.wire.envelope import encode_envelope
+from konverse.schemas.wire.operations import Move
+from konverse.schemas.wire.records import Kind, Suffix
 from tests.kit.builders import GROUP, Scribe, Side, columns_of, record
 from tests.kit.moving import World, living, relocate
 

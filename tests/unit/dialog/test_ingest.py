@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from konverse.dialog.ingest import Columns, ingest
-from konverse.dialog.partition import Statistics
-from konverse.schemas.records import NO_SEQUENCE, Kind, Suffix
+from konverse.dialog.fold.ingest import ingest
+from konverse.dialog.state.partition import Statistics
+from konverse.dialog.state.recent import Columns
+from konverse.schemas.wire.records import NO_SEQUENCE, Kind, Suffix
 from tests.kit.builders import GARBAGE, Pair, Scribe, Side, address_of, begin_block, columns_of, identifier, record
 
 

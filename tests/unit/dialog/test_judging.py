@@ -6,15 +6,15 @@ from unittest.mock import patch
 
 import pytest
 
-from konverse.dialog.batch_driver import look
-from konverse.dialog.batch_task import Task
-from konverse.dialog.batches import Judgement
-from konverse.dialog.partition import Partition
-from konverse.dialog.snapshot import Freeze, restore
-from konverse.schemas.batches import ABANDONED, Batch, decode_winners, encode_batch
+from konverse.dialog.batch.driver import look
+from konverse.dialog.batch.task import Task
+from konverse.dialog.fold.snapshot import Freeze, restore
+from konverse.dialog.state.batches import Judgement
+from konverse.dialog.state.partition import Partition
 from konverse.schemas.identifiers import Address, session_writer
-from konverse.schemas.operations import Abandon, Prune
-from konverse.schemas.records import Decision, Kind, Suffix, Veto
+from konverse.schemas.wire.batches import ABANDONED, Batch, decode_winners, encode_batch
+from konverse.schemas.wire.operations import Abandon, Prune
+from konverse.schemas.wire.records import Decision, Kind, Suffix, Veto
 from tests.kit.batches import HOME, QUERY, RUN, TARGET, Query
 from tests.kit.builders import Scribe, Side, address_of, identifier
 from tests.kit.digests import digest
@@ -108,13 +108,13 @@ def test_a_veto_against_who_has_won_changes_nothing(query: Query, judge: Side) -
 
 def test_of_vetoes_and_queries_no_more_are_remembered_than_may_be(query: Query, judge: Side) -> None:
     partition = Scribe("a partition")
-    with patch("konverse.dialog.judging.VETO_ENTRIES_MAX", 1):
+    with patch("konverse.dialog.rules.batches.VETO_ENTRIES_MAX", 1):
         for name in ("one", "two"):
             judge.take(partition.write(Kind.VETO, judge.address, QUERY, suffix=veto(identifier(name))))
     assert [*judge.state.judgements[QUERY].vetoed] == [identifier("one")]
     del judge.state.judgements[QUERY]
     judge.state.judgements[identifier("other")] = Judgement()
-    with patch("konverse.dialog.judging.QUERY_ENTRIES_MAX", 1):
+    with patch("konverse.dialog.rules.batches.QUERY_ENTRIES_MAX", 1):
         query.batch(to=judge)
     assert QUERY not in judge.state.judgements
     assert told(judge, TARGET) == []

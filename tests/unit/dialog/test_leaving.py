@@ -7,19 +7,20 @@ from uuid import UUID
 
 import pytest
 
-from konverse.dialog import moving
-from konverse.dialog.emitter import Emit
-from konverse.dialog.endpoint import Endpoint
-from konverse.dialog.events import Tick
-from konverse.dialog.leaving import LOOK_EVERY_MS, found_in
-from konverse.dialog.partition import Partition
-from konverse.dialog.received import Found
-from konverse.dialog.snapshot import Freeze, restore
-from konverse.dialog.staging import OwnerSettings, Staging
-from konverse.dialog.why import standing
+from konverse.dialog.fold.snapshot import Freeze, restore
+from konverse.dialog.owner import relocations as moving
+from konverse.dialog.owner.emitter import Emit
+from konverse.dialog.owner.events import Tick
+from konverse.dialog.owner.relocations import LOOK_EVERY_MS, found_in
+from konverse.dialog.owner.settings import OwnerSettings
+from konverse.dialog.owner.staging import Staging
+from konverse.dialog.queries.standing import standing
+from konverse.dialog.state.endpoint import Endpoint
+from konverse.dialog.state.partition import Partition
+from konverse.dialog.transaction.received import Found
 from konverse.schemas.errors import InvalidGroup, InvalidState, QueueFull
-from konverse.schemas.operations import Move, MoveAway, Relocate, Suspend
-from konverse.schemas.records import Role
+from konverse.schemas.identifiers import Role
+from konverse.schemas.wire.operations import Move, MoveAway, Relocate, Suspend
 from tests.kit.builders import GROUP, Scribe, address_of, anything, conversations, identifier, log_of
 from tests.kit.digests import digest
 from tests.kit.driver import Driver

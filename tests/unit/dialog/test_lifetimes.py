@@ -7,11 +7,10 @@ from typing import Any, Final
 
 import pytest
 
-from konverse.dialog.snapshot import Freeze, restore
-from konverse.dialog.states import State
-from konverse.schemas.catalog import END_DIALOG, ERROR
-from konverse.schemas.records import Role
-from konverse.schemas.system_messages import read_error
+from konverse.dialog.fold.snapshot import Freeze, restore
+from konverse.dialog.state.transitions import State
+from konverse.schemas.identifiers import Role
+from konverse.schemas.system_messages import END_DIALOG, ERROR, read_error
 from tests.kit.builders import Pair, Side, identifier
 from tests.kit.digests import digest
 

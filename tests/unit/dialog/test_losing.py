@@ -7,8 +7,10 @@ from unittest.mock import patch
 
 import pytest
 
-from konverse.dialog import snapshotting
-from konverse.dialog.events import (
+from konverse.dialog.fold.fold import Fold
+from konverse.dialog.fold.journal import JournalRecord
+from konverse.dialog.owner import snapshots as snapshotting
+from konverse.dialog.owner.events import (
     Append,
     DataGone,
     DataRead,
@@ -17,22 +19,21 @@ from konverse.dialog.events import (
     Follow,
     Halted,
     Leading,
+    Phase,
     ReadData,
     Recover,
     SnapshotWritten,
     Stopped,
     Tick,
 )
-from konverse.dialog.fold import Fold
-from konverse.dialog.journal_feed import JournalRecord
-from konverse.dialog.partition import Partition
-from konverse.dialog.phase import Phase
-from konverse.schemas.journal import Commit, decode
+from konverse.dialog.state.partition import Partition
+from konverse.schemas.identifiers import Role
 from konverse.schemas.limits import SNAPSHOT_RETRY_MS, TIME_LAG_MS_MAX
-from konverse.schemas.operations import Attempt, Lost
-from konverse.schemas.records import Kind, Role
-from konverse.schemas.snapshot import SnapshotEnd
-from konverse.schemas.snapshot import decode as decode_snapshot
+from konverse.schemas.wire.journal import Commit, decode
+from konverse.schemas.wire.operations import Attempt, Lost
+from konverse.schemas.wire.records import Kind
+from konverse.schemas.wire.snapshot import SnapshotEnd
+from konverse.schemas.wire.snapshot import decode as decode_snapshot
 from tests.kit.builders import (
     Row,
     Scribe,

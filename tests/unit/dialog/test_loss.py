@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from konverse.dialog.endpoint import Endpoint
-from konverse.dialog.loss import lost_by
-from konverse.dialog.states import State
-from konverse.schemas.catalog import END_DIALOG, ERROR
-from konverse.schemas.journal import GENESIS_HASH, Commit, Operations
-from konverse.schemas.operations import Lost, Prune
-from konverse.schemas.records import Kind, Role, Suffix
-from konverse.schemas.system_messages import lost_body, read_error
+from konverse.dialog.rules.loss import lost_by
+from konverse.dialog.state.endpoint import Endpoint
+from konverse.dialog.state.transitions import State
+from konverse.schemas.identifiers import Role
+from konverse.schemas.system_messages import END_DIALOG, ERROR, lost_body, read_error
+from konverse.schemas.wire.journal import GENESIS_HASH, Commit, Operations
+from konverse.schemas.wire.operations import Lost, Prune
+from konverse.schemas.wire.records import Kind, Suffix
 from tests.kit.builders import GROUP, Scribe, Side, begin_block, identifier
 from tests.kit.moving import World, living, move, relocate
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from konverse.dialog.endpoint import Endpoint
-from konverse.dialog.snapshot import Freeze, restore
-from konverse.schemas.records import BounceReason, Closed, End, FinAnswer, Forwarded, Kind, Origin, Role, Suffix
+from konverse.dialog.fold.snapshot import Freeze, restore
+from konverse.dialog.state.endpoint import Endpoint
+from konverse.schemas.identifiers import Role
+from konverse.schemas.wire.records import BounceReason, Closed, End, FinAnswer, Forwarded, Kind, Origin, Suffix
 from tests.kit.builders import Scribe, Side, begin_block
 from tests.kit.digests import digest
 from tests.kit.moving import World, bodies, move

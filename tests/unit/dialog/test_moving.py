@@ -6,13 +6,12 @@ from unittest.mock import patch
 
 import pytest
 
-from konverse.dialog import moving
-from konverse.dialog.emitter import Emit
-from konverse.dialog.endpoint import Endpoint
-from konverse.dialog.events import Append, Tick
+from konverse.dialog.owner import relocations as moving
+from konverse.dialog.owner.emitter import Emit
+from konverse.dialog.owner.events import Append, Tick
+from konverse.dialog.state.endpoint import Endpoint
 from konverse.schemas.errors import BadInput, DialogNotFound, InvalidState, KonverseError, QueueFull
-from konverse.schemas.identifiers import Address
-from konverse.schemas.journal import Commit, Operations, encode_commit
+from konverse.schemas.identifiers import Address, Role
 from konverse.schemas.limits import (
     COMMIT_BYTES_MAX,
     COMMIT_BYTES_TARGET,
@@ -23,8 +22,9 @@ from konverse.schemas.limits import (
     TRANSACTION_BYTES_MAX,
     UNCOMMITTED_MS_MAX,
 )
-from konverse.schemas.operations import Relocate
-from konverse.schemas.records import End, Kind, Role
+from konverse.schemas.wire.journal import Commit, Operations, encode_commit
+from konverse.schemas.wire.operations import Relocate
+from konverse.schemas.wire.records import End, Kind
 from tests.kit.builders import GROUP, Row, Scribe, address_of, begin_block, conversations, identifier, record
 from tests.kit.driver import Driver
 

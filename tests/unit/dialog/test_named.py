@@ -7,18 +7,20 @@ from typing import Final
 
 import pytest
 
-from konverse.dialog import manner, named
-from konverse.dialog.manner import Manner
-from konverse.dialog.named import How
-from konverse.dialog.over import refusal
-from konverse.dialog.partition import Partition
-from konverse.dialog.session import Session
-from konverse.dialog.snapshot import Freeze, restore
-from konverse.dialog.transacting import Transaction
+from konverse.dialog.fold.snapshot import Freeze, restore
+from konverse.dialog.rules.reused_ids import refusal
+from konverse.dialog.session import dialogs as manner
+from konverse.dialog.session.dialogs import Manner
+from konverse.dialog.session.session import Session
+from konverse.dialog.session.transactions import Transaction
+from konverse.dialog.state import named
+from konverse.dialog.state.named import How
+from konverse.dialog.state.partition import Partition
 from konverse.schemas.errors import ConversationEnded, ConversationOver
-from konverse.schemas.operations import Cleanup, Prune
-from konverse.schemas.records import ANEW, FIRST, NAMED, REFUSED, BounceReason, Kind, Role, Suffix
+from konverse.schemas.identifiers import Role
 from konverse.schemas.system_messages import read_error
+from konverse.schemas.wire.operations import Cleanup, Prune
+from konverse.schemas.wire.records import ANEW, FIRST, NAMED, REFUSED, BounceReason, Kind, Suffix
 from tests.kit.builders import Pair, Scribe, begin_block, identifier, log_of
 from tests.kit.digests import digest
 from tests.kit.moving import World, move

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from konverse.dialog.endpoint import NOBODY, Writer
-from konverse.dialog.lane import SessionDialog
-from konverse.dialog.mailbox import Bounced
-from konverse.dialog.offering import Decisions
-from konverse.dialog.session import Session
-from konverse.schemas.records import Bounce, BounceReason
+from konverse.dialog.queries.offering import Decisions
+from konverse.dialog.session.dialogs import SessionDialog
+from konverse.dialog.session.session import Session
+from konverse.dialog.state.mailbox import Bounced
+from konverse.dialog.state.writer import NOBODY, Writer
+from konverse.schemas.wire.records import Bounce, BounceReason
 from tests.kit.builders import Side, address_of, identifier
 from tests.unit.dialog.test_session import HOME, WRITER, opened
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from konverse.dialog.endpoint import Endpoint
-from konverse.dialog.events import Tick
-from konverse.dialog.orders import Order
-from konverse.dialog.states import State
-from konverse.schemas.journal import EndOperation
+from konverse.dialog.owner.commands import Order
+from konverse.dialog.owner.events import Tick
+from konverse.dialog.state.endpoint import Endpoint
+from konverse.dialog.state.transitions import State
+from konverse.schemas.identifiers import Role
 from konverse.schemas.limits import ATTEMPTS_MAX
-from konverse.schemas.operations import Attempt, Cleanup, Resume, Skip, Suspend, Withdraw
-from konverse.schemas.records import Role
+from konverse.schemas.wire.journal import EndOperation
+from konverse.schemas.wire.operations import Attempt, Cleanup, Resume, Skip, Suspend, Withdraw
 from tests.kit.builders import Scribe, address_of, conversations, identifier, record
 from tests.kit.driver import Driver
 from tests.kit.trials import endpoint, fail, said, successor, suspended, taken

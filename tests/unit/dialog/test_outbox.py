@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from konverse.dialog.emitter import Emit
-from konverse.dialog.outbox import Run, Stream
-from konverse.schemas.envelope import decode, encode, encode_suffix
-from konverse.schemas.records import FIRST, NO_SEQUENCE, Kind, Role, Suffix
+from konverse.dialog.owner.emitter import Emit
+from konverse.dialog.state.outbox import Run, Stream
+from konverse.schemas.identifiers import Role
+from konverse.schemas.wire.envelope import decode, encode, encode_suffix
+from konverse.schemas.wire.records import FIRST, NO_SEQUENCE, Kind, Suffix
 from tests.kit.builders import address_of, identifier, records_of
 
 WRITER = identifier("the owner")

@@ -8,10 +8,11 @@ from uuid import UUID
 
 import pytest
 
-from konverse.dialog.endpoint import Endpoint
-from konverse.dialog.staging import OwnerSettings, Staging
-from konverse.dialog.states import State
-from konverse.dialog.transaction import Transaction
+from konverse.dialog.owner.settings import OwnerSettings
+from konverse.dialog.owner.staging import Staging
+from konverse.dialog.state.endpoint import Endpoint
+from konverse.dialog.state.transitions import State
+from konverse.dialog.transaction.transaction import Transaction
 from konverse.schemas.errors import DialogNotFound, InvalidState
 from tests.kit.builders import Pair, anything, begin_block, identifier, of
 

@@ -7,11 +7,10 @@ from typing import cast
 
 import pytest
 
-from konverse.dialog.emitter import Emit
-from konverse.dialog.events import Append, Appended, Drained, Effect, Halted, ReadJournal, Stopped, Tick
-from konverse.dialog.phase import Phase
-from konverse.schemas.journal import GENESIS_HASH, Commit, Operations, decode, encode_commit
+from konverse.dialog.owner.emitter import Emit
+from konverse.dialog.owner.events import Append, Appended, Drained, Effect, Halted, Phase, ReadJournal, Stopped, Tick
 from konverse.schemas.limits import COMMIT_GROUPS_MAX, LOOK_AHEAD_RECORDS_MAX, UNCOMMITTED_MS_MAX
+from konverse.schemas.wire.journal import GENESIS_HASH, Commit, Operations, decode, encode_commit
 from tests.kit.builders import conversations, identifier, record, records_of
 from tests.kit.digests import digest
 from tests.kit.driver import Driver
@@ -308,7 +307,7 @@ def test_no_more_is_ingested_than_the_look_ahead() -> None:
 
 
 def test_no_more_is_ingested_than_fits_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("konverse.dialog.owner.LOOK_AHEAD_BYTES_MAX", 100)
+    monkeypatch.setattr("konverse.dialog.owner.owner.LOOK_AHEAD_BYTES_MAX", 100)
     driver = Driver()
     driver.lead()
     rows = conversations("d", messages=3)
@@ -323,7 +322,7 @@ def test_no_more_is_ingested_than_fits_in_memory(monkeypatch: pytest.MonkeyPatch
 
 
 def test_no_more_is_ingested_when_the_outbox_is_full(monkeypatch: pytest.MonkeyPatch, driver: Driver) -> None:
-    monkeypatch.setattr("konverse.dialog.owner.OUTBOX_RECORDS_MAX", 2)
+    monkeypatch.setattr("konverse.dialog.owner.owner.OUTBOX_RECORDS_MAX", 2)
     driver.handle(b"1")
     driver.commit()
     assert driver.owner.has_room

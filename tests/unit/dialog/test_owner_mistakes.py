@@ -9,12 +9,11 @@ from unittest.mock import patch
 
 import pytest
 
-from konverse.dialog.events import DataRead, Drained, Halted, Recover, Tick
-from konverse.dialog.phase import Phase
-from konverse.schemas.client_transaction import ClientTransaction, Step, TransactionDialog, encode
+from konverse.dialog.owner.events import DataRead, Drained, Halted, Phase, Recover, Tick
 from konverse.schemas.errors import PartitionHalted
 from konverse.schemas.identifiers import Address
-from konverse.schemas.records import Kind, Suffix
+from konverse.schemas.wire.client_transaction import ClientTransaction, Step, TransactionDialog, encode
+from konverse.schemas.wire.records import Kind, Suffix
 from tests.kit.builders import Scribe, address_of, begin_block, columns_of, conversations, identifier, record
 from tests.kit.driver import Driver
 

@@ -6,21 +6,12 @@ from typing import Any
 
 import pytest
 
-from konverse.dialog.emitter import REFUSAL_PAUSE_MS, Emit
-from konverse.dialog.events import (
-    Append,
-    Drained,
-    Effect,
-    ProducerReplaced,
-    Stopped,
-    Tick,
-    ViewLost,
-)
-from konverse.dialog.phase import Phase
-from konverse.dialog.view import Show
+from konverse.dialog.owner.emitter import REFUSAL_PAUSE_MS, Emit
+from konverse.dialog.owner.events import Append, Drained, Effect, Phase, ProducerReplaced, Stopped, Tick, ViewLost
+from konverse.dialog.owner.view import Show
 from konverse.schemas.identifiers import Address
-from konverse.schemas.journal import Commit, decode
 from konverse.schemas.limits import UNCOMMITTED_MS_MAX
+from konverse.schemas.wire.journal import Commit, decode
 from tests.kit.builders import Scribe, address_of, conversations, record, records_of
 from tests.kit.driver import Driver
 
@@ -58,7 +49,7 @@ def shows(effects: list[Effect]) -> list[Show]:
 def test_an_owner_whose_outbox_is_full_hands_out_nothing_before_some_of_it_is_acknowledged(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("konverse.dialog.owner.OUTBOX_RECORDS_MAX", 1)
+    monkeypatch.setattr("konverse.dialog.owner.owner.OUTBOX_RECORDS_MAX", 1)
     driver = leading(HERE, HERE, HERE)
     driver.handle(b"1")
     driver.commit()

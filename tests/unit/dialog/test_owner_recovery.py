@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from konverse.dialog.attempts import claimed
-from konverse.dialog.emitter import Emit
-from konverse.dialog.events import (
+from konverse.dialog.owner.emitter import Emit
+from konverse.dialog.owner.events import (
     Append,
     Appended,
     DataRead,
@@ -17,6 +16,7 @@ from konverse.dialog.events import (
     Halted,
     Leading,
     OutOfRange,
+    Phase,
     ReadData,
     ReadJournal,
     Recover,
@@ -24,10 +24,10 @@ from konverse.dialog.events import (
     Tick,
     ViewLost,
 )
-from konverse.dialog.phase import Phase
-from konverse.dialog.view import Show
-from konverse.schemas.journal import FOLD_VERSION, Claim, Commit, decode, encode_claim, encode_commit
-from konverse.schemas.records import End, Kind
+from konverse.dialog.owner.view import Show
+from konverse.dialog.rules.attempts import claimed
+from konverse.schemas.wire.journal import FOLD_VERSION, Claim, Commit, decode, encode_claim, encode_commit
+from konverse.schemas.wire.records import End, Kind
 from tests.kit.builders import (
     Scribe,
     address_of,

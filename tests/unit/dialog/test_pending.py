@@ -7,16 +7,17 @@ from unittest.mock import patch
 
 import pytest
 
-from konverse.dialog import pending as module
-from konverse.dialog.endpoint import Stamp
-from konverse.dialog.partition import Partition
-from konverse.dialog.pending import overflowing
-from konverse.dialog.snapshot import Freeze, restore
-from konverse.dialog.states import State
-from konverse.schemas.batches import encode_winners
+from konverse.dialog.fold.snapshot import Freeze, restore
+from konverse.dialog.rules import batches as module
+from konverse.dialog.rules.batches import overflowing
+from konverse.dialog.state.endpoint import Stamp
+from konverse.dialog.state.partition import Partition
+from konverse.dialog.state.transitions import State
+from konverse.schemas.identifiers import Role
 from konverse.schemas.limits import BATCH_RECORDS_MAX
-from konverse.schemas.operations import Exclude
-from konverse.schemas.records import BounceReason, Decision, Kind, Role, Suffix, Veto
+from konverse.schemas.wire.batches import encode_winners
+from konverse.schemas.wire.operations import Exclude
+from konverse.schemas.wire.records import BounceReason, Decision, Kind, Suffix, Veto
 from tests.kit.batches import HOME, JUDGE, QUERY, TARGET, Query, first_row, further_row, last_row, taken
 from tests.kit.builders import Scribe, Side, begin_block, identifier
 from tests.kit.digests import digest
@@ -268,7 +269,7 @@ def test_what_has_lost_is_dropped_when_the_judge_says_so(query: Query, side: Sid
 
 def test_of_too_many_queries_one_of_which_nothing_waits_is_forgotten(side: Side) -> None:
     busy, idle, third = (identifier(name) for name in ("busy", "idle", "third"))
-    with patch("konverse.dialog.batches.QUERY_ENTRIES_MAX", 2):
+    with patch("konverse.dialog.state.batches.QUERY_ENTRIES_MAX", 2):
         for name, decided in ((busy, -1), (idle, 3)):
             assert side.state.pending.last_decided((name, False)) == -1
             side.state.pending.decided[name, False] = decided

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from konverse.dialog import pooling as module
-from konverse.dialog.pooled import (
+from konverse.dialog.pool import pool as module
+from konverse.dialog.pool.places import (
     AskVerdict,
     Drop,
     End,
@@ -18,8 +18,8 @@ from konverse.dialog.pooled import (
     Stage,
     Standing,
 )
-from konverse.dialog.pooling import Pooling
-from konverse.dialog.recycling import RESENT
+from konverse.dialog.pool.pool import Pooling
+from konverse.dialog.pool.recycling import RESENT
 from konverse.schemas.errors import QueueFull
 from konverse.schemas.identifiers import conversation_in, mark_of
 from konverse.schemas.limits import POOL_VERDICT_MS_MAX

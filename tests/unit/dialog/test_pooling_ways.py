@@ -6,22 +6,13 @@ from typing import Final
 
 import pytest
 
-from konverse.dialog import pooling as module
-from konverse.dialog.mailbox import Bounced
-from konverse.dialog.pooled import (
-    AskVerdict,
-    Drop,
-    End,
-    Forget,
-    Resend,
-    Standing,
-    Stray,
-    Way,
-)
-from konverse.dialog.pooling import Pooling
+from konverse.dialog.pool import pool as module
+from konverse.dialog.pool.places import AskVerdict, Drop, End, Forget, Resend, Standing, Stray, Way
+from konverse.dialog.pool.pool import Pooling
+from konverse.dialog.state.mailbox import Bounced
 from konverse.schemas.errors import QueueFull
 from konverse.schemas.limits import POOL_ASTRAY_MS
-from konverse.schemas.records import NO_SEQUENCE, Bounce, BounceReason
+from konverse.schemas.wire.records import NO_SEQUENCE, Bounce, BounceReason
 from tests.kit.placing import AGE_MS, HOME, OTHER_GROUP, begin, came_back, new_pooling
 from tests.kit.pooled import awaited
 

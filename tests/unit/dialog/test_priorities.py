@@ -7,22 +7,24 @@ from typing import Final
 
 import pytest
 
-from konverse.dialog.endpoint import Endpoint, Terms
-from konverse.dialog.manner import Manner
-from konverse.dialog.partition import Partition
-from konverse.dialog.priorities import Ranked, highest_first
-from konverse.dialog.received import Clauses
-from konverse.dialog.session import Session
-from konverse.dialog.snapshot import Freeze, restore
-from konverse.dialog.transacting import Transaction as ClientTransaction
-from konverse.dialog.transaction import Transaction
-from konverse.schemas.envelope import decode as decode_envelope
+from konverse.dialog.fold.snapshot import Freeze, restore
+from konverse.dialog.owner.owner import highest_first
+from konverse.dialog.session.dialogs import Manner
+from konverse.dialog.session.session import Session
+from konverse.dialog.session.transactions import Transaction as ClientTransaction
+from konverse.dialog.state.endpoint import Endpoint, Terms
+from konverse.dialog.state.partition import Partition
+from konverse.dialog.state.ready import Ranked
+from konverse.dialog.transaction.received import Clauses
+from konverse.dialog.transaction.transaction import Transaction
 from konverse.schemas.errors import MalformedRecord
-from konverse.schemas.journal import Commit, Operations, decode, encode_commit
-from konverse.schemas.operations import Prioritize
-from konverse.schemas.priorities import DEFAULT_LEVEL
-from konverse.schemas.records import NO_SEQUENCE, Begin, Kind, Role, Suffix
+from konverse.schemas.identifiers import Role
+from konverse.schemas.levels import DEFAULT_LEVEL
 from konverse.schemas.system_messages import Rejection
+from konverse.schemas.wire.envelope import decode as decode_envelope
+from konverse.schemas.wire.journal import Commit, Operations, decode, encode_commit
+from konverse.schemas.wire.operations import Prioritize
+from konverse.schemas.wire.records import NO_SEQUENCE, Begin, Kind, Suffix
 from tests.kit.builders import Pair, Scribe, Side, address_of, begin_block, conversations, identifier, log_of
 from tests.kit.digests import digest
 from tests.kit.driver import Driver

@@ -6,8 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from konverse.dialog.endpoint import Endpoint
-from konverse.dialog.recycling import (
+from konverse.dialog.pool.recycling import (
     UNREADABLE,
     answer,
     ask_verdict,
@@ -17,11 +16,12 @@ from konverse.dialog.recycling import (
     standing_of,
     stream_ended,
 )
-from konverse.dialog.states import State
-from konverse.schemas.catalog import END_DIALOG
+from konverse.dialog.state.endpoint import Endpoint
+from konverse.dialog.state.transitions import State
 from konverse.schemas.errors import ConversationEnded, QueueFull
 from konverse.schemas.identifiers import conversation_in
-from konverse.schemas.records import BounceId
+from konverse.schemas.system_messages import END_DIALOG
+from konverse.schemas.wire.records import BounceId
 from tests.kit.builders import address_of, begin_block, identifier
 from tests.kit.pooled import EOS, GROUP, Shop
 

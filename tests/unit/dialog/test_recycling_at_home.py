@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from konverse.dialog.lane import SessionDialog
-from konverse.dialog.recycling import Farewell, recycle
-from konverse.dialog.transaction import Transaction
-from konverse.schemas.catalog import DIALOG_TIMER, END_DIALOG
+from konverse.dialog.pool.recycling import Farewell, recycle
+from konverse.dialog.session.dialogs import SessionDialog
+from konverse.dialog.transaction.transaction import Transaction
 from konverse.schemas.errors import NotInContract, UnknownObject, WrongDirection
-from konverse.schemas.journal import EndOperation
+from konverse.schemas.identifiers import Role
 from konverse.schemas.limits import POOL_PATIENCE_MS
-from konverse.schemas.operations import Finish, SetTimer
-from konverse.schemas.records import Role, Timer
+from konverse.schemas.system_messages import DIALOG_TIMER, END_DIALOG
+from konverse.schemas.wire.journal import EndOperation
+from konverse.schemas.wire.operations import Finish, SetTimer
+from konverse.schemas.wire.records import Timer
 from tests.kit.pooled import EOS, Shop, answered
 
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from konverse.dialog.lane import DialogState, SessionDialog
-from konverse.dialog.manner import Manner
-from konverse.dialog.outbox import Run
-from konverse.dialog.session import Session
-from konverse.dialog.states import State
-from konverse.dialog.transacting import Transaction
-from konverse.dialog.writing import Hand
-from konverse.schemas.envelope import encode, encode_suffix, head
+from konverse.dialog.session.dialogs import DialogState, Manner, SessionDialog
+from konverse.dialog.session.lanes import Hand
+from konverse.dialog.session.session import Session
+from konverse.dialog.session.transactions import Transaction
+from konverse.dialog.state.outbox import Run
+from konverse.dialog.state.transitions import State
 from konverse.schemas.errors import ConversationEnded, InvalidState
-from konverse.schemas.records import FIRST, NO_SEQUENCE, RETURNING, BounceId, Kind, Role, Suffix
+from konverse.schemas.identifiers import Role
+from konverse.schemas.wire.envelope import encode, encode_suffix, head
+from konverse.schemas.wire.records import FIRST, NO_SEQUENCE, RETURNING, BounceId, Kind, Suffix
 from tests.kit.builders import Scribe, Side, address_of, identifier, record
 from tests.kit.moving import living, relocate
 from tests.unit.dialog.test_session import HOME, TARGET, WRITER, begun, block, bodies, envelopes, kinds, opened

@@ -6,13 +6,14 @@ from uuid import UUID
 
 import pytest
 
-from konverse.dialog.endpoint import Endpoint
-from konverse.dialog.partition import Partition
-from konverse.dialog.snapshot import Freeze, restore
-from konverse.dialog.staging import OwnerSettings, Staging
+from konverse.dialog.fold.snapshot import Freeze, restore
+from konverse.dialog.owner.settings import OwnerSettings
+from konverse.dialog.owner.staging import Staging
+from konverse.dialog.state.endpoint import Endpoint
+from konverse.dialog.state.partition import Partition
 from konverse.schemas.errors import BadInput, GroupLocked, InvalidGroup, MoveRefused, PartitionHalted
-from konverse.schemas.operations import Attempt, Move, Suspend, Try
-from konverse.schemas.records import Role
+from konverse.schemas.identifiers import Role
+from konverse.schemas.wire.operations import Attempt, Move, Suspend, Try
 from tests.kit.builders import GROUP, Pair, Scribe, Side, anything, begin_block, conversations, identifier, log_of
 from tests.kit.digests import digest
 from tests.kit.driver import Driver

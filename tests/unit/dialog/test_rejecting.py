@@ -6,16 +6,17 @@ from uuid import UUID
 
 import pytest
 
-from konverse.dialog.emitter import Emit
-from konverse.dialog.endpoint import Endpoint, Terms
-from konverse.dialog.events import DataRead, Stopped, Tick
-from konverse.dialog.states import State
-from konverse.schemas.envelope import decode as decode_envelope
+from konverse.dialog.owner.emitter import Emit
+from konverse.dialog.owner.events import DataRead, Stopped, Tick
+from konverse.dialog.state.endpoint import Endpoint, Terms
+from konverse.dialog.state.transitions import State
 from konverse.schemas.errors import KafkaUnavailable
-from konverse.schemas.journal import Commit, decode
-from konverse.schemas.priorities import DEFAULT_LEVEL
-from konverse.schemas.records import Kind, Role
+from konverse.schemas.identifiers import Role
+from konverse.schemas.levels import DEFAULT_LEVEL
 from konverse.schemas.system_messages import Rejection, read_error
+from konverse.schemas.wire.envelope import decode as decode_envelope
+from konverse.schemas.wire.journal import Commit, decode
+from konverse.schemas.wire.records import Kind
 from tests.kit.builders import (
     Row,
     Scribe,

@@ -6,17 +6,17 @@ from unittest.mock import patch
 
 import pytest
 
-from konverse.dialog import relocation
-from konverse.dialog.endpoint import FarStamp
-from konverse.dialog.finishing import Finished
-from konverse.dialog.relocation import moved_of
-from konverse.dialog.states import State
-from konverse.schemas import moved as moved_state
-from konverse.schemas.catalog import END_DIALOG, ERROR
-from konverse.schemas.envelope import encode_envelope
+from konverse.dialog.rules import relocation
+from konverse.dialog.rules.relocation import moved_of
+from konverse.dialog.state.endpoint import FarStamp, Finished
+from konverse.dialog.state.transitions import State
 from konverse.schemas.errors import PartitionHalted
-from konverse.schemas.operations import Finish, Relocate
-from konverse.schemas.records import Begin, BounceReason, Forwarded, Kind, Origin, Role, Suffix
+from konverse.schemas.identifiers import Role
+from konverse.schemas.system_messages import END_DIALOG, ERROR
+from konverse.schemas.wire import moved as moved_state
+from konverse.schemas.wire.envelope import encode_envelope
+from konverse.schemas.wire.operations import Finish, Relocate
+from konverse.schemas.wire.records import Begin, BounceReason, Forwarded, Kind, Origin, Suffix
 from tests.kit.batches import QUERY, Query
 from tests.kit.builders import GROUP, Scribe, begin_block, identifier, of, record
 from tests.kit.moving import World, bodies, leaving, living, move, relocate

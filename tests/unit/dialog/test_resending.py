@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from konverse.dialog.mailbox import Bounced
-from konverse.dialog.pooled import Place, Pooled
-from konverse.dialog.resending import in_order
+from konverse.dialog.pool.places import Place, Pooled
+from konverse.dialog.pool.pool import in_order
+from konverse.dialog.state.mailbox import Bounced
 from konverse.schemas.identifiers import Address
-from konverse.schemas.records import NO_SEQUENCE, Bounce, BounceReason
+from konverse.schemas.wire.records import NO_SEQUENCE, Bounce, BounceReason
 
 HOME: Final = Address("home", 0, b"tag.")
 SESSION: Final = b"s" * 16

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from konverse.dialog import resting
-from konverse.dialog.resting import REST_MAX_MS, REST_MS, Resting
+from konverse.dialog.owner import handing_out as resting
+from konverse.dialog.owner.handing_out import REST_MAX_MS, REST_MS, Resting
 
 
 def transaction(name: str) -> Any:

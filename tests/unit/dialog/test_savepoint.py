@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from konverse.dialog.lane import DialogState
-from konverse.dialog.savepoint import Savepoints
-from konverse.dialog.session import Session
-from konverse.dialog.transacting import Transaction as SessionTransaction
-from konverse.dialog.transaction import Transaction
-from konverse.schemas.client_transaction import decode
+from konverse.dialog.session.dialogs import DialogState
+from konverse.dialog.session.session import Session
+from konverse.dialog.session.transactions import Transaction as SessionTransaction
+from konverse.dialog.transaction.savepoints import Savepoints
+from konverse.dialog.transaction.transaction import Transaction
 from konverse.schemas.errors import (
     BadInput,
     DialogNotFound,
@@ -21,9 +20,10 @@ from konverse.schemas.errors import (
     SavepointNotFound,
     TransactionTooLarge,
 )
-from konverse.schemas.journal import EndOperation
-from konverse.schemas.operations import Cleanup, Finish, SetTimer
-from konverse.schemas.records import Kind
+from konverse.schemas.wire.client_transaction import decode
+from konverse.schemas.wire.journal import EndOperation
+from konverse.schemas.wire.operations import Cleanup, Finish, SetTimer
+from konverse.schemas.wire.records import Kind
 from tests.kit.builders import Pair, address_of, begin_block, identifier, of
 
 
@@ -234,7 +234,7 @@ def test_a_savepoint_that_is_set_again_takes_the_place_of_the_one_before_it() ->
 
 
 def test_so_many_savepoints_a_transaction_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("konverse.dialog.savepoint.SAVEPOINT_ENTRIES_MAX", 3)
+    monkeypatch.setattr("konverse.dialog.transaction.savepoints.SAVEPOINT_ENTRIES_MAX", 3)
     savepoints = Savepoints[int]()
     for number, name in enumerate(["a", "b", "a", "a", "a"]):
         savepoints.save(name, number)

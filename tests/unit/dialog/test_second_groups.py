@@ -6,14 +6,14 @@ from uuid import UUID
 
 import pytest
 
-from konverse.dialog.received import Message
-from konverse.dialog.states import State
-from konverse.dialog.transaction import Transaction
+from konverse.dialog.state.transitions import State
+from konverse.dialog.transaction.received import Message
+from konverse.dialog.transaction.transaction import Transaction
 from konverse.schemas.errors import GroupLocked, InvalidState, TransactionTooLarge
 from konverse.schemas.groups import own_group
-from konverse.schemas.journal import SYSTEM_BITS, EndOperation
 from konverse.schemas.limits import ATTEMPTS_MAX, BODY_BYTES_MAX, TRANSACTION_BYTES_MAX
-from konverse.schemas.operations import Attempt, Move, Suspend
+from konverse.schemas.wire.journal import SYSTEM_BITS, EndOperation
+from konverse.schemas.wire.operations import Attempt, Move, Suspend
 from tests.kit.builders import Scribe, conversations
 from tests.kit.driver import Driver
 from tests.kit.trials import said
@@ -181,7 +181,7 @@ def test_all_groups_together_fit_into_one_commit(driver: Driver) -> None:
 
 
 def test_a_transaction_has_so_many_groups_and_no_more(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("konverse.dialog.second_groups.TRANSACTION_GROUPS_MAX", 2)
+    monkeypatch.setattr("konverse.dialog.owner.staging.TRANSACTION_GROUPS_MAX", 2)
     driver.arrive(*conversations("a", "b", "c"))
     one = taken(driver)
     next_group(one)

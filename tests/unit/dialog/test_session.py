@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from konverse.dialog.lane import DialogState, SessionDialog
-from konverse.dialog.recycling import end_once
-from konverse.dialog.session import Session
-from konverse.dialog.writing import Hand
-from konverse.schemas.catalog import END_DIALOG
-from konverse.schemas.envelope import decode
+from konverse.dialog.pool.recycling import end_once
+from konverse.dialog.session.dialogs import DialogState, SessionDialog
+from konverse.dialog.session.lanes import Hand
+from konverse.dialog.session.session import Session
 from konverse.schemas.errors import BodyTooLarge, ConversationEnded, QueueFull
-from konverse.schemas.identifiers import Address
+from konverse.schemas.identifiers import Address, Role
 from konverse.schemas.limits import BODY_BYTES_MAX, SESSION_RECORD_BYTES, SESSION_WINDOW_BYTES_MAX
-from konverse.schemas.records import FIRST, NO_SEQUENCE, Begin, Envelope, Kind, Role
+from konverse.schemas.system_messages import END_DIALOG
+from konverse.schemas.wire.envelope import decode
+from konverse.schemas.wire.records import FIRST, NO_SEQUENCE, Begin, Envelope, Kind
 from tests.kit.builders import Side, address_of, begin_block, identifier, record
 
 HOME, TARGET = address_of("replies"), address_of("orders")
@@ -230,7 +230,7 @@ def test_a_conversation_that_was_begun_is_given_again(session: Session) -> None:
 
 
 def test_too_many_begins_on_their_way_are_refused(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("konverse.dialog.lane.SESSION_WINDOW_BYTES_MAX", 2 * SESSION_RECORD_BYTES)
+    monkeypatch.setattr("konverse.dialog.session.lanes.SESSION_WINDOW_BYTES_MAX", 2 * SESSION_RECORD_BYTES)
     begun(session, "one")
     begun(session, "two")
     with pytest.raises(QueueFull, match="2 records to replies wait for Kafka; try again"):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from konverse.dialog.lane import SessionDialog
-from konverse.dialog.session import Session
-from konverse.dialog.writing import Hand
-from konverse.schemas.envelope import decode
+from konverse.dialog.session.dialogs import SessionDialog
+from konverse.dialog.session.lanes import Hand
+from konverse.dialog.session.session import Session
 from konverse.schemas.errors import BodyTooLarge, ConversationEnded, KonverseError, QueueFull
-from konverse.schemas.identifiers import Address
-from konverse.schemas.records import NO_SEQUENCE, Begin, Envelope, Kind, Role
+from konverse.schemas.identifiers import Address, Role
+from konverse.schemas.wire.envelope import decode
+from konverse.schemas.wire.records import NO_SEQUENCE, Begin, Envelope, Kind
 from tests.kit.builders import Side, address_of, begin_block, identifier, record
 
 HOME, TARGET = address_of("replies"), address_of("orders")

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from konverse.dialog.events import Recover
-from konverse.dialog.snapshot_search import FIRST_WINDOW, SnapshotSearch, snapshot_id
-from konverse.schemas.journal import FOLD_VERSION
-from konverse.schemas.snapshot import Chunk, SnapshotEnd, encode
+from konverse.dialog.owner.events import Recover
+from konverse.dialog.owner.recovery import FIRST_WINDOW, SnapshotSearch, snapshot_id
+from konverse.schemas.wire.journal import FOLD_VERSION
+from konverse.schemas.wire.snapshot import Chunk, SnapshotEnd, encode
 from tests.kit.builders import identifier, log_of
 
 LARGE = 120

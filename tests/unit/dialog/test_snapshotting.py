@@ -7,9 +7,9 @@ from unittest.mock import patch
 
 import pytest
 
-from konverse.dialog import snapshot_search, snapshotting
-from konverse.dialog.attempts import claimed
-from konverse.dialog.events import (
+from konverse.dialog.owner import recovery as snapshot_search
+from konverse.dialog.owner import snapshots as snapshotting
+from konverse.dialog.owner.events import (
     Append,
     AppendSnapshot,
     Effect,
@@ -21,9 +21,10 @@ from konverse.dialog.events import (
     Tick,
     Truncate,
 )
-from konverse.schemas.journal import FOLD_VERSION
+from konverse.dialog.rules.attempts import claimed
 from konverse.schemas.limits import SNAPSHOT_RETRY_MS
-from konverse.schemas.snapshot import Chunk, SnapshotEnd, decode, encode
+from konverse.schemas.wire.journal import FOLD_VERSION
+from konverse.schemas.wire.snapshot import Chunk, SnapshotEnd, decode, encode
 from tests.kit.builders import Scribe, conversations, identifier
 from tests.kit.digests import digest
 from tests.kit.driver import Driver

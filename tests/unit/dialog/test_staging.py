@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from konverse.dialog.staging import OwnerSettings, Staging
-from konverse.schemas.journal import GENESIS_HASH, Commit, encode_commit
+from konverse.dialog.owner.settings import OwnerSettings
+from konverse.dialog.owner.staging import Staging
 from konverse.schemas.limits import (
     BODY_BYTES_MAX,
     COMMIT_BYTES_MAX,
@@ -16,6 +16,7 @@ from konverse.schemas.limits import (
     COMMIT_GROUPS_MAX,
     TRANSACTION_BYTES_MAX,
 )
+from konverse.schemas.wire.journal import GENESIS_HASH, Commit, encode_commit
 from tests.kit.builders import GROUP, Pair, Side, anything
 from tests.kit.digests import digest
 from tests.kit.staging import commit, taken

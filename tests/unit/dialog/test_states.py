@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from konverse.dialog.states import RECEIVING, SENDING, TRANSITIONS, Event, State, next_state
+from konverse.dialog.state.transitions import RECEIVING, SENDING, TRANSITIONS, Event, State, next_state
 
 DOCUMENTED: Final = {
     ("SO", Event.SENT): "CO",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from konverse.dialog.events import Recover
-from konverse.dialog.trial import SUSPECTS_AFTER_MS
+from konverse.dialog.owner.events import Recover
+from konverse.dialog.owner.poison import SUSPECTS_AFTER_MS
 from konverse.schemas.limits import ATTEMPTS_MAX
-from konverse.schemas.operations import Try
+from konverse.schemas.wire.operations import Try
 from tests.kit.builders import Scribe, address_of, conversations, identifier, record
 from tests.kit.driver import Driver
 from tests.kit.trials import said, successor

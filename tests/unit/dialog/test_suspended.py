@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from konverse.dialog.partition import Partition
-from konverse.dialog.snapshot import Freeze, restore
-from konverse.schemas.catalog import END_DIALOG, ERROR
-from konverse.schemas.journal import EndOperation
+from konverse.dialog.fold.snapshot import Freeze, restore
+from konverse.dialog.state.partition import Partition
 from konverse.schemas.limits import ATTEMPTS_MAX
-from konverse.schemas.operations import Resume, Skip, Suspend, Try
-from konverse.schemas.records import End, Kind, Suffix
+from konverse.schemas.system_messages import END_DIALOG, ERROR
+from konverse.schemas.wire.journal import EndOperation
+from konverse.schemas.wire.operations import Resume, Skip, Suspend, Try
+from konverse.schemas.wire.records import End, Kind, Suffix
 from tests.kit.builders import (
     GROUP,
     Pair,
@@ -57,7 +57,7 @@ def test_messages_of_suspended_groups_take_no_room_from_the_others(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     suspended(driver)
-    monkeypatch.setattr("konverse.dialog.owner.LOOK_AHEAD_RECORDS_MAX", 3)
+    monkeypatch.setattr("konverse.dialog.owner.owner.LOOK_AHEAD_RECORDS_MAX", 3)
     assert driver.owner.has_room
     driver.arrive(*conversations("b", messages=3, client=Scribe("another")))
     assert not driver.owner.has_room

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from konverse.dialog.endpoint import NOBODY
-from konverse.dialog.hearing import hear_of_id, needs_another_id
-from konverse.dialog.lane import SessionDialog, weight_of
-from konverse.dialog.mailbox import Bounced
-from konverse.dialog.manner import Manner
-from konverse.dialog.session import Session
-from konverse.dialog.takeover import Unheard, Wanted, concerns, reply
-from konverse.dialog.writing import Hand
-from konverse.schemas.envelope import decode
+from konverse.dialog.queries.hearing import hear_of_id, needs_another_id
+from konverse.dialog.session.dialogs import Manner, SessionDialog
+from konverse.dialog.session.lanes import Hand, weight_of
+from konverse.dialog.session.rotation import Unheard, Wanted, concerns, reply
+from konverse.dialog.session.session import Session
+from konverse.dialog.state.mailbox import Bounced
+from konverse.dialog.state.writer import NOBODY
 from konverse.schemas.errors import ConversationEnded, KonverseError, OutcomeExpired, QueueFull, SessionTakenOver
 from konverse.schemas.identifiers import Address, session_writer
 from konverse.schemas.limits import SESSION_WINDOW_BYTES_MAX
-from konverse.schemas.records import (
+from konverse.schemas.wire.envelope import decode
+from konverse.schemas.wire.records import (
     FIRST,
     HEIR,
     NO_SEQUENCE,

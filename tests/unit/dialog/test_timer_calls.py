@@ -6,17 +6,18 @@ from typing import Any
 
 import pytest
 
-import konverse.dialog.timed
-from konverse.dialog.clock import Clock
-from konverse.dialog.session import Session
-from konverse.dialog.staging import OwnerSettings, Staging
-from konverse.dialog.states import State
-from konverse.dialog.transacting import Transaction
-from konverse.schemas.client_transaction import decode
+import konverse.dialog.transaction.transaction
+from konverse.dialog.owner.settings import OwnerSettings
+from konverse.dialog.owner.staging import Staging
+from konverse.dialog.session.session import Session
+from konverse.dialog.session.transactions import Transaction
+from konverse.dialog.state.endpoint import Clock
+from konverse.dialog.state.transitions import State
 from konverse.schemas.errors import InvalidTimeout, TimerBeyondLifetime, TimerRefused, TransactionTooLarge
 from konverse.schemas.limits import TIMEOUT_MS_MAX
-from konverse.schemas.operations import SetTimer
-from konverse.schemas.records import NO_TIMER, Kind, Suffix, Timer
+from konverse.schemas.wire.client_transaction import decode
+from konverse.schemas.wire.operations import SetTimer
+from konverse.schemas.wire.records import NO_TIMER, Kind, Suffix, Timer
 from tests.kit.builders import Pair, Scribe, Side, address_of, anything, begin_block, identifier, of
 
 
@@ -113,7 +114,7 @@ def test_timers_take_room_in_a_transaction_each_once(pair: Pair, monkeypatch: py
     for _ in range(3):
         transaction.set_timer(one, 1)
     assert transaction.size_bytes == 24
-    monkeypatch.setattr(konverse.dialog.timed, "TRANSACTION_BYTES_MAX", 40)
+    monkeypatch.setattr(konverse.dialog.transaction.transaction, "TRANSACTION_BYTES_MAX", 40)
     transaction.set_timer(one, 2)
     with pytest.raises(TransactionTooLarge):
         transaction.set_timer(another, 1)

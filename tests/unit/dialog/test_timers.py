@@ -6,20 +6,29 @@ from typing import Any
 
 import pytest
 
-from konverse.dialog.clock import NO_TIME, Clock, Clocks
-from konverse.dialog.endpoint import Endpoint
-from konverse.dialog.events import Append, Tick
-from konverse.dialog.fold import Fold
-from konverse.dialog.journal_feed import JournalRecord
-from konverse.dialog.snapshot import Freeze, restore
-from konverse.dialog.staging import OwnerSettings, Staging
-from konverse.dialog.states import State
-from konverse.dialog.view import pack, unpack
-from konverse.schemas.catalog import DIALOG_TIMER, ERROR
+from konverse.dialog.fold.fold import Fold
+from konverse.dialog.fold.journal import JournalRecord
+from konverse.dialog.fold.snapshot import Freeze, restore
+from konverse.dialog.owner.events import Append, Tick
+from konverse.dialog.owner.settings import OwnerSettings
+from konverse.dialog.owner.staging import Staging
+from konverse.dialog.owner.view import pack, unpack
+from konverse.dialog.state.clocks import Clocks
+from konverse.dialog.state.endpoint import NO_TIME, Clock, Endpoint
+from konverse.dialog.state.transitions import State
 from konverse.schemas.errors import PartitionHalted
-from konverse.schemas.journal import GENESIS_HASH, TOOK_TIMER, Claim, Commit, Operations, encode_claim, encode_commit
-from konverse.schemas.operations import Resume, SetTimer, Skip, Suspend
-from konverse.schemas.records import Kind, Suffix, Timer
+from konverse.schemas.system_messages import DIALOG_TIMER, ERROR
+from konverse.schemas.wire.journal import (
+    GENESIS_HASH,
+    TOOK_TIMER,
+    Claim,
+    Commit,
+    Operations,
+    encode_claim,
+    encode_commit,
+)
+from konverse.schemas.wire.operations import Resume, SetTimer, Skip, Suspend
+from konverse.schemas.wire.records import Kind, Suffix, Timer
 from tests.kit.builders import Pair, Side, anything, begin_block, identifier, log_of, of, record
 from tests.kit.digests import digest
 from tests.kit.driver import Driver

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from konverse.dialog.lane import DialogState, SessionDialog
-from konverse.dialog.session import Session
-from konverse.dialog.transacting import Transaction
+from konverse.dialog.session.dialogs import DialogState, SessionDialog
+from konverse.dialog.session.session import Session
+from konverse.dialog.session.transactions import Transaction
 from konverse.schemas.errors import (
     BodyTooLarge,
     ConversationEnded,
@@ -18,7 +18,7 @@ from konverse.schemas.errors import (
     TransactionTooLarge,
 )
 from konverse.schemas.limits import BODY_BYTES_MAX, TRANSACTION_RECORDS_MAX
-from konverse.schemas.records import Kind, Timer
+from konverse.schemas.wire.records import Kind, Timer
 from tests.kit.builders import Scribe, Side, begin_block, identifier
 from tests.kit.transmission import TRANSMISSION, arrived, expanded, opened, records, transmitting
 
@@ -257,7 +257,7 @@ def test_it_has_bounds(session: Session, monkeypatch: pytest.MonkeyPatch) -> Non
         transaction.send(dialog, "order", bytes(BODY_BYTES_MAX + 1))
     with pytest.raises(TransactionTooLarge):
         transaction.send(dialog, "order", bytes(BODY_BYTES_MAX))
-    monkeypatch.setattr("konverse.dialog.transacting.TRANSACTION_RECORDS_MAX", 2)
+    monkeypatch.setattr("konverse.dialog.session.transactions.TRANSACTION_RECORDS_MAX", 2)
     transaction.send(dialog, "order", b"0")
     transaction.send(dialog, "order", b"1")
     with pytest.raises(TransactionTooLarge):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from konverse.dialog.session import Session
-from konverse.dialog.takeover import reply
-from konverse.dialog.transacting import Transaction
-from konverse.schemas.records import Kind, WriterClosed
+from konverse.dialog.session.rotation import reply
+from konverse.dialog.session.session import Session
+from konverse.dialog.session.transactions import Transaction
+from konverse.schemas.wire.records import Kind, WriterClosed
 from tests.kit.builders import Side, begin_block, identifier
 from tests.kit.transmission import TRANSMISSION, arrived, expanded, opened, records, transmitting
 

@@ -7,17 +7,12 @@ from typing import Any
 
 import pytest
 
-from konverse.dialog.received import Message
-from konverse.dialog.transaction import Transaction
-from konverse.schemas.catalog import ERROR
-from konverse.schemas.errors import (
-    BadInput,
-    BodyTooLarge,
-    NotInContract,
-    TransactionTooLarge,
-)
+from konverse.dialog.transaction.received import Message
+from konverse.dialog.transaction.transaction import Transaction
+from konverse.schemas.errors import BadInput, BodyTooLarge, NotInContract, TransactionTooLarge
+from konverse.schemas.identifiers import Role
 from konverse.schemas.limits import BODY_BYTES_MAX, TRANSACTION_BYTES_MAX
-from konverse.schemas.records import Role
+from konverse.schemas.system_messages import ERROR
 from tests.kit.builders import Pair, log_of, of, record
 from tests.kit.digests import digest
 

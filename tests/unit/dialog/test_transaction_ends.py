@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from konverse.dialog.received import Message
-from konverse.dialog.states import State
+from konverse.dialog.state.transitions import State
+from konverse.dialog.transaction.received import Message
 from konverse.schemas.errors import (
     BadInput,
     DialogNotFound,
@@ -194,7 +194,7 @@ def test_messages_are_tuples_that_cannot_be_changed(pair: Pair) -> None:
 def test_the_descriptions_of_errors_count_in_what_a_transaction_may_hold(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("konverse.dialog.transaction.TRANSACTION_BYTES_MAX", 500)
+    monkeypatch.setattr("konverse.dialog.transaction.transaction.TRANSACTION_BYTES_MAX", 500)
     one, two = pair.answered("one", "two")
     transaction = of(pair.home, one)
     transaction.end(one, error=5, description="\N{GRINNING FACE}" * 100)

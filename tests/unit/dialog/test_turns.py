@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from konverse.dialog.events import Tick
-from konverse.dialog.turns import PASS_MS, TURN_MS, Turns
+from konverse.dialog.owner.events import Tick
+from konverse.dialog.owner.settings import PASS_MS, TURN_MS, Turns
 from tests.kit.builders import conversations
 from tests.kit.driver import Driver
 from tests.kit.trials import endpoint, successor, taken

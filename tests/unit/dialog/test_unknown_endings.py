@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from konverse.dialog.states import State
+from konverse.dialog.state.transitions import State
+from konverse.schemas.identifiers import Role
 from konverse.schemas.limits import TOMBSTONES_MAX
-from konverse.schemas.records import NO_SEQUENCE, Bounce, BounceReason, End, Kind, Role, Suffix
+from konverse.schemas.wire.records import NO_SEQUENCE, Bounce, BounceReason, End, Kind, Suffix
 from tests.kit.builders import Pair, Scribe, address_of, begin_block, identifier
 from tests.kit.digests import digest
 

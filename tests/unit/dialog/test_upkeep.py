@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from konverse.dialog.events import Append, DataEnd, DataRead, ReadDataEnd, Tick
-from konverse.schemas.journal import Commit, decode
+from konverse.dialog.owner.events import Append, DataEnd, DataRead, ReadDataEnd, Tick
 from konverse.schemas.limits import PRUNE_EVERY_MS, TIME_LAG_MS_MAX, WRITER_HORIZON_MS
-from konverse.schemas.operations import Prune
+from konverse.schemas.wire.journal import Commit, decode
+from konverse.schemas.wire.operations import Prune
 from tests.kit.builders import columns_of, conversations
 from tests.kit.driver import Driver
 

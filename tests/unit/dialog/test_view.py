@@ -6,12 +6,12 @@ from uuid import UUID
 
 import pytest
 
-from konverse.dialog.fold import Fold
-from konverse.dialog.states import State
-from konverse.dialog.view import ViewFeed, bucket_of, field_of, pack, unpack
+from konverse.dialog.fold.fold import Fold
+from konverse.dialog.owner.view import ViewFeed, bucket_of, field_of, pack, unpack
+from konverse.dialog.state.transitions import State
 from konverse.schemas.errors import MalformedRecord
+from konverse.schemas.identifiers import Role
 from konverse.schemas.limits import VIEW_BUCKETS, VIEW_VALUE_BYTES_MAX
-from konverse.schemas.records import Role
 from tests.kit.builders import Pair, identifier, log_of
 
 OFFSET = (2**63 - 2).to_bytes(8, "big")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from konverse.dialog.states import State
-from konverse.dialog.why import _STATES, standing
+from konverse.dialog.queries.standing import _STATES, standing
+from konverse.dialog.state.transitions import State
+from konverse.schemas.identifiers import Role
 from konverse.schemas.limits import ATTEMPTS_MAX
-from konverse.schemas.records import Role
 from tests.kit.builders import Pair, conversations, identifier
 from tests.kit.driver import Driver
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from konverse.dialog.endpoint import NOBODY
-from konverse.dialog.states import State
+from konverse.dialog.state.transitions import State
+from konverse.dialog.state.writer import NOBODY
 from konverse.schemas.identifiers import session_writer
 from konverse.schemas.limits import NOTICED_WRITERS_MAX, WRITER_AHEAD_MS_MAX
-from konverse.schemas.operations import Prune
-from konverse.schemas.records import (
+from konverse.schemas.wire.operations import Prune
+from konverse.schemas.wire.records import (
     HEIR,
     REFUSED,
     BounceReason,
@@ -116,7 +116,7 @@ def test_an_id_without_a_time_is_never_told_and_never_pruned(pair: Pair) -> None
 
 
 def test_what_was_told_is_remembered_of_so_many_writers(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("konverse.dialog.writers.NOTICED_WRITERS_MAX", 2)
+    monkeypatch.setattr("konverse.dialog.rules.writers.NOTICED_WRITERS_MAX", 2)
     assert NOTICED_WRITERS_MAX > 2
     for number in (0, 1, 2, 0):
         pair.client = session(number)

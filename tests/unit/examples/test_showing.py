@@ -10,7 +10,7 @@ from rich.console import Console
 
 from examples.regions import showing
 from examples.regions.showing import Showing
-from konverse.bridge.router_figures import Figures
+from konverse.bridge.router.figures import Figures
 from konverse.routing.routed import Routed
 
 

@@ -7,8 +7,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from konverse.routing.circles import circle_of, leads_of
-from konverse.schemas.table_entries import Target
+from konverse.routing.loops import circle_of, leads_of
+from konverse.schemas.catalog.table_entries import Target
 from tests.kit.classifying import table_of
 
 ELSEWHERE = "0f8fad5b-d9cb-469f-a165-70867728950e"

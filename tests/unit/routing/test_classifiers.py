@@ -23,7 +23,8 @@ from konverse.routing.classifiers import (
     to_service_name,
     xpath,
 )
-from konverse.routing.decisions import Target, Unclassifiable
+from konverse.routing.decisions import Unclassifiable
+from konverse.schemas.catalog.table_entries import Target
 from konverse.schemas.errors import InvalidName, InvalidSettings, NotInstalled, RoutingTableNotFound
 from konverse.schemas.limits import ROUTING_KEY_BYTES_MAX
 from tests.kit.classifying import ORDER_SCHEMA, Dialog, Letter, lookup, table_of

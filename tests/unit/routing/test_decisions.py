@@ -7,8 +7,9 @@ from uuid import UUID
 
 import pytest
 
-from konverse.routing.decisions import Decision, Target, Unclassifiable, decision_of
+from konverse.routing.decisions import Decision, Unclassifiable, decision_of
 from konverse.routing.routed import Routed, Tally
+from konverse.schemas.catalog.table_entries import Target
 from konverse.schemas.errors import InvalidRoute
 
 INSTANCE = "0b7e1a52-6b8e-4f0e-8f5e-2f7c9f4e3d10"

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from konverse.routing.decisions import Target
 from konverse.routing.documents import read_redirect, redirect_body
+from konverse.schemas.catalog.table_entries import Target
 from konverse.schemas.errors import BadInput, MalformedRecord
 
 NAMES = st.text(st.characters(codec="utf-8", categories=("L", "N", "P", "S")), min_size=1, max_size=40)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from konverse.routing.hops import hops_of, with_hops
+from konverse.routing.loops import hops_of, with_hops
 from konverse.schemas.limits import ROUTER_HOPS_MAX
 
 IDS = st.uuids(version=4).map(lambda one: one.bytes)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from konverse.routing.hops import hops_of, with_hops
+from konverse.routing.loops import hops_of, with_hops
 from konverse.routing.routed import Routed
 from konverse.schemas.limits import ROUTER_HOPS_MAX
-from konverse.schemas.records import Kind, Suffix
+from konverse.schemas.wire.records import Kind, Suffix
 from tests.kit.builders import begin_block, identifier
 from tests.kit.office import Office, error
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from konverse.routing.decisions import Target
-from konverse.routing.redirections import followed
+from konverse.routing.loops import followed
+from konverse.schemas.catalog.table_entries import Target
 from konverse.schemas.errors import InvalidRoute
 from konverse.schemas.limits import ROUTER_HOPS_MAX
 

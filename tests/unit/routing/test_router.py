@@ -7,19 +7,20 @@ from uuid import UUID
 
 import pytest
 
-from konverse.routing.decisions import Target, Unclassifiable
+from konverse.routing.decisions import Unclassifiable
 from konverse.routing.documents import read_redirect
 from konverse.routing.routed import Routed
 from konverse.routing.router import Router
 from konverse.routing.step import REDIRECT, REDIRECT_TO
-from konverse.schemas.catalog import END_DIALOG
+from konverse.schemas.catalog.table_entries import Target
 from konverse.schemas.errors import InvalidRoute, InvalidSettings, InvalidState, NotSupportedYet, ServiceNotFound
-from konverse.schemas.identifiers import conversation_in, pool_group, pool_namespace
-from konverse.schemas.journal import EndOperation
+from konverse.schemas.identifiers import Role, conversation_in, pool_group, pool_namespace
 from konverse.schemas.limits import BODY_BYTES_MAX, TRANSACTION_BYTES_MAX
-from konverse.schemas.operations import SetTimer
 from konverse.schemas.origins import Origin, origin_of
-from konverse.schemas.records import BounceReason, Role
+from konverse.schemas.system_messages import END_DIALOG
+from konverse.schemas.wire.journal import EndOperation
+from konverse.schemas.wire.operations import SetTimer
+from konverse.schemas.wire.records import BounceReason
 from tests.kit.builders import begin_block
 from tests.kit.office import Office, bodies, error
 

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from konverse.schemas.batches import (
+from konverse.schemas.errors import MalformedRecord
+from konverse.schemas.limits import BATCH_RECORDS_MAX, BODY_BYTES_MAX
+from konverse.schemas.wire.batches import (
     ABANDONED,
     Batch,
     decode_batch,
@@ -15,8 +17,6 @@ from konverse.schemas.batches import (
     encode_winners,
     winners_at,
 )
-from konverse.schemas.errors import MalformedRecord
-from konverse.schemas.limits import BATCH_RECORDS_MAX, BODY_BYTES_MAX
 from tests.kit.builders import address_of, identifier
 
 ONE, TWO = identifier("one"), identifier("two")

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from konverse.schemas.catalog import Change, Queue, SentBy, Service, decode_change, encode_change
+from konverse.schemas.catalog.objects import Change, Queue, SentBy, Service, decode_change, encode_change
 from konverse.schemas.errors import MalformedRecord
-from konverse.schemas.identifiers import Address
-from konverse.schemas.records import Role
+from konverse.schemas.identifiers import Address, Role
 from tests.kit.builders import identifier
 
 

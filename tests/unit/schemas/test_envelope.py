@@ -4,21 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from konverse.schemas import envelope as module
-from konverse.schemas.catalog import END_DIALOG
-from konverse.schemas.envelope import (
-    CONVERSATION_AT,
-    PREFIX_BYTES,
-    decode,
-    decode_suffix,
-    encode,
-    encode_envelope,
-    encode_suffix,
-    head,
-    shared,
-)
 from konverse.schemas.errors import MalformedRecord
-from konverse.schemas.identifiers import Address
+from konverse.schemas.identifiers import Address, Role
 from konverse.schemas.limits import (
     END_WRITERS_MAX,
     HEADER_BYTES_MAX,
@@ -29,19 +16,21 @@ from konverse.schemas.limits import (
     TIMEOUT_MS_MAX,
     TOPIC_NAME_LENGTH_MAX,
 )
-from konverse.schemas.records import (
-    FIRST,
-    NO_SEQUENCE,
-    Begin,
-    Bounce,
-    BounceReason,
-    End,
-    Envelope,
-    Kind,
-    Role,
-    Suffix,
+from konverse.schemas.system_messages import END_DIALOG
+from konverse.schemas.wire import envelope as module
+from konverse.schemas.wire.envelope import (
+    CONVERSATION_AT,
+    PREFIX_BYTES,
+    decode,
+    decode_suffix,
+    encode,
+    encode_envelope,
+    encode_suffix,
+    head,
+    shared,
 )
-from konverse.schemas.varint import varint
+from konverse.schemas.wire.records import FIRST, NO_SEQUENCE, Begin, Bounce, BounceReason, End, Envelope, Kind, Suffix
+from konverse.schemas.wire.varint import varint
 from tests.kit.builders import identifier
 
 NUMBER_MAX = 2**63 - 1

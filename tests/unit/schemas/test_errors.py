@@ -9,8 +9,14 @@ from typing import Final
 import pytest
 
 from konverse.schemas import errors, stack_errors
-from konverse.schemas.error_texts import BAD_INPUT_CHARACTERS_MAX, ERROR_CHARACTERS_MAX
-from konverse.schemas.errors import BadInput, KafkaUnavailable, KonverseError, QueueNotFound
+from konverse.schemas.errors import (
+    BAD_INPUT_CHARACTERS_MAX,
+    ERROR_CHARACTERS_MAX,
+    BadInput,
+    KafkaUnavailable,
+    KonverseError,
+    QueueNotFound,
+)
 
 ALL: Final[dict[str, type[KonverseError]]] = {
     name: value

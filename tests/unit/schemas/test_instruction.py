@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from konverse.schemas.errors import MalformedRecord
-from konverse.schemas.instruction import Action, Instruction, decode, encode
 from konverse.schemas.limits import ERROR_DESCRIPTION_CHARACTERS_MAX, INSTRUCTION_BYTES_MAX, NAME_BYTES_MAX
 from konverse.schemas.system_messages import shortened
+from konverse.schemas.wire.instruction import Action, Instruction, decode, encode
 from tests.kit.strategies import counters, identifiers
 
 texts = st.text(st.characters(codec="utf-8"), min_size=1, max_size=50)

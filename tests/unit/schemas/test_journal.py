@@ -9,16 +9,8 @@ import pytest
 from fastavro import schemaless_writer
 
 from konverse.schemas.errors import MalformedRecord
-from konverse.schemas.journal import (
-    JOURNAL_SCHEMA,
-    Claim,
-    Commit,
-    Operations,
-    decode,
-    encode_claim,
-    encode_commit,
-)
 from konverse.schemas.limits import COMMIT_BYTES_MAX
+from konverse.schemas.wire.journal import JOURNAL_SCHEMA, Claim, Commit, Operations, decode, encode_claim, encode_commit
 from tests.kit.avro_journal import commit_to_avro
 from tests.kit.builders import identifier
 
@@ -86,7 +78,7 @@ def test_columns_are_little_endian_wherever_they_are_written() -> None:
 
 
 def test_columns_are_little_endian_on_a_big_endian_machine_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("konverse.schemas.columns._BIG_ENDIAN", True)
+    monkeypatch.setattr("konverse.schemas.wire.columns._BIG_ENDIAN", True)
     data = encode_commit(commit(receive_endpoints=[1], receive_positions=[2]))
     assert bytes(7) + b"\x01" in data, "swapped"
     record = decode(data)

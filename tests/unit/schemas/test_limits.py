@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from konverse.schemas import limits
-from konverse.schemas.catalog import DIALOG_TIMER, END_DIALOG, ERROR
-from konverse.schemas.journal import Commit, Operations, encode_commit
-from konverse.schemas.records import Kind, Role
-from konverse.schemas.varint import LOW_MASK
+from konverse.schemas.identifiers import Role
+from konverse.schemas.system_messages import DIALOG_TIMER, END_DIALOG, ERROR
+from konverse.schemas.wire.journal import Commit, Operations, encode_commit
+from konverse.schemas.wire.records import Kind
+from konverse.schemas.wire.varint import LOW_MASK
 from tests.kit.builders import identifier
 
 KAFKA_DEFAULT_RECORD_BYTES = 1_000_000
@@ -51,7 +52,7 @@ def test_names_of_system_messages_are_names(name: str) -> None:
 
 
 def test_enums_are_numbered_as_the_avro_schema_orders_them() -> None:
-    from konverse.schemas.envelope import ENVELOPE_SCHEMA
+    from konverse.schemas.wire.envelope import ENVELOPE_SCHEMA
 
     fields = {field["name"]: field["type"] for field in ENVELOPE_SCHEMA["fields"]}
     assert [kind.name for kind in Kind] == [*fields["kind"]["symbols"], Kind.LATER.name]

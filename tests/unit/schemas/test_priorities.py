@@ -6,8 +6,8 @@ from itertools import product
 
 import pytest
 
+from konverse.schemas.catalog.priorities import ANY, BrokerPriority, level_of
 from konverse.schemas.errors import InvalidName, InvalidPriority
-from konverse.schemas.priorities import ANY, BrokerPriority, level_of
 
 ROWS = (
     ("contract", "local", "remote"),

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from konverse.schemas.catalog.routes import BROKER_CONFIGURATION, Route, check_lifetime
 from konverse.schemas.errors import InvalidName, InvalidRoute
-from konverse.schemas.routes import BROKER_CONFIGURATION, Route, check_lifetime
 
 HERE, THERE = "TCP://one.example.com:4022", "TCP://two.example.com:4022"
 INSTANCE = "0f8fad5b-d9cb-469f-a165-70867728950e"

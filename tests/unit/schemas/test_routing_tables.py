@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from konverse.schemas.catalog import Change, decode_change, encode_change
+from konverse.schemas.catalog.objects import Change, decode_change, encode_change
+from konverse.schemas.catalog.routing_tables import RoutingTable, TableChange, check_entries, folded
+from konverse.schemas.catalog.table_entries import Entries, Target
 from konverse.schemas.errors import InvalidName, InvalidRoute
 from konverse.schemas.limits import ROUTING_KEY_BYTES_MAX, ROUTING_TABLE_CHANGE_BYTES_MAX
-from konverse.schemas.routing_tables import RoutingTable, TableChange, check_entries, folded
-from konverse.schemas.table_entries import Entries, Target
 from tests.kit.classifying import table_of
 
 NORTH, SOUTH = Target("//n"), Target("//s")
@@ -80,7 +80,7 @@ def test_an_instance_is_written_in_one_way() -> None:
 
 
 def test_more_keys_than_a_table_may_have_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("konverse.schemas.routing_tables.ROUTING_TABLE_ENTRIES_MAX", 1)
+    monkeypatch.setattr("konverse.schemas.catalog.routing_tables.ROUTING_TABLE_ENTRIES_MAX", 1)
     assert check_entries(table(a=NORTH)) == table(a=NORTH)
     with pytest.raises(InvalidRoute, match=re.escape("'Regions' would have 2 keys; at most 1 can be")):
         check_entries(table(a=NORTH, b=NORTH))
@@ -132,7 +132,7 @@ def test_whatever_comes_between_parts_a_table_is_what_whole_changes_make_of_it(
 ) -> None:
     changes = [TableChange.of("Regions", put) for put in puts]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("konverse.schemas.routing_tables.ROUTING_TABLE_CHANGE_BYTES_MAX", 1)
+        patch.setattr("konverse.schemas.catalog.routing_tables.ROUTING_TABLE_CHANGE_BYTES_MAX", 1)
         written = [change.divided(bytes([number]) * 16) for number, change in enumerate(changes)]
     turns = data.draw(st.permutations([number for number, parts in enumerate(written) for _ in parts]))
     left, waiting, before = [list(parts) for parts in written], list[TableChange](), table(a=NORTH)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from konverse.schemas.catalog import MessageType, Validation
+from konverse.schemas.catalog.objects import MessageType, Validation
+from konverse.schemas.catalog.schema_collections import XmlSchemaCollection
 from konverse.schemas.errors import InvalidName, InvalidSchema, InvalidValidation
 from konverse.schemas.limits import SCHEMA_BYTES_MAX
-from konverse.schemas.schema_collections import XmlSchemaCollection
 
 
 @pytest.mark.parametrize(

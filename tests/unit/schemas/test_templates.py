@@ -6,12 +6,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from konverse.schemas.envelope import _lay, _read_suffix
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import Address
 from konverse.schemas.limits import SUFFIX_CACHE_ENTRIES_MAX, SUFFIX_SHAPE_ENTRIES_MAX
-from konverse.schemas.records import Begin, End, Suffix
-from konverse.schemas.templates import Layings, Readings, Remembered
+from konverse.schemas.wire.envelope import _lay, _read_suffix
+from konverse.schemas.wire.records import Begin, End, Suffix
+from konverse.schemas.wire.templates import Layings, Readings, Remembered
 
 HOME, TARGET = Address("home", 0, b"home"), Address("target", 1, b"trgt")
 IDENTIFIERS = st.binary(min_size=16, max_size=16) | st.sampled_from([bytes(16), b"\xff" * 16, b"homehomehomehome"])

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from konverse.schemas.errors import MalformedRecord
-from konverse.schemas.token import Sent, Token, decode, encode
+from konverse.schemas.wire.token import Sent, Token, decode, encode
 from tests.kit.strategies import addresses, counters, identifiers
 
 sent = st.builds(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from konverse.schemas.catalog import MessageType, Validation
+from konverse.schemas.catalog.objects import MessageType, Validation
 from konverse.schemas.errors import InvalidValidation
 from konverse.schemas.limits import XML_DEPTH_ENTRIES_MAX
 from konverse.schemas.validation import fault_of

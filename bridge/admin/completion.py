@@ -1,0 +1,127 @@
+"""Waits until the journals say that what an operator wants was done, and says what became of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sized
+from typing import Final, TypeVar
+from uuid import UUID
+
+from konverse.bridge.owner.follower import Following
+from konverse.bridge.reader.operations import first_of, waits
+from konverse.dialog.state.endpoint import Endpoint
+from konverse.dialog.state.partition import Partition
+from konverse.dialog.state.transitions import State
+from konverse.schemas.errors import InvalidState, OutcomeUnknown
+from konverse.schemas.limits import INSTRUCTION_MS_MAX
+from konverse.schemas.wire.instruction import Action
+from konverse.schemas.wire.journal import Commit
+from konverse.schemas.wire.operations import Skip
+
+LOOK_EVERY_S: Final = 0.1
+Left = TypeVar("Left", bound=Sized)
+
+STILL_COUNTS: Final = (
+    f"The order still counts for {INSTRUCTION_MS_MAX // 60_000} minutes: the first reader that has the partition then "
+    "does it"
+)
+
+
+class Awaited:
+    """What is wanted with one side of a conversation."""
+
+    def __init__(self, action: Action, following: Following, side: Endpoint, *, ahead: bool = False) -> None:
+        """With `ahead` the journal does not say yet what was seen of the side."""
+        self.following = following
+        self.first = first_of(side) if action in (Action.RESUME, Action.SKIP) else 0
+        """The number of what waited first; 0 where that does not matter."""
+        self._action = action
+        self._key = side.role, side.conversation
+        self._parked = waits(side)
+        self._skipped, self._seen = False, not ahead
+        if action is Action.SKIP:
+            following.on_commit = self._see  # one side is skipped at a time
+
+    def _see(self, state: Partition, commit: Commit) -> None:
+        for operation in commit.operations.rare:
+            if isinstance(operation, Skip):
+                endpoint = state.table[operation.endpoint]
+                self._skipped |= endpoint is not None and (endpoint.role, endpoint.conversation) == self._key
+
+    def done(self) -> bool:
+        """Whether it was, by what was read of the journal so far. Raises where something else came of it."""
+        state = self.following.state
+        one = state.endpoint(*self._key)
+        conversation = UUID(bytes=self._key[1])
+        if one is None and self._key in state.moves.stubs:
+            raise OutcomeUnknown(
+                f"conversation {conversation} has gone to another partition meanwhile, and what becomes of the order "
+                f"is unknown. {STILL_COUNTS}; look where it is (`konverse why`), and give it again"
+            )
+        self._seen |= self._skipped or (one is not None and self.first in (0, first_of(one)))
+        if not self._seen:
+            return False
+        ended = one is None or one.committed is State.DISCONNECTED_OUTBOUND
+        match self._action:
+            case Action.END:
+                return ended
+            case Action.SUSPEND:
+                if ended:
+                    raise InvalidState(f"conversation {conversation} has ended meanwhile, and was not suspended")
+                return one is not None and one.suspended
+            case Action.RESUME:
+                return one is None or not (waits(one) and first_of(one) == self.first)
+            case _:
+                changed = one is None or first_of(one) != self.first or (self._parked and not one.suspended)
+                if changed and not self._skipped:
+                    raise InvalidState(
+                        f"nothing was skipped on conversation {conversation}: what waited first was received by a "
+                        "handler meanwhile, or the conversation was resumed or ended"
+                    )
+                return changed
+
+
+def wait_for(awaited: list[Awaited], conversation: UUID, timeout_s: float) -> None:
+    """Return when the journals say that all of it was done. Raises OutcomeUnknown, and what `Awaited.done` raises."""
+    left = list(awaited)
+
+    def look() -> list[Awaited]:
+        for following in dict.fromkeys(one.following for one in left):
+            following.catch_up()
+        left[:] = [one for one in left if not one.done()]
+        return left
+
+    def late(_: object) -> OutcomeUnknown:
+        return _late(conversation, timeout_s, unowned=all(one.following.head.clean for one in left))
+
+    until_none(look, time.monotonic() + timeout_s, late)
+
+
+def until_none(look: Callable[[], Left], deadline: float, late: Callable[[Left], OutcomeUnknown]) -> None:
+    """Look into journals again and again until nothing is left that is as it was; `late` makes the error of it."""
+    while left := look():
+        if time.monotonic() > deadline:
+            raise late(left)
+        time.sleep(LOOK_EVERY_S)
+
+
+def late_sweep(count: int, *, unowned: bool) -> OutcomeUnknown:
+    """The error for sides that did not end in time; `unowned`: no reader has their partitions."""
+    return OutcomeUnknown(
+        f"whether {count:,} side{'' if count == 1 else 's'} of conversations will end is unknown: nothing has changed "
+        f"yet, and {_why(unowned=unowned)}. "
+        f"{STILL_COUNTS}. Give the command again for what was not asked for yet"
+    )
+
+
+def _late(conversation: UUID, timeout_s: float, *, unowned: bool) -> OutcomeUnknown:
+    return OutcomeUnknown(
+        f"the outcome of the order for conversation {conversation} is unknown: it was not carried out within "
+        f"{timeout_s:.0f} s, and {_why(unowned=unowned)}. {STILL_COUNTS}. `konverse why {conversation}` shows its state"
+    )
+
+
+def _why(*, unowned: bool) -> str:
+    if unowned:
+        return "no reader of its queue runs: start a worker (`konverse run`)"
+    return "a handler has its group, or its owner is dead"

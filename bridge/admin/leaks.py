@@ -1,0 +1,335 @@
+"""Which sides of the conversations of a database there are, and which of them somebody has forgotten.
+
+Every partition is folded, because a side is judged together with its peer. Then the ends of the logs are read where
+something seems to be forgotten: on what somebody has said or done something lately, he may do so again.
+
+An operator in any process: which conversations there are, which of them somebody has forgotten, and their end.
+
+On which conversations something was said or done lately: what the ends of the logs tell.
+
+No endpoint knows when it was used last; that would cost every message. So whoever wonders reads what has come since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Annotated, Final, NamedTuple
+from uuid import UUID
+
+from confluent_kafka import Message
+from pydantic import SkipValidation
+
+from konverse.bridge.kafka.clients import Kafka, LogTruncated
+from konverse.bridge.kafka.clock import kafka_time_ms
+from konverse.bridge.kafka.columns import columns_of, journal_record
+from konverse.bridge.kafka.log_reader import LogReader
+from konverse.bridge.owner.follower import partitions_of
+from konverse.bridge.runtime.arguments import Seconds, checked
+from konverse.bridge.validation.validator import Validator
+from konverse.bridge.views.listing import Source, View
+from konverse.bridge.views.partitions import Folded, Looking
+from konverse.dialog.fold.journal import JournalFeed
+from konverse.dialog.queries.leaks import Cause, Side, cause_of, explained, side_of, worked_on
+from konverse.dialog.rules.loss import said_of_loss
+from konverse.dialog.state.endpoint import NO_TIME, Endpoint
+from konverse.schemas.catalog.objects import KEEP_FOR_EVER, Queue
+from konverse.schemas.errors import BadInput, KafkaUnavailable
+from konverse.schemas.identifiers import Address, Role, journal_topic
+from konverse.schemas.wire.envelope import CONVERSATION_AT, PREFIX_BYTES
+from konverse.schemas.wire.instruction import Action
+from konverse.schemas.wire.journal import Commit
+
+from .instructions import OBEYED_S
+from .loss import Accepting
+
+SILENT_S: Final = 3_600.0
+"""On what nobody has said or done anything for so long may be forgotten."""
+
+
+@dataclass(frozen=True)
+class ConversationSide:
+    """One side of a conversation, and where it lives."""
+
+    queue: str
+    partition: int
+    conversation: UUID
+    role: str
+    """"initiator" or "target"."""
+    service: str
+    far_service: str
+    contract: str
+    state: str
+    """Two letters, as in `sys.conversation_endpoints`."""
+    received: int
+    """Messages that have come, EndDialog among them."""
+    unread: int
+    """What waits to be received, EndDialog, Error and DialogTimer among it."""
+    timer: datetime | None
+    """When its timer fires; None: it is not set."""
+    lifetime: datetime | None
+    """When the conversation expires; None: never."""
+
+
+@dataclass(frozen=True)
+class Leaked(ConversationSide):
+    """A side that somebody has forgotten: it would stay open for ever."""
+
+    silent_s: float
+    """On its conversation nobody has said or done anything for so long, at least."""
+    cause: str
+    """"end unread", "not ended", "fire and forget", "end not passed on", "peer gone", "never answered" or "silent"."""
+    why: str
+    """The same as a sentence."""
+    remedy: str
+    """What to do about it, but ending it."""
+
+
+class _Found(NamedTuple):
+    queue: Queue
+    partition: int
+    endpoint: int
+    """Its index."""
+    side: Side
+    peer_at: Address
+    """Where what it says goes."""
+
+
+class Sides:
+    """All sides of the conversations of these queues, as whoever led their partitions now would find them."""
+
+    def __init__(self, looking: Looking, queues: Iterable[Queue]) -> None:
+        """Raises KafkaUnavailable when Kafka is silent, PartitionHalted when the logs contradict themselves."""
+        self._found: list[_Found] = []
+        self._by_side: dict[tuple[Role, bytes], _Found] = {}
+        self._moved: set[tuple[Role, bytes]] = set()
+        """Sides that have left a partition: one that is in none is on its way."""
+        self._unseen: set[Address] = set()
+        """Partitions that were not read to their end."""
+        self._losses: dict[Address, str] = {}
+        """What is said of partitions that have lost data."""
+        self._sources: list[Source] = []
+        for place in partitions_of(queues):
+            self._add(looking.fold(*place))
+
+    def _add(self, folded: Folded) -> None:
+        queue, partition, ahead, _ = folded
+        for endpoint in ahead.state.live():
+            found = _Found(queue, partition, endpoint.index, side_of(endpoint), endpoint.stream.address)
+            self._found.append(found)
+            self._by_side[endpoint.role, endpoint.conversation] = found
+        self._moved.update(ahead.state.moves.stubs)
+        if loss := said_of_loss(ahead.state):
+            self._losses[queue.address(partition)] = loss
+        if ahead.unseen:
+            self._unseen.add(queue.address(partition))
+        self._sources.append(folded.source())
+
+    def all(self, queue: Queue | None = None) -> View[ConversationSide]:
+        """All of them, or those of one queue."""
+        wanted = [one for one in self._found if queue is None or one.queue.name == queue.name]
+        return View([ConversationSide(*_told(one)) for one in wanted], self._sources)
+
+    def leaked(self, kafka: Kafka, now_ms: int, older_than_s: float, queue: Queue | None = None) -> View[Leaked]:
+        """Those that somebody has forgotten, of one queue or of all; `now_ms` is Kafka's time, as that of records is.
+
+        What lives where more waits than a view reads, or talks to there, is not judged.
+        """
+        _check_kept({one.queue.name: one.queue for one in self._found}.values(), older_than_s)
+        since_ms = round(now_ms - older_than_s * 1000)
+        suspects = {one.side.conversation: None for one, _ in self._suspects(since_ms)}
+        silent = self._silent(kafka, [*suspects], since_ms) if suspects else set[bytes]()
+        rows = [
+            Leaked(*_told(one), older_than_s, cause.value, *self._explained(one, cause))
+            for one, cause in self._suspects(since_ms)
+            if one.side.conversation in silent and (queue is None or one.queue.name == queue.name)
+        ]
+        return View(rows, self._sources)
+
+    def _explained(self, one: _Found, cause: Cause) -> tuple[str, str]:
+        """Why it is forgotten, and what to do; where the other side is nowhere, also what its partition has lost."""
+        why, remedy = explained(one.side, cause)
+        loss = self._losses.get(one.peer_at) if self._peer(one) is None else None
+        return f"{why} {loss}" if loss else why, remedy
+
+    def _suspects(self, since_ms: int) -> Iterator[tuple[_Found, Cause]]:
+        """Sides that are forgotten if their conversation is silent."""
+        for one in self._found:
+            peer = self._peer(one)
+            if peer is None and self._other(one) in self._moved:
+                continue
+            known = self._unseen.isdisjoint((one.queue.address(one.partition), one.peer_at))
+            cause = cause_of(one.side, None if peer is None else peer.side)
+            if known and cause is not None and one.side.newest_ms < since_ms:
+                yield one, cause
+
+    def _silent(self, kafka: Kafka, suspects: list[bytes], since_ms: int) -> set[bytes]:
+        """Those of these conversations of which no record tells that came since then, wherever their sides live."""
+        silent = set(suspects)
+        places: dict[tuple[str, int], list[_Found]] = {}
+        for one in self._found:
+            if one.side.conversation in silent:
+                places.setdefault((one.queue.name, one.partition), []).append(one)
+        with closing(LogReader(kafka)) as reader:
+            for (_, partition), found in places.items():
+                here, queue = {one.endpoint: one.side.conversation for one in found}, found[0].queue
+                for conversations in active(reader, queue, partition, here, since_ms):
+                    silent -= conversations
+                    if silent.isdisjoint(here.values()):
+                        break
+        return silent
+
+    def _peer(self, one: _Found) -> _Found | None:
+        return self._by_side.get(self._other(one))
+
+    @staticmethod
+    def _other(one: _Found) -> tuple[Role, bytes]:
+        return Role.TARGET if one.side.role is Role.INITIATOR else Role.INITIATOR, one.side.conversation
+
+
+def _check_kept(queues: Iterable[Queue], older_than_s: float) -> None:
+    """Raise BadInput for a time before which the logs were deleted: who was silent then cannot be known."""
+    for queue in queues:
+        if queue.keep_ms != KEEP_FOR_EVER and older_than_s * 1000 > queue.keep_ms:
+            raise BadInput(
+                f"queue {queue.name!r} keeps what was received for {queue.keep_ms / 1000:,.0f} s; of what was before "
+                f"that nobody knows, so ask for less than {older_than_s:,.0f} s"
+            )
+
+
+def _told(one: _Found) -> tuple[str, int, UUID, str, str, str, str, str, int, int, datetime | None, datetime | None]:
+    side = one.side
+    return (
+        one.queue.name,
+        one.partition,
+        UUID(bytes=side.conversation),
+        side.role.name.lower(),
+        side.service,
+        side.far_service,
+        side.contract,
+        side.state.code,
+        side.received,
+        side.unread + side.end_waits,
+        _time(side.timer_ms),
+        _time(side.expires_ms),
+    )
+
+
+def _time(time_ms: int) -> datetime | None:
+    return None if time_ms == NO_TIME else datetime.fromtimestamp(time_ms / 1000, UTC)
+
+
+Leaks = Annotated[Iterable[Leaked], SkipValidation]
+"""What `leaked` has given, or some of it; a view is no list, so it is looked at where it is used."""
+
+
+class Tidying(Accepting):
+    """The part of a broker that is for whoever looks after what others have left."""
+
+    _validator: Validator
+
+    @checked
+    def conversations(self, queue: str | None = None) -> View[ConversationSide]:
+        """Each side of each conversation of a queue, or of all of the database.
+
+        Folded from the logs, as `views` does, without disturbing anybody; Redis is not needed. Raises QueueNotFound.
+        """
+        self._check_open()
+        only = self._named(queue)
+        return self._sides(self.catalog.all(Queue) if only is None else [only]).all(only)
+
+    @checked
+    def leaked(self, *, older_than: Seconds = SILENT_S, queue: str | None = None) -> View[Leaked]:
+        """The sides that somebody has forgotten, each with why and what to do; of a queue, or of all of the database.
+
+        On the conversation nobody has said or done anything for `older_than` seconds, by Kafka's time. All queues of
+        the database are read, since a side is judged together with its peer, and the records of the last `older_than`
+        seconds where something seems to be forgotten. Raises QueueNotFound, KafkaUnavailable, and BadInput for more
+        than a queue keeps its records.
+        """
+        self._check_open()
+        only = self._named(queue)
+        sides = self._sides(self.catalog.all(Queue))
+        return sides.leaked(self._kafka, kafka_time_ms(self._kafka), older_than, only)
+
+    @checked
+    def end_leaked(self, leaked: Leaks, *, timeout: Seconds = OBEYED_S) -> list[UUID]:
+        """Have conversations ended that `leaked` has given, WITH CLEANUP: both sides go, with all that waits for them.
+
+        They are looked at again before: one on which something was said or done since then goes on. Returns those
+        that are ended. Owners do it, as with `end`. Raises BadInput for what is nothing of that kind, OutcomeUnknown
+        when an owner has not done it within `timeout` seconds.
+        """
+        self._check_open()
+        wanted = _those(leaked)
+        if not wanted:
+            return []
+        still = {_key(one) for one in self.leaked(older_than=min(one.silent_s for one in wanted))}
+        changed = {one.conversation for one in wanted if _key(one) not in still}
+        ending = {one.conversation.bytes for one in wanted if one.conversation not in changed}
+        ended = dict[bytes, None]()
+
+        def meant(one: Endpoint) -> bool:
+            if one.conversation in ending:
+                ended[one.conversation] = None
+            return one.conversation in ending
+
+        self._sweep(Action.CLEANUP, None, meant, timeout)
+        return [UUID(bytes=conversation) for conversation in ended]
+
+    def _named(self, queue: str | None) -> Queue | None:
+        return None if queue is None else self.catalog.get(Queue, queue)
+
+    def _sides(self, queues: list[Queue]) -> Sides:
+        with closing(Looking(self._kafka, self.catalog, self._validator, None)) as looking:
+            return Sides(looking, queues)
+
+
+def _those(leaked: object) -> list[Leaked]:
+    given = [*leaked] if isinstance(leaked, Iterable) else []
+    found = [one for one in given if isinstance(one, Leaked)]
+    if len(found) < len(given) or not isinstance(leaked, Iterable):
+        raise BadInput(f"end_leaked takes what `broker.leaked` has given, not {leaked!r}")
+    return found
+
+
+def _key(one: Leaked) -> tuple[UUID, str, str, int, int]:
+    """What of a side changes when something is said to it, or done with it."""
+    return one.conversation, one.role, one.state, one.received, one.unread
+
+
+def active(
+    reader: LogReader, queue: Queue, partition: int, names: Mapping[int, bytes], since_ms: int
+) -> Iterator[set[bytes]]:
+    """Conversations of which records of a partition tell that came since then: a set for each chunk.
+
+    Journals have the broker's time. Data has that of whoever sent it, which is wrong by less than anybody asks for.
+
+    `names` are the conversations of its endpoints, by index. One that was forgotten meanwhile, and whose index another
+    one has, counts for that: so none seems silent that is not. Raises KafkaUnavailable.
+    """
+    for messages in _since(reader, queue.topic, partition, since_ms):
+        headers = columns_of(messages)[0].headers
+        yield {header[CONVERSATION_AT:PREFIX_BYTES] for header in headers if header is not None}
+    journal = journal_topic(queue.topic, queue.subscription)
+    feed = JournalFeed(f"{journal}/{partition}")
+    for messages in _since(reader, journal, partition, since_ms):
+        found = set[bytes]()
+        for _, decision in feed.decisions([*map(journal_record, messages)]):
+            if isinstance(decision, Commit):
+                found.update(conversation for conversation, _ in decision.operations.begins)
+                found.update(names[index] for index in worked_on(decision.operations) if index in names)
+        yield found
+
+
+def _since(reader: LogReader, topic: str, partition: int, since_ms: int) -> Iterator[list[Message]]:
+    try:
+        _, end = reader.ends(topic, partition)
+        start = reader.offset_at(topic, partition, since_ms)
+        with closing(reader.read(topic, partition, start, end)) as chunks:
+            for messages, _ in chunks:
+                yield messages
+    except LogTruncated as error:
+        raise KafkaUnavailable(f"{topic}/{partition} was cut while it was read; try again") from error

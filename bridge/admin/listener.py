@@ -1,0 +1,208 @@
+"""Does what operators of other processes want with conversations (`bridge.admin.instructions`)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
+from uuid import UUID
+
+from konverse.bridge.kafka.clients import Kafka, LogTruncated
+from konverse.bridge.kafka.clock import kafka_time_ms
+from konverse.bridge.kafka.log_reader import LogReader
+from konverse.bridge.kafka.topics import Topics
+from konverse.bridge.reader.operations import first_of, waits
+from konverse.bridge.runtime.log_throttle import Seldom
+from konverse.bridge.runtime.threads import AGAIN_S, FORESEEN, in_background
+from konverse.dialog.owner.owner import Owner
+from konverse.dialog.state.endpoint import Endpoint
+from konverse.dialog.state.transitions import SENDING, State
+from konverse.schemas.errors import DialogNotFound, InvalidState, KonverseError, MalformedRecord
+from konverse.schemas.identifiers import instruction_topic
+from konverse.schemas.limits import INSTRUCTION_ENTRIES_MAX, INSTRUCTION_MS_MAX
+from konverse.schemas.wire.instruction import Action, Instruction, decode
+
+from .instructions import ensure_topic
+
+if TYPE_CHECKING:
+    from konverse.bridge.reader.reader import Reader
+
+log: Final = logging.getLogger("konverse.operator")
+
+LOOK_EVERY_S: Final = 0.5
+
+
+class Obeying:
+    """Listens in a thread of its own, for the readers of one broker.
+
+    An instruction for a conversation that does not live here is kept for as long as it counts: its partition may
+    come here. One that was followed is kept until that stands in the journal: its partition may be lost before, and
+    come back. It names the message that waits first, so none is followed when another process has done it already.
+    It counts for ten minutes, by Kafka's time, never by this machine's.
+    Only a resumed conversation that was suspended anew on the same message may be resumed twice.
+    """
+
+    def __init__(self, kafka: Kafka, database: str, readers: Callable[[], Sequence[Reader]]) -> None:
+        self._kafka = kafka
+        self._database = database
+        self._readers = readers
+        self._topic = instruction_topic(kafka.settings.instance)
+        self._closed = threading.Event()
+        self._kept: dict[int, tuple[float, Instruction]] = {}
+        """By its place in the topic: when it counts no more (time of Kafka's clock), and what is to be done."""
+        self._followed: dict[int, Followed] = {}
+        """Those of them that were followed and do not stand in the journal yet, as far as is known."""
+        self._reported: dict[tuple[bytes, Action], None] = {}
+        """Conversations, and what was done with them: an instruction goes to each queue with a side of them."""
+        self._position: int | None = None
+        self._now_ms = 0
+        """Kafka's time, when the topic was read last."""
+        self._away = Seldom()
+        self._thread = in_background("konverse-operator", self._run)
+
+    def close(self) -> None:
+        """Listen no more."""
+        self._closed.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        reader: LogReader | None = None
+        try:
+            while not self._closed.is_set():
+                try:
+                    if reader is None:
+                        ensure_topic(Topics(self._kafka), self._topic)
+                        reader = LogReader(self._kafka)
+                    self._read(reader)
+                    self._away.over()
+                except (*FORESEEN, LogTruncated) as error:
+                    if isinstance(error, LogTruncated):
+                        self._position = None
+                    if self._away.due():
+                        log.warning("operators are not heard for now, it is tried again: %s", error)
+                    self._closed.wait(AGAIN_S)
+                self._obey()
+                self._closed.wait(LOOK_EVERY_S)
+        finally:
+            if reader is not None:
+                reader.close()
+
+    def _read(self, reader: LogReader) -> None:
+        self._now_ms = kafka_time_ms(self._kafka)
+        if self._position is None:
+            self._position = reader.offset_at(self._topic, 0, self._now_ms - INSTRUCTION_MS_MAX)
+        _, end = reader.ends(self._topic, 0)
+        for messages, position in reader.read(self._topic, 0, self._position, end):
+            for message in messages:
+                with suppress(MalformedRecord):  # a stranger has written there
+                    instruction = decode(message.value() or b"")
+                    if instruction.database == self._database:
+                        self._kept[message.offset() or 0] = (message.timestamp()[1] + INSTRUCTION_MS_MAX, instruction)
+            self._position = position
+        while len(self._kept) > INSTRUCTION_ENTRIES_MAX:
+            self._forget(next(iter(self._kept)))
+
+    def _obey(self) -> None:
+        for place, (until_ms, instruction) in list(self._kept.items()):
+            followed = self._followed.get(place)
+            counts = None if followed is None else followed.counts(instruction)
+            if counts is None:
+                followed = next(filter(None, (follow(reader, instruction) for reader in self._readers())), None)
+                self._followed.pop(place, None)
+                if followed is not None:
+                    self._followed[place] = followed
+                    if followed.sides:
+                        self._report(instruction)
+            if counts or self._now_ms > until_ms:
+                self._forget(place)
+        for reader in self._readers() if self._kept else ():
+            if not reader.closed:
+                with suppress(*FORESEEN):  # the application's own call raises it, too
+                    reader.keep_up()  # its only thread may be in a handler
+
+    def _report(self, instruction: Instruction) -> None:
+        about = (instruction.conversation, instruction.action)
+        if instruction.first == 0 and about in self._reported:
+            return
+        log.info("conversation %s: %s, as an operator wants", UUID(bytes=about[0]), instruction.action)
+        self._reported[about] = None
+        if len(self._reported) > INSTRUCTION_ENTRIES_MAX:
+            del self._reported[next(iter(self._reported))]
+
+    def _forget(self, place: int) -> None:
+        del self._kept[place]
+        self._followed.pop(place, None)
+
+
+class Followed(NamedTuple):
+    """An instruction that was followed."""
+
+    reader: Reader
+    sides: list[tuple[Owner, Endpoint]]
+
+    def counts(self, instruction: Instruction) -> bool | None:
+        """Whether it stands in the journal; None when the partition was lost before that was known."""
+        if self.reader.closed:
+            return None
+        return self.reader.counts(self.sides, partial(_is_meant, instruction))
+
+
+def _is_meant(instruction: Instruction, one: Endpoint) -> bool:
+    """The side of the conversation is as the operator has seen it."""
+    match instruction.action:
+        case Action.CLEANUP:
+            return True
+        case Action.FAIL:
+            return one.committed in SENDING
+        case Action.END:
+            return one.committed is not State.DISCONNECTED_OUTBOUND
+        case Action.SUSPEND:
+            return not one.suspended and one.committed is not State.DISCONNECTED_OUTBOUND
+        case Action.RESUME:
+            return waits(one) and first_of(one) == instruction.first
+        case _:
+            return (one.waits or waits(one)) and first_of(one) == instruction.first
+
+
+def follow(reader: Reader, instruction: Instruction) -> Followed | None:
+    """Do it when it is meant for a conversation of this reader as it stands; None when it was not."""
+    if reader.closed or reader.queue.name != instruction.queue:
+        return None
+    conversation = UUID(bytes=instruction.conversation)
+    try:
+        sides = reader.sides(conversation)
+        if not _do(reader, conversation, instruction):
+            return None
+    except DialogNotFound:  # its partition may come here
+        return None
+    except InvalidState as error:  # it has changed since
+        log.warning("an operator's %s is not followed: %s", instruction.action, error)
+        return Followed(reader, [])
+    except KonverseError as error:  # the reader was closed
+        log.debug("an operator's %s waits: %s", instruction.action, error)
+        return None
+    return Followed(reader, sides)
+
+
+def _do(reader: Reader, conversation: UUID, instruction: Instruction) -> bool:
+    if instruction.action in (Action.RESUME, Action.SKIP):  # of what he has seen
+        sides = (side for _, side in reader.sides(conversation))
+        if not any(_is_meant(instruction, side) for side in sides):
+            return False
+    match instruction.action:
+        case Action.CLEANUP:
+            reader.end(conversation, cleanup=True)
+        case Action.FAIL:
+            reader.fail(conversation)
+        case Action.SUSPEND:
+            reader.suspend(conversation, reason=instruction.description)
+        case Action.RESUME:
+            reader.resume(conversation)
+        case Action.SKIP:
+            reader.skip(conversation)
+        case _:
+            reader.end(conversation, error=instruction.error, description=instruction.description)
+    return True

@@ -1,0 +1,306 @@
+"""Let a halted partition go on without deleted data that its journal needs (protocol.md section 7.7).
+
+The partition is recovered as far as its logs allow, and claimed. The journal says LOST, and a snapshot holds the state
+from there on. Each destination is asked which output counter it expects next, because it ignores any other.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from konverse.bridge.catalog.judge import Rules
+from konverse.bridge.client.outcomes import queue_at
+from konverse.bridge.client.transmission import NAME, find_queue
+from konverse.bridge.kafka.clients import Kafka
+from konverse.bridge.kafka.columns import columns_of
+from konverse.bridge.kafka.log_reader import LogReader
+from konverse.bridge.kafka.topics import Topics
+from konverse.bridge.owner.driver import Owning
+from konverse.bridge.owner.follower import Following, partitions_of
+from konverse.bridge.runtime.arguments import checked
+from konverse.dialog.owner.events import Phase
+from konverse.dialog.owner.settings import OwnerSettings
+from konverse.dialog.rules.accepted_loss import Acceptance, expected_by
+from konverse.dialog.rules.replies import other
+from konverse.dialog.state.endpoint import Endpoint
+from konverse.dialog.state.partition import Partition
+from konverse.dialog.state.transitions import SENDING
+from konverse.schemas.catalog.objects import Queue
+from konverse.schemas.errors import (
+    BadInput,
+    InvalidState,
+    KafkaUnavailable,
+    KonverseError,
+    MalformedRecord,
+    QueueNotFound,
+    Unavailable,
+)
+from konverse.schemas.identifiers import Address, Role
+from konverse.schemas.wire.envelope import decode
+from konverse.schemas.wire.instruction import Action, Instruction
+from konverse.schemas.wire.records import Envelope
+
+from .instructions import Resuming
+
+log: Final = logging.getLogger("konverse.accepting")
+
+SAVED_WITHIN_S: Final = 8.0
+"""A reader that lives has the state, and saves it within seconds when it finds that data were deleted."""
+LOOK_EVERY_S: Final = 1.0
+CLAIM_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class LostConversation:
+    """A side that lives in the partition, or may live there."""
+
+    conversation: UUID
+    role: str
+    """Of the side that lives here: "initiator" or "target"."""
+    service: str | None
+    """Its service; None where only its id is known."""
+    far_service: str | None
+    known: bool
+    """Both sides get an Error. False: its BEGIN is lost; messages for it come back, and its far side gets an Error."""
+    waiting: int
+    """Waiting messages that are given up, because they may have been received already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """What is given up of a partition."""
+
+    queue: str
+    partition: int
+    first: int
+    """Data offsets first … last are lost: deleted, or of no use without what was deleted."""
+    last: int
+    log_begins: int
+    """Offset at which the data log begins: what stands before it was deleted."""
+    commits: int
+    """Decisions of the journal that cannot be followed any more."""
+    conversations: tuple[LostConversation, ...]
+
+
+class Accepting(Resuming):
+    """The part of a broker that gives up what is lost."""
+
+    _kafka: Kafka
+
+    @checked
+    def lost(self, queue: str, partition: int) -> Loss | None:
+        """What a partition has lost that its journal needs: it halts there. None when nothing has to be given up.
+
+        Reads, and changes nothing. Raises QueueNotFound, BadInput for a partition that the queue does not have,
+        TopicMismatch, PartitionHalted when more than data is gone, KafkaUnavailable.
+        """
+        self._check_open()
+        return self._loss(self._halted_queue(queue, partition), partition)
+
+    @checked
+    def accept_loss(self, queue: str, partition: int) -> Loss:
+        """Give up what `lost` tells of and let the partition go on; returns that.
+
+        The journal says LOST, and every conversation that lives there gets Error -9719, on both sides. Of those that
+        are forgotten the far sides get it from the owners of their partitions, now or within ten minutes.
+        Raises what `lost` raises, InvalidState when nothing has to be given up, or a reader claims it
+        meanwhile.
+        """
+        self._check_open()
+        found = self._halted_queue(queue, partition)
+        loss = self._loss(found, partition)
+        if loss is None:
+            raise InvalidState(f"nothing of partition {partition} of queue {queue!r} has to be given up; read it")
+        self._give_up(found, partition)
+        self._fail_peers(loss)
+        return loss
+
+    def _fail_peers(self, loss: Loss) -> None:
+        """Have the far sides of conversations fail of which nothing is left here; else they would wait for ever.
+
+        The owners of their partitions do it, now or when a reader begins within ten minutes.
+        """
+        forgotten = {one.conversation.bytes for one in loss.conversations if not one.known}
+        try:
+            sides = self._open_sides() if forgotten else ()
+            orders = [
+                Instruction(self.database, queue.name, one.conversation, 0, Action.FAIL)
+                for queue, one in sides
+                if one.conversation in forgotten
+            ]
+            if orders:
+                self._tell(*orders)
+        except KonverseError as error:
+            log.warning(
+                "the loss is accepted, and the far sides of %d forgotten conversations were not told: %s. End them, "
+                "see konverse conversations --leaked",
+                len(forgotten),
+                error,
+            )
+
+    def _halted_queue(self, name: str, partition: int) -> Queue:
+        try:
+            queue = self.catalog.get(Queue, name)
+        except QueueNotFound:
+            transmission = find_queue(self._kafka, self.settings.instance) if name == NAME else None
+            if transmission is None:
+                raise
+            queue = transmission
+        if not 0 <= partition < queue.partitions:
+            raise BadInput(f"queue {name!r} has no partition {partition}; it has {queue.partitions}, from 0 on")
+        Topics(self._kafka).same_queue(queue)
+        return queue
+
+    def _loss(self, queue: Queue, number: int) -> Loss | None:
+        deadline = time.monotonic() + SAVED_WITHIN_S
+        with Following(self._kafka, queue, number, accepts_loss=True) as following:
+            while True:
+                state, acceptance = following.catch_up(), following.acceptance
+                assert acceptance is not None
+                if not acceptance.needed:
+                    return None
+                if following.head.clean or time.monotonic() > deadline:
+                    return self._told(queue, number, state, acceptance)
+                following.begin_anew()
+                time.sleep(LOOK_EVERY_S)
+
+    def _told(self, queue: Queue, number: int, state: Partition, acceptance: Acceptance) -> Loss:
+        with closing(LogReader(self._kafka)) as log_reader:
+            begins, data_end = log_reader.ends(queue.topic, number)
+            end = max(begins, acceptance.ingested_to)
+            behind = _envelopes(log_reader, queue.topic, number, end, data_end)
+            begun_later = {one.conversation for one in behind if one.suffix.begin is not None}
+            spoken = {
+                (other(one.role), one.conversation): one
+                for one in _envelopes(log_reader, queue.topic, number, begins, end)
+                if one.tag == state.address.tag and one.conversation.strip(b"\0")
+            }
+        handed_out = acceptance.handed_out(state)
+        known = [
+            LostConversation(
+                endpoint.id,
+                _name(endpoint.role),
+                endpoint.terms.service,
+                endpoint.terms.far_service,
+                known=True,
+                waiting=handed_out.get(endpoint.index, 0),
+            )
+            for endpoint in state.live()
+        ]
+        begun = [
+            LostConversation(UUID(bytes=one), "initiator", begin.from_service, begin.to_service, known=False, waiting=0)
+            for one, begin in acceptance.begun.items()
+            if state.endpoint(Role.INITIATOR, one) is None
+        ]
+        named = {(one.role, one.conversation.bytes) for one in (*known, *begun)}
+        heard = [
+            LostConversation(UUID(bytes=one), _name(role), *_services(role, envelope), known=False, waiting=0)
+            for (role, one), envelope in spoken.items()
+            if (_name(role), one) not in named
+        ]
+        named |= {(one.role, one.conversation.bytes) for one in heard}
+        far = [
+            LostConversation(one.id, _name(other(one.role)), one.far_service, one.service, known=False, waiting=0)
+            for _, one in self._open_sides(state)
+            if one.stream.address == state.address and one.conversation not in begun_later and _has_spoken(one)
+        ]
+        spoken_to = [one for one in far if (one.role, one.conversation.bytes) not in named]
+        first, conversations = acceptance.first_offset, (*known, *begun, *heard, *spoken_to)
+        return Loss(queue.name, number, first, end - 1, begins, acceptance.commits, conversations)
+
+    def _open_sides(self, known: Partition | None = None) -> Iterator[tuple[Queue, Endpoint]]:
+        """Of all conversations of the database, as far as they can be had; without the partition that is known."""
+        for queue, number in partitions_of(self.catalog.all(Queue)):
+            if known is not None and queue.address(number) == known.address:
+                continue
+            try:
+                with Following(self._kafka, queue, number) as following:
+                    there = self._foreseen(following)
+            except Unavailable:
+                raise
+            except KonverseError as error:
+                log.warning("nothing is known of what %s/%d has sent: %s", queue.topic, number, error)
+                continue
+            yield from ((queue, one) for one in there.live() if one.committed in SENDING)
+
+    def _give_up(self, queue: Queue, number: int) -> None:
+        with Following(self._kafka, queue, number, accepts_loss=True) as following:
+            state, acceptance = following.catch_up(), following.acceptance
+            assert acceptance is not None
+            addresses = {*acceptance.destinations(state), *self._everywhere()}
+        owning = Owning(
+            self._kafka,
+            queue,
+            Rules(self.catalog.check_send, catalog=self.catalog),
+            OwnerSettings(1, 1, hands_out=False),
+        )
+        with closing(owning):
+            expected = {at: self._expected(at, state) for at in addresses}
+            owning.acceptance = Acceptance(expected)
+            if owning.take_over(number) is None:
+                reasons = "; ".join(effect.reason for _, _, effect in owning.stopped())
+                raise InvalidState(f"partition {number} of queue {queue.name!r} was not taken: {reasons}. Try again")
+            owner, deadline = owning.owners[number], time.monotonic() + CLAIM_S
+            while owner.phase is Phase.LEADING and (owner.committing or owner.snapshots.urgent):
+                owning.pump(0.05)
+                if time.monotonic() > deadline:
+                    raise KafkaUnavailable(
+                        f"what is lost of {queue.topic}/{number} stands in its journal, and the snapshot of what is "
+                        "left was not written in time; try again"
+                    )
+
+    def _state(self, queue: Queue, number: int) -> Partition:
+        """As far as it can be had: that one may have halted as well."""
+        with Following(self._kafka, queue, number, accepts_loss=True) as following:
+            return following.catch_up()
+
+    def _everywhere(self) -> Iterator[Address]:
+        for queue in self.catalog.all(Queue):
+            yield from map(queue.address, range(queue.partitions))
+
+    def _expected(self, address: Address, own: Partition) -> int:
+        """The counter of a partition's outputs that a destination has not heard yet; 0 where that cannot be known."""
+        try:
+            queue = queue_at(self._kafka, self.catalog, address)
+            state = own if address == own.address else self._state(queue, address.partition)
+            with closing(LogReader(self._kafka)) as log_reader:
+                begins, end = log_reader.ends(address.topic, address.partition)
+                start = max(begins, state.ingest_to)
+                later = _envelopes(log_reader, address.topic, address.partition, start, end)
+                return expected_by(state, own, later, begins)
+        except Unavailable:
+            raise
+        except KonverseError as error:
+            log.warning("nothing is known of what %s/%d has heard: %s", address.topic, address.partition, error)
+            return 0
+
+
+def _envelopes(log_reader: LogReader, topic: str, number: int, start: int, end: int) -> Iterator[Envelope]:
+    for chunk, _ in log_reader.read(topic, number, start, end):
+        for header in columns_of(chunk)[0].headers:
+            if header is not None:
+                with suppress(MalformedRecord):
+                    yield decode(header)
+
+
+def _has_spoken(side: Endpoint) -> bool:
+    """Whether the other side may have heard of it; what a session sends is not known at home."""
+    return side.role is Role.TARGET or side.sent != 0
+
+
+def _name(role: Role) -> str:
+    return "initiator" if role is Role.INITIATOR else "target"
+
+
+def _services(role: Role, envelope: Envelope) -> tuple[str | None, str | None]:
+    """Own and far service of the side that hears this, where the record begins the conversation."""
+    begin = envelope.suffix.begin
+    if begin is None:
+        return None, None
+    return (begin.from_service, begin.to_service) if role is Role.INITIATOR else (begin.to_service, begin.from_service)

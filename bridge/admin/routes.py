@@ -1,0 +1,96 @@
+"""Routes: kept in the catalog, and not used for choosing yet."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from konverse.bridge.kafka.clients import Kafka
+from konverse.bridge.kafka.clock import kafka_time_ms
+from konverse.bridge.runtime.arguments import checked
+from konverse.schemas.catalog.routes import NEVER, Route, check_lifetime
+from konverse.schemas.errors import InvalidRoute, NothingChanged
+
+from .ddl import Defining
+
+
+class Routes(Defining):
+    """The part of a broker that says where services are."""
+
+    _kafka: Kafka
+
+    @checked
+    def create_route(  # noqa: PLR0913  # the clauses of CREATE ROUTE
+        self,
+        name: str,
+        address: str,
+        *,
+        service_name: str | None = None,
+        broker_instance: UUID | str | None = None,
+        lifetime: timedelta | None = None,
+        mirror_address: str | None = None,
+        if_not_exists: bool = False,
+    ) -> Route:
+        """CREATE ROUTE: where a service is. Kept, and not used yet: dialogs find the services of their own database.
+
+        `address` is "LOCAL" (this instance), "TRANSPORT" (what the service's name begins with) or "TCP://host:port",
+        and `mirror_address` of the last form. Without `service_name` it is for any service, without `broker_instance`,
+        the id of a database, for any; after `lifetime` it is not used any more and stays. A database begins with the
+        route "AutoCreatedLocal" (behaviour 155). Raises InvalidRoute (9659 to 9662, 9743 to 9747; 174, 192),
+        InvalidName, AlreadyExists.
+        """
+        expires_ms = NEVER if lifetime is None else self._expiry(name, lifetime)
+        value = _with(Route(name, address, expires_ms=expires_ms), service_name, broker_instance, mirror_address)
+        return self._create(Route.of(value), lambda: None, if_not_exists=if_not_exists)
+
+    @checked
+    def alter_route(  # noqa: PLR0913  # the clauses of ALTER ROUTE
+        self,
+        name: str,
+        *,
+        address: str | None = None,
+        service_name: str | None = None,
+        broker_instance: UUID | str | None = None,
+        lifetime: timedelta | None = None,
+        mirror_address: str | None = None,
+    ) -> Route:
+        """ALTER ROUTE: what is not named stays (behaviour 175). A new lifetime revives one that has expired (163).
+
+        So a service, an instance or a lifetime is changed and never taken away: drop the route and create it again.
+        Raises RouteNotFound, NothingChanged when nothing is named, and what CREATE raises.
+        """
+        given = (address, service_name, broker_instance, lifetime, mirror_address)
+        if all(clause is None for clause in given):
+            raise NothingChanged(f"ALTER of route {name!r} names nothing to alter; name one of its clauses")
+
+        def altered(known: Route) -> Route:
+            value = known if address is None else replace(known, address=address)
+            if lifetime is not None:
+                value = replace(value, expires_ms=self._expiry(name, lifetime))
+            return Route.of(_with(value, service_name, broker_instance, mirror_address))
+
+        return self._alter(Route, name, altered)
+
+    @checked
+    def drop_route(self, name: str) -> None:
+        """DROP ROUTE, "AutoCreatedLocal" too. Raises RouteNotFound."""
+        self._drop(Route, name)
+
+    def _expiry(self, name: str, lifetime: timedelta) -> int:
+        """By Kafka's time."""
+        lifetime_ms = lifetime // timedelta(milliseconds=1)
+        check_lifetime(name, lifetime_ms)
+        return kafka_time_ms(self._kafka) + lifetime_ms
+
+
+def _with(
+    route: Route, service_name: str | None, broker_instance: UUID | str | None, mirror_address: str | None
+) -> Route:
+    """The route with the clauses that were given; InvalidRoute (9659) for an empty one."""
+    given = {"service_name": service_name, "broker_instance": broker_instance, "mirror_address": mirror_address}
+    changes: dict[str, Any] = {clause: str(value) for clause, value in given.items() if value is not None}
+    if "" in changes.values():
+        raise InvalidRoute(f"a clause of route {route.name!r} is empty; leave it out", 9659)
+    return replace(route, **changes)

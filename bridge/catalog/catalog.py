@@ -1,0 +1,349 @@
+"""The catalog of an instance: message types, contracts, queues, services and so on, kept in a journal of its own.
+
+A change carries the offset that it expects to get and is valid iff it got it (protocol.md section 2.1). Two
+administrators at once therefore never lose a change: the later one reads, checks again and appends again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from typing import Final, TypeVar
+from uuid import UUID
+
+from confluent_kafka import Message
+
+from konverse.bridge.kafka.clients import Kafka
+from konverse.bridge.kafka.headers import header_of
+from konverse.bridge.runtime.threads import FORESEEN, in_background
+from konverse.schemas.catalog.objects import (
+    CatalogObject,
+    Change,
+    Contract,
+    MessageType,
+    Queue,
+    Service,
+    Written,
+    decode_change,
+    encode_change,
+)
+from konverse.schemas.catalog.routes import AUTO_CREATED_LOCAL
+from konverse.schemas.catalog.routing_tables import RoutingTable, TableChange, folded
+from konverse.schemas.errors import MalformedRecord, NotInContract, TopicMismatch, WrongDirection
+from konverse.schemas.identifiers import Role, broker_id
+from konverse.schemas.limits import WAY_ENTRIES_MAX
+from konverse.schemas.system_messages import DEFAULT, DIALOG_TIMER, END_DIALOG, ERROR
+
+from .journal import CatalogLog
+from .mirror import CatalogMirror
+from .objects import BORN_WITH, MISSING, SYSTEM_TYPES, creator_of, kind_of
+
+log: Final = logging.getLogger("konverse.catalog")
+
+FRESH_EVERY_S: Final = 2.0
+ROUTED_FRESH_EVERY_S: Final = 0.2
+"""Where somebody routes by a table: a small request or two to Kafka, so often, for a whole process."""
+
+Object = TypeVar("Object", bound=CatalogObject)
+
+FIRST_USER_ID: Final = 65_536
+"""Numbers below it are those of objects that every database is born with."""
+
+_TABLE: Final = kind_of(RoutingTable)
+
+_BORN_IDS: Final[dict[tuple[str, str], int]] = {
+    ("message type", ERROR): 1,
+    ("message type", END_DIALOG): 2,
+    ("message type", DIALOG_TIMER): 3,
+    ("message type", DEFAULT): 14,
+    ("contract", DEFAULT): 1,
+    ("route", AUTO_CREATED_LOCAL): 1,
+}
+
+
+class Catalog:
+    """What is known of one database, read from the catalog journal and re-read when something is missing."""
+
+    def __init__(self, kafka: Kafka, instance: str, database: str, mirror: CatalogMirror | None = None) -> None:
+        self.instance = instance
+        self.database = database
+        self._log = CatalogLog(kafka, instance)
+        self._journal = threading.RLock()
+        """Held while the journal is read or appended to, so while Kafka is asked. It is taken before `_lock`."""
+        self._lock = threading.Lock()
+        """Held while what is known changes or is copied, never while anything is awaited."""
+        self._objects: dict[str, dict[tuple[str, str], CatalogObject | None]] = {}
+        """Of each database; None for what it was born with and that was dropped."""
+        self._ids: dict[tuple[str, str, str], int] = {}
+        """Database, kind and name -> number."""
+        self._placed: dict[tuple[str, str], int] = {}
+        """Database and service -> where the journal put it on its queue."""
+        self._position = 0
+        self._keeper: threading.Thread | None = None
+        self._closing = False
+        self._wake = threading.Event()
+        self._every_s = FRESH_EVERY_S
+        self._parts: dict[tuple[str, str], list[TableChange]] = {}
+        """Database and routing table -> parts of a change that wait for its last one."""
+        self._mirror = mirror
+        self._changed = False
+        """Here, and Redis has not been told yet."""
+        self._allowed: set[tuple[str, Role, str]] = set()
+        """Another one with each change: what was looked up before it does not get into the next one."""
+        self._ways: dict[tuple[str, str, str], tuple[Queue, Queue]] = {}
+        """So is this."""
+
+    # ------------------------------------------------------------------------------------------------------- read
+
+    def find(self, kind: type[Object], name: str) -> Object | None:
+        """The object of that name, or None; reads what others have changed before it says None."""
+        found = self._known(kind, name)
+        if found is None:
+            self.refresh()
+            found = self._known(kind, name)
+        return found
+
+    def get(self, kind: type[Object], name: str) -> Object:
+        """The object of that name, or the error that says it does not exist."""
+        found = self.find(kind, name)
+        if found is None:
+            raise MISSING[kind](
+                f"there is no {kind_of(kind)} {name!r} in database {self.database!r}; names are compared byte by byte. "
+                f"Create it with broker.{creator_of(kind)}(…)"
+            )
+        return found
+
+    def heard_of(self, kind: type[Object], name: str) -> Object | None:
+        """The object of that name as far as it is known here; Kafka is not asked."""
+        return self._known(kind, name)
+
+    def all(self, kind: type[Object]) -> list[Object]:
+        """All objects of a kind, by name."""
+        self.refresh()
+        return self.known(kind)
+
+    def known(self, kind: type[Object]) -> list[Object]:
+        """Those of them that were heard of here, without asking Kafka."""
+        with self._lock:
+            objects = {**BORN_WITH, **self._objects.get(self.database, {})}
+        return sorted((o for o in objects.values() if isinstance(o, kind)), key=lambda o: o.name)
+
+    def queues(self) -> dict[str, Queue]:
+        """Queues of all databases of the instance that were heard of here, by topic; Kafka is not asked."""
+        with self._lock:
+            return {q.topic: q for known in self._objects.values() for q in known.values() if isinstance(q, Queue)}
+
+    def dropped_queue(self, name: str) -> Queue | None:
+        """The queue of that name as it was when it was dropped last; None when there was none. Reads all changes."""
+        found: Queue | None = None
+        with self._journal:
+            self.refresh()
+            for messages in self._log.all():
+                for message in _changes_in(messages):
+                    with suppress(MalformedRecord):
+                        change = decode_change(message.value() or b"")
+                        if change.expected_offset != message.offset() or change.database != self.database:
+                            continue
+                        if change.name == name and isinstance(change.value, Queue):
+                            found = change.value
+        return found if self._known(Queue, name) is None else None
+
+    def id_of(self, kind: type[Object], name: str) -> int | None:
+        """The number of an object, the same for everybody: FIRST_USER_ID and where its CREATE stands in the journal.
+
+        An ALTER leaves it, a DROP and a CREATE give another one; no other object ever gets it. None: not known here.
+        """
+        key = (kind_of(kind), name)
+        return _BORN_IDS.get(key, self._ids.get((self.database, *key)))
+
+    def placed(self, service: str) -> int:
+        """A number that is another one when the service is put on another queue, also when it comes back later."""
+        return self._placed.get((self.database, service), -1)
+
+    @property
+    def version(self) -> int:
+        """Rises with each change that is known here."""
+        return self._position
+
+    @property
+    def broker_id(self) -> UUID:
+        """The id of this database, by which routes and BEGIN DIALOG name it."""
+        return self.broker_id_of(self.database)
+
+    def broker_id_of(self, database: str) -> UUID:
+        """The id of a database of this instance; it need not exist."""
+        return broker_id(self._topic_id(), database)
+
+    def databases(self) -> list[str]:
+        """Names of the databases of this instance that something was created in."""
+        self.refresh()
+        with self._lock:
+            return sorted(name for name, objects in self._objects.items() if name and objects)
+
+    def queues_of(self, from_service: str, to_service: str, contract: str) -> tuple[Queue, Queue]:
+        """Queues of the initiator and of the target; the error of whatever does not exist."""
+        ways = self._ways
+        way = ways.get((from_service, to_service, contract))
+        if way is None:
+            source, target = self.get(Service, from_service), self.get(Service, to_service)
+            self.get(Contract, contract)
+            way = self.get(Queue, source.queue), self.get(Queue, target.queue)
+            if len(ways) >= WAY_ENTRIES_MAX:
+                ways.clear()
+            ways[from_service, to_service, contract] = way
+        return way
+
+    def check_send(self, contract: str, role: Role, message_type: str) -> None:
+        """Raise unless that side may send that type under the contract (behaviours 45 to 47)."""
+        allowed = self._allowed
+        if (contract, role, message_type) in allowed:
+            return
+        if message_type in SYSTEM_TYPES:
+            raise NotInContract(f"{message_type!r} is a system message, which nobody sends: use `end`")
+        self.get(MessageType, message_type)
+        sent_by = self.get(Contract, contract).sent_by.get(message_type)
+        if sent_by is None:
+            raise NotInContract(
+                f"message type {message_type!r} is not in contract {contract!r}; "
+                f"it has {', '.join(map(repr, self.get(Contract, contract).sent_by))}"
+            )
+        if not sent_by.allows(role):
+            raise WrongDirection(
+                f"contract {contract!r} lets only the {sent_by.value.lower()} send {message_type!r}, "
+                f"and this side is the {role.name.lower()}; create a contract in which it is sent by ANY",
+                8432 if role is Role.INITIATOR else 8434,
+            )
+        allowed.add((contract, role, message_type))
+
+    def keep_fresh(self, every_s: float = FRESH_EVERY_S) -> None:
+        """Read what others change, every few seconds or more often from here on, and have Redis show it."""
+        with self._lock:
+            hurry, self._every_s = every_s < self._every_s, min(every_s, self._every_s)
+            if self._keeper is None:
+                self._keeper = in_background("konverse-catalog", self._run)
+        if hurry or self._mirror is not None:
+            self._wake.set()
+
+    def _run(self) -> None:
+        while True:
+            self._wake.wait(self._every_s)
+            self._wake.clear()
+            if self._closing:
+                return
+            try:
+                self.refresh()
+            except TopicMismatch as error:
+                self._log.say(error)
+            except FORESEEN as error:  # whoever needs something of it is told
+                log.debug("the catalog is not read: %s", error)
+            else:
+                self._show()
+                self._log.look()
+
+    def _show(self) -> None:
+        """Let Redis show what is known."""
+        if self._mirror is None:
+            return
+        topic_id = self._topic_id()
+        with self._lock:
+            objects = {**BORN_WITH, **self._objects.get(self.database, {})}
+            place = topic_id, self._position
+            self._changed = False
+        self._mirror.show(*place, [known for known in objects.values() if known is not None])
+
+    def refresh(self) -> None:
+        """Read what was added to the journal since. Raises TopicMismatch when it is another one, or not whole."""
+        with self._journal:
+            for messages, position in self._log.added(self._position):
+                with self._lock:
+                    for message in _changes_in(messages):
+                        self._fold(message.offset() or 0, message.value() or b"")
+                    self._position = position
+
+    # ------------------------------------------------------------------------------------------------------ change
+
+    def parts_of(self, table: str) -> list[TableChange]:
+        """The parts of a change of a routing table that wait for others, as far as they were heard of here."""
+        return list(self._parts.get((self.database, table), ()))
+
+    def change(self, name: str, decide: Callable[[], Written | None], kind: type[Object]) -> None:
+        """Append what `decide` says (a new value, or None for a drop), deciding again whenever somebody was first.
+
+        `decide` looks at the catalog and raises when the change may not be.
+        """
+        with self._journal:
+            while True:
+                self.refresh()
+                change = Change(self._position, self.database, kind_of(kind), name, decide())
+                what = f"the change of {change.kind} {name!r}"
+                if self._log.append(encode_change(change), what) == change.expected_offset:
+                    self.refresh()
+                    break
+            self._changed = True
+        if self._mirror is not None:
+            self.keep_fresh()
+
+    # ------------------------------------------------------------------------------------------------------ inside
+
+    def _topic_id(self) -> bytes:
+        """Kafka's own id of the journal's topic; Kafka is asked once."""
+        if not self._log.topic_id:
+            with self._journal:
+                self._log.open()
+        return self._log.topic_id
+
+    def _known(self, kind: type[Object], name: str) -> Object | None:
+        key = (kind_of(kind), name)
+        found = self._objects.get(self.database, {}).get(key, BORN_WITH.get(key))
+        return found if isinstance(found, kind) else None
+
+    def _fold(self, offset: int, data: bytes) -> None:
+        try:
+            change = decode_change(data)
+        except MalformedRecord:
+            return
+        if change.expected_offset != offset:
+            return  # somebody else was first; its author appends again
+        objects = self._objects.setdefault(change.database, {})
+        key = change.kind, change.name
+        known, value = objects.get(key), self._value(objects.get(key), change)
+        if isinstance(known, Service) and not (isinstance(value, Service) and known.queue == value.queue):
+            self._placed.pop((change.database, change.name), None)
+        if isinstance(value, Service):
+            self._placed.setdefault((change.database, change.name), offset)
+        if value is None:
+            self._ids.pop((change.database, *key), None)
+        else:
+            self._ids.setdefault((change.database, *key), FIRST_USER_ID + offset)
+        if value is None and key not in BORN_WITH:
+            objects.pop(key, None)
+        else:
+            objects[key] = value
+        self._allowed = set()
+        self._ways = {}
+
+    def _value(self, known: CatalogObject | None, change: Change) -> CatalogObject | None:
+        """What an object is behind a change of it."""
+        parts = self._parts.setdefault((change.database, change.name), []) if change.kind == _TABLE else []
+        if not isinstance(change.value, TableChange):
+            parts.clear()
+            return change.value
+        return folded(known if isinstance(known, RoutingTable) else None, change.value, parts)
+
+    def close(self) -> None:
+        """Close the clients."""
+        self._closing = True
+        self._wake.set()
+        if self._mirror is not None:
+            if self._changed:
+                self._show()
+            self._mirror.close()
+        with self._journal:
+            self._log.close()
+
+
+def _changes_in(messages: Iterable[Message]) -> Iterator[Message]:
+    """Records of the journal that may be changes. One with our header was meant for a queue, and is none."""
+    return (message for message in messages if header_of(message) is None)

@@ -1,0 +1,163 @@
+"""The topic that holds the catalog of an instance: read, appended to, and watched for what others do to it."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from konverse.bridge.kafka.clients import Kafka, LogTruncated, acquaint, discard
+from konverse.bridge.kafka.log_reader import LogReader
+from konverse.bridge.kafka.topic_watch import WATCH_EVERY_S
+from konverse.bridge.kafka.topics import JOURNAL_CONFIG, Topics
+from konverse.bridge.runtime.log_throttle import Seldom
+from konverse.bridge.runtime.threads import FORESEEN
+from konverse.schemas.errors import OutcomeUnknown, TopicMismatch
+from konverse.schemas.identifiers import catalog_topic
+
+log: Final = logging.getLogger("konverse.catalog")
+
+
+class CatalogLog:
+    """One process's access to the topic. Not thread-safe: a lock of the catalog guards it, save `look` and `say`."""
+
+    def __init__(self, kafka: Kafka, instance: str) -> None:
+        self._kafka = kafka
+        self._instance = instance
+        self._topic = catalog_topic(instance)
+        self._topics = Topics(kafka)
+        self.topic_id = b""
+        """Kafka's own id of the topic, once it is open."""
+        self._reader: LogReader | None = None
+        self._producer: Producer | None = None
+        self._first = 0
+        self._look_at = 0.0
+        self._said = Seldom()
+        self._has_grown = False
+
+    def open(self) -> None:
+        """Find the topic, or make it."""
+        self._open()
+
+    def added(self, position: int) -> Iterator[tuple[list[Message], int]]:
+        """Records from `position` on, and where each part ends.
+
+        Raises TopicMismatch when the topic is gone, another one, or not whole.
+        """
+        reader = self._open()
+        try:
+            identifier = self._topics.topic_id(self._topic)
+        except TopicMismatch:
+            raise self._lost("was deleted") from None
+        if identifier != self.topic_id:
+            raise self._lost("was deleted and created again")
+        self._first, end = reader.ends(self._topic, 0)
+        if end < position:
+            raise self._lost(f"ends at {end} and was read to {position}")
+        try:
+            yield from reader.read(self._topic, 0, position, end)
+        except LogTruncated:
+            raise self._lost(f"does not hold offset {position} any more") from None
+
+    def all(self) -> Iterator[list[Message]]:
+        """Everything that the topic still holds."""
+        reader = self._open()
+        first, end = reader.ends(self._topic, 0)
+        with suppress(LogTruncated):
+            yield from (messages for messages, _ in reader.read(self._topic, 0, first, end))
+
+    def append(self, record: bytes, what: str) -> int:
+        """The offset that the record got; `what` it says. Raises TopicMismatch, KafkaUnavailable, OutcomeUnknown."""
+        if self._producer is None:
+            self._open()  # the topic exists
+            self._producer = self._kafka.journal_producer()
+            acquaint(self._producer, self._topic)
+        outcome: list[int | KafkaError] = []
+
+        def on_delivery(error: Any, message: Any) -> None:
+            outcome.append(message.offset() if error is None else error)
+
+        try:
+            self._producer.produce(self._topic, record, None, 0, on_delivery)
+            with suppress(KafkaException):  # then there is no answer
+                self._producer.flush(self._kafka.settings.append_timeout_s + 1)
+        except KafkaException as error:
+            self._discard_producer()
+            raise self._kafka.not_taken(self._topic, error) from None
+        if outcome and not isinstance(outcome[0], KafkaError):
+            return outcome[0]
+        self._discard_producer()
+        self._kafka.check_taken(self._topic, outcome)
+        if outcome:
+            self._check()
+        answer = f"Kafka says {outcome[0]}" if outcome else "Kafka gave no answer"
+        raise OutcomeUnknown(
+            f"whether {what} was written is unknown: {answer}. Look whether it is there, then repeat it"
+        )
+
+    def look(self) -> None:
+        """Log what others have changed of the topic, when it is time to look again."""
+        now = time.monotonic()
+        if now < self._look_at:
+            return
+        self._look_at = now + WATCH_EVERY_S
+        try:
+            self._check()
+            if self._first:
+                raise self._lost(f"lacks its first {self._first} offsets, so a process that starts now cannot read it")
+        except TopicMismatch as error:
+            self.say(error)
+        except FORESEEN as error:
+            log.debug("the topic of the catalog cannot be looked at: %s", error)
+
+    def say(self, problem: TopicMismatch) -> None:
+        """Log what is wrong with the topic, now and then."""
+        if self._said.due(str(problem)):
+            log.error("%s", problem)
+
+    def close(self) -> None:
+        """Close the clients."""
+        self._discard_producer()
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+
+    def _open(self) -> LogReader:
+        if self._reader is None:
+            left = self._topics.journals_without(self._topic, self._instance)
+            if left:
+                raise self._lost(f"does not exist, and topics of its queues do, such as {left[0]}: it was deleted")
+            self._topics.ensure(self._topic, 1, JOURNAL_CONFIG, may_grow=True)
+            self.topic_id = self._topics.topic_id(self._topic)
+            self._reader = LogReader(self._kafka)
+        return self._reader
+
+    def _check(self) -> None:
+        """Raise TopicMismatch for a setting with which the catalog would be lost."""
+        self._topics.check(self._topic, 1, JOURNAL_CONFIG, may_grow=True)
+        found = self._topics.partitions(self._topic) or 1
+        if found > 1 and not self._has_grown:
+            self._has_grown = True
+            log.warning(
+                "topic %s, which holds the catalog, has %d partitions, and konverse uses the first one: the others are "
+                "left alone. Kafka cannot remove partitions",
+                self._topic,
+                found,
+            )
+
+    def _discard_producer(self) -> None:
+        if self._producer is not None:
+            discard(self._producer)
+            self._producer = None
+
+    def _lost(self, what: str) -> TopicMismatch:
+        prefix = self._topic.removesuffix("catalog")
+        return TopicMismatch(
+            f"topic {self._topic}, which holds the catalog, {what}. Restore it from a backup, with each record at its "
+            "offset. Or give up what the queues of the instance hold: stop its programs and delete its topics: "
+            f"kafka-topics --delete --topic '{prefix.replace('.', chr(92) + '.')}.*'"
+        )

@@ -1,0 +1,227 @@
+"""Whether a message may be received: what the catalog says of its contract, and what its type says of its body.
+
+Source: behaviours 3 to 6, 16, 132, 133. The verdict is the receiver's, by the catalog as this process knows it: a name
+that it has never heard is looked up at once, and what was changed is noticed within seconds.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+from konverse.bridge.runtime.log_throttle import Seldom
+from konverse.bridge.validation.rules import Rule as SchemaRule
+from konverse.bridge.validation.validator import Finding, Known, Validator
+from konverse.dialog.state.endpoint import Terms
+from konverse.dialog.transaction.received import Clauses, Rule
+from konverse.schemas.catalog.objects import Contract, MessageType, Queue, Service, Validation
+from konverse.schemas.catalog.priorities import BrokerPriority, level_of
+from konverse.schemas.catalog.schema_collections import XmlSchemaCollection
+from konverse.schemas.errors import ValidatorUnavailable
+from konverse.schemas.identifiers import Role
+from konverse.schemas.limits import WAY_ENTRIES_MAX
+from konverse.schemas.system_messages import Rejection
+from konverse.schemas.validation import fault_of
+from konverse.schemas.wire.records import Begin
+
+from .catalog import Catalog
+
+log: Final = logging.getLogger("konverse.judging")
+
+ACCEPTED: Final = 0
+CONTRACT_NOT_SUPPORTED: Final = 8408
+CONTRACT_NOT_FOUND: Final = 8425
+TYPE_NOT_FOUND: Final = 8428
+BODY_NOT_VALID: Final = 8430
+SENT_BY_TARGET: Final = 8437
+SENT_BY_INITIATOR: Final = 8457
+SERVICE_NOT_FOUND: Final = 8470
+TYPE_NOT_IN_CONTRACT: Final = 8498
+NO_XML: Final = (9616, 9615)
+"""Of a message that its initiator, or its target, has received."""
+NOT_EXAMINED: Final = 9704
+"""Its body took more time or memory to validate than is allowed."""
+
+
+class Demand(NamedTuple):
+    """What has to be looked for in bodies."""
+
+    validation: Validation
+    schema: Known | None
+    """Ready for the validator; None: there is no schema."""
+
+
+class Rules(NamedTuple):
+    """What the owners of a reader go by."""
+
+    send: Rule
+    """Raises for what a handler may not send."""
+    judge: CatalogJudge | None = None
+    """Rejects what may not be received; None: everything may."""
+    begin: Callable[[Queue, int, Clauses], tuple[bytes, Begin]] | None = None
+    """Makes a dialog that a handler begins in a partition; None: it may not."""
+    look_after: Callable[[Queue], None] | None = None
+    """Told of queues that services have left for the one that is read; None: nobody is."""
+    catalog: Catalog | None = None
+    """Knows the topics of the queues to which outputs go; None: each is meant as it is found first."""
+
+
+class CatalogJudge:
+    """What the owners of one reader ask (`konverse.dialog.state.partition.Judge`)."""
+
+    def __init__(self, catalog: Catalog, validator: Validator, level: int = logging.WARNING) -> None:
+        """Verdicts are logged at `level`."""
+        self._catalog = catalog
+        self._validator = validator
+        self._level = level
+        self._version = catalog.version
+        self._allowed: dict[tuple[str, str, Role, str], Demand] = {}
+        """What the catalog lets through, and what has to be looked for in its bodies; of names that it has."""
+        self._levels: dict[tuple[str, str, str], int] = {}
+        """Priorities by contract, local and remote service."""
+        self._unavailable = Seldom()
+
+    def changed(self) -> bool:
+        """Whether the catalog has, since this was asked last: then nothing of before holds."""
+        if self._catalog.version == self._version:
+            return False
+        self._version = self._catalog.version
+        self._allowed.clear()
+        self._levels.clear()
+        return True
+
+    def verdict(self, terms: Terms, role: Role, message_type: str, body: bytes | None) -> Rejection | None:
+        """Why the side `role` may not receive this; None when it may."""
+        key = terms.service, terms.contract, role, message_type
+        demand = self._allowed.get(key)
+        if demand is None:
+            reason = self._reason(terms, role, message_type)
+            if reason:
+                log.log(
+                    self._level,
+                    "a message of type %r to service %r is rejected: %d",
+                    message_type,
+                    terms.service,
+                    reason,
+                )
+                return Rejection(reason)
+            demand = self._allowed[key] = self._demand(self._catalog.get(MessageType, message_type))
+        fault, examined = self._look(demand, body)
+        if not fault:
+            return None
+        log.log(self._level, "a message of type %r to service %r is rejected: %s", message_type, terms.service, fault)
+        reason = NO_XML[role] if demand.validation.is_xml else BODY_NOT_VALID
+        return Rejection.of(reason if examined else NOT_EXAMINED, fault)
+
+    def _demand(self, message_type: MessageType) -> Demand:
+        rule = rule_of(self._catalog, message_type)
+        return Demand(message_type.validation, None if rule is None else Known.of(rule))
+
+    def _look(self, demand: Demand, body: bytes | None) -> Finding:
+        if demand.schema is None:
+            return Finding(fault_of(demand.validation, body))
+        try:
+            return self._validator.look(demand.schema, body or b"")
+        except ValidatorUnavailable as error:  # the partition is claimed again, and then it is looked anew
+            if self._unavailable.due():
+                log.error("messages wait, as nobody can validate them here: %s", error)  # noqa: TRY400  # words enough
+            raise
+
+    def level(self, contract: str, local_service: str, remote_service: str) -> int:
+        """The priority of a side that begins, by the broker priorities that are known here (behaviours 216, 217)."""
+        names = contract, local_service, remote_service
+        level = self._levels.get(names)
+        if level is None:
+            if len(self._levels) >= WAY_ENTRIES_MAX:
+                self._levels.clear()
+            level = self._levels[names] = level_of(self._catalog.known(BrokerPriority), *names)
+        return level
+
+    def examines(self, message_type: str) -> bool:
+        """Whether bodies of this type are looked at."""
+        found = self._catalog.find(MessageType, message_type)
+        return found is None or found.validation is not Validation.NONE
+
+    def has(self, queue: Queue, service: str) -> bool:
+        """Whether a service of that name is on this queue, or was and is on another one since (behaviour 19).
+
+        Raises Unavailable when nobody can say so now. What comes here from another queue has left it behind its ALTER,
+        so whoever does not know of that reads it now.
+        """
+        found = self._catalog.find(Service, service)
+        if found is not None and queue.name not in (found.queue, *found.queues_before):
+            self._catalog.refresh()
+            found = self._catalog.find(Service, service)
+        return found is not None and queue.name in (found.queue, *found.queues_before)
+
+    def gone_from(self, queue: Queue) -> Iterator[tuple[str, Queue]]:
+        """Services that were on this queue, and where they are. Raises Unavailable."""
+        for service in self._catalog.all(Service):
+            if queue.name in service.queues_before:
+                yield service.name, self._catalog.get(Queue, service.queue)
+
+    def left_for(self, queue: Queue) -> list[Queue]:
+        """Queues that services have left which are on this one, by what is known here. Raises Unavailable."""
+        services = [service for service in self._catalog.known(Service) if service.queue == queue.name]
+        names = sorted({name for service in services for name in service.queues_before})
+        return [left for name in names if (left := self._catalog.find(Queue, name)) is not None]
+
+    def has_contract(self, name: str) -> bool:
+        """Whether there is a contract of that name. Raises Unavailable when nobody can say so now."""
+        return self._catalog.find(Contract, name) is not None
+
+    def check_service(self, name: str) -> None:
+        """Raise ServiceNotFound when there is none of that name."""
+        self._catalog.get(Service, name)
+
+    def keeps(self, queue: Queue) -> bool:
+        """Whether the queue was not dropped, as far as is known here."""
+        known = self._catalog.find(Queue, queue.name)
+        return known is not None and known.incarnation == queue.incarnation
+
+    def receives(self, queue: Queue) -> bool:
+        """Whether the STATUS of the queue is ON, as far as is known here; also of one that was dropped."""
+        known = self._catalog.heard_of(Queue, queue.name)
+        return known is None or known.incarnation != queue.incarnation or known.status
+
+    def letter(self, message_type: str) -> str:
+        """What a message type says of bodies, as a letter."""
+        return letter_of(self._catalog, message_type)
+
+    def _reason(self, terms: Terms, role: Role, message_type: str) -> int:
+        contract = self._catalog.find(Contract, terms.contract)
+        if contract is None:
+            return CONTRACT_NOT_FOUND
+        service = self._catalog.find(Service, terms.service)
+        if service is None:
+            return SERVICE_NOT_FOUND
+        if role is Role.TARGET and terms.contract not in service.contracts:
+            return CONTRACT_NOT_SUPPORTED
+        if self._catalog.find(MessageType, message_type) is None:
+            return TYPE_NOT_FOUND
+        sent_by = contract.sent_by.get(message_type)
+        if sent_by is None:
+            return TYPE_NOT_IN_CONTRACT
+        if sent_by.allows(Role(1 - role)):
+            return ACCEPTED
+        return SENT_BY_INITIATOR if role is Role.TARGET else SENT_BY_TARGET
+
+
+def rule_of(catalog: Catalog, message_type: MessageType) -> SchemaRule | None:
+    """What bodies of a type are held against in another process; None when there is no schema for them.
+
+    Raises SchemaCollectionNotFound.
+    """
+    if message_type.validation is Validation.VALID_XML:
+        documents = catalog.get(XmlSchemaCollection, message_type.schema_collection).documents
+        return SchemaRule(message_type.validation, documents)
+    if message_type.validation.takes_schema:
+        return SchemaRule(message_type.validation, (message_type.schema,))
+    return None
+
+
+def letter_of(catalog: Catalog, message_type: str) -> str:
+    """What a message type says of bodies, as a letter; N for one that was dropped."""
+    found = catalog.find(MessageType, message_type)
+    return "N" if found is None else found.validation.letter

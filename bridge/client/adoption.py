@@ -1,0 +1,111 @@
+"""Goes on with conversations whose sender has died, with many of them at once (protocol.md section 7.12)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from konverse.dialog.session import adoption as adopting
+from konverse.dialog.session.adoption import Adopting, Standing
+from konverse.dialog.session.dialogs import SessionDialog
+from konverse.dialog.session.lanes import Hand
+from konverse.dialog.session.session import Session
+from konverse.dialog.state.partition import Partition
+from konverse.schemas.errors import BadInput, KafkaUnavailable, OutcomeUnknown
+from konverse.schemas.identifiers import Address
+
+from .begin import Prepared, Wanted, check_same
+from .dialog import Dialog
+from .mailboxes import POLL_S, Mailboxes
+from .sender import Sender
+
+if TYPE_CHECKING:
+    from konverse.bridge.catalog.catalog import Catalog
+
+Result = TypeVar("Result")
+
+
+class Adopted(NamedTuple):
+    """A conversation that somebody else has begun."""
+
+    dialog: Dialog
+    """Takes messages when it is OPEN; `bounced` and `end` are of use however it stands."""
+    standing: Standing
+
+
+class Adopter:
+    """Adopts conversations for the session of a sender."""
+
+    def __init__(
+        self, sender: Sender, catalog: Catalog, mailboxes: Mailboxes, begin_block: Callable[[Wanted], Prepared]
+    ) -> None:
+        self._sender = sender
+        self._catalog = catalog
+        self._mailboxes = mailboxes
+        self._begin_block = begin_block
+
+    def adopt(self, wanted: Sequence[Wanted], writers: Collection[bytes], timeout_s: float) -> list[Adopted]:
+        """Go on with conversations whose sender is gone, in their order; it is stopped if it lives after all.
+
+        Each is named by the clauses of its BEGIN DIALOG, with its id. Their homes have to have heard by then what Kafka
+        has of them (`pool_inheriting.look_for` waits for that), else they are NOT_BEGUN. Who has opened it and whoever
+        was heard on it is found and closed; `writers` are further sessions that may have sent. When this returns, the
+        mailboxes hold all that Kafka had acknowledged and that was not received. What the gone one has committed in
+        transactions is not waited for.
+
+        Raises BadInput for one that is named twice or was begun otherwise, OutcomeUnknown when owners do not answer in
+        time (to ask again does no harm), SessionTakenOver when this session was closed meanwhile, QueueNotFound.
+        """
+        deadline = time.monotonic() + timeout_s
+        cases: list[adopting.Wanted] = []
+        placed: list[int] = []
+        for one in wanted:
+            prepared = self._begin_block(one)
+            cases.append(adopting.Wanted(prepared.conversation, prepared.begin, one.returning))
+            placed.append(prepared.placed)
+        if len({case.conversation for case in cases}) < len(cases):
+            raise BadInput("a conversation is adopted once; name each of them once")
+        machine = self._decided(lambda session: Adopting(session, cases, writers))
+        while before := machine.addresses:
+            for address in before:
+                self._tell(machine, address, deadline - time.monotonic())
+            if machine.addresses != before:
+                continue
+            if time.monotonic() > deadline:
+                raise OutcomeUnknown(
+                    f"the owner of {before[0].topic}/{before[0].partition} has not closed the former senders of "
+                    f"{len(cases)} conversations within {timeout_s} s. Its workers may be away; adopt them again later"
+                )
+            time.sleep(POLL_S)
+        found = self._decided(lambda _session: machine.finish())
+        return [
+            Adopted(check_same(self._dialog(staged, at), one), standing)
+            for (staged, standing), at, one in zip(found, placed, wanted, strict=True)
+        ]
+
+    def _tell(self, machine: Adopting, address: Address, timeout_s: float) -> None:
+        """How a partition stands by now."""
+
+        def question(state: Partition) -> bool:
+            self._sender.hear(lambda _session: machine.hear(state))
+            return True
+
+        self._sender.wait_for_id()  # now: the question is asked while the reader, or the following, is locked
+        with suppress(KafkaUnavailable):  # it is asked again until there is no time left
+            self._mailboxes.ask(address, question, keep_up=True, timeout_s=timeout_s)
+
+    def _decided(self, call: Callable[[Session], Result]) -> Result:
+        """What comes of it while nobody else uses the session."""
+        results: list[Result] = []
+
+        def decide(session: Session) -> list[Hand]:
+            results.append(call(session))
+            return []
+
+        self._sender.decide(decide)
+        return results[0]
+
+    def _dialog(self, staged: SessionDialog, placed: int) -> Dialog:
+        return Dialog(self._sender, staged, self._catalog, self._mailboxes, placed)

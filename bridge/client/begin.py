@@ -1,0 +1,220 @@
+"""BEGIN DIALOG: what the catalog makes of its clauses."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from konverse.bridge.catalog.catalog import Catalog
+from konverse.bridge.catalog.homes import place_in
+from konverse.bridge.runtime.ids import random_id
+from konverse.bridge.runtime.settings import Settings
+from konverse.dialog.rules.reused_ids import refusal
+from konverse.dialog.session.dialogs import Manner
+from konverse.dialog.state.partition import Partition
+from konverse.dialog.transaction.received import Clauses
+from konverse.routing.loops import with_hops
+from konverse.routing.partitioning import choose_home, choose_partition
+from konverse.schemas.catalog.objects import Queue, Service
+from konverse.schemas.catalog.priorities import BrokerPriority, level_of
+from konverse.schemas.errors import (
+    BadInput,
+    ConversationOver,
+    ForeignGroup,
+    InvalidSettings,
+    NotSupportedYet,
+    ServiceNotFound,
+)
+from konverse.schemas.identifiers import Address
+from konverse.schemas.limits import KEY_BYTES_MAX, ROUTER_HOPS_MAX
+from konverse.schemas.timeouts import milliseconds
+from konverse.schemas.wire.records import FOR_EVER, Begin
+
+from .dialog import Dialog
+
+if TYPE_CHECKING:
+    from konverse.bridge.reader.reader import Reader
+
+CURRENT_DATABASE: Final = "CURRENT DATABASE"
+"""In place of a broker instance: the database of the caller."""
+
+
+class Wanted(NamedTuple):
+    """The clauses of BEGIN DIALOG."""
+
+    from_service: str
+    to_service: str
+    contract: str
+    related_to: Dialog | None = None
+    group: uuid.UUID | None = None
+    key: bytes | None = None
+    conversation_id: uuid.UUID | None = None
+    lifetime: float | None = None
+    """Seconds."""
+    broker_instance: uuid.UUID | str | None = None
+    encryption: bool = False
+    returning: bool = False
+    anew: bool = False
+    """Also when a conversation with this id is over."""
+    own_id: bool = False
+    """The id is one of ours, which never comes again."""
+
+
+class Prepared(NamedTuple):
+    """A dialog that can begin."""
+
+    conversation: bytes
+    begin: Begin
+    placed: int
+    """What the catalog said of its home (`Catalog.placed`)."""
+    manner: Manner
+
+
+def begin_block(
+    settings: Settings, catalog: Catalog, owned: Callable[[Queue], AbstractSet[int]], wanted: Wanted
+) -> Prepared:
+    """Conversation id and addresses; `owned` are the partitions of a queue to which replies should come.
+
+    Raises ServiceNotFound (8423, or 8490 with `broker_instance`), ContractNotFound (8425), ForeignGroup (9610),
+    InvalidSettings, NotSupportedYet.
+    """
+    from_service, to_service, contract, related_to, wanted_group, key, conversation_id, lifetime, *_ = wanted
+    if wanted.anew and conversation_id is None:
+        raise InvalidSettings(
+            "`anew` is about a conversation_id, and none was given: without one every dialog is a new one"
+        )
+    if wanted.encryption and not settings.encrypted:
+        raise InvalidSettings(
+            "ENCRYPTION ON needs a connection to Kafka by TLS, which encrypts all conversations on their way: connect "
+            "with client={'security.protocol': 'ssl', …}, or leave `encryption` out"
+        )
+    broker_instance = _instance(catalog, wanted)
+    lifetime_ms = FOR_EVER if lifetime is None else milliseconds(lifetime, "a lifetime")
+    if related_to is not None and wanted_group is not None:
+        raise InvalidSettings("a dialog is related to another dialog, or put into a group by its id, not both")
+    placed, (home, far) = _placed(catalog, from_service, to_service, contract)
+    conversation = random_id() if conversation_id is None else conversation_id.bytes
+    if related_to is not None:
+        group, home_address = related_to.begin.group, related_to.begin.home
+        if related_to.begin.from_service != from_service:
+            raise ForeignGroup(
+                f"the related dialog is one of service {related_to.begin.from_service!r}, not of {from_service!r}: "
+                "a conversation group belongs to one service"
+            )
+        if related_to.staged.placed != placed:  # the service was altered, and the group follows it
+            home_address = place_in(home, group)
+    else:
+        group = conversation if wanted_group is None else wanted_group.bytes
+        anywhere = conversation_id is None and wanted_group is None
+        near = owned(home) if anywhere else frozenset[int]()
+        home_address = home.address(choose_home(group, home.partitions, frozenset(near)))
+    begin = _begin(from_service, to_service, contract, home_address, far, group, key)
+    begin = begin._replace(lifetime_ms=lifetime_ms, broker_instance=broker_instance)
+    level = level_of(catalog.known(BrokerPriority), contract, from_service, to_service)
+    named = conversation_id is not None and not wanted.own_id
+    return Prepared(conversation, begin, placed, Manner(wanted.returning, named, wanted.anew, level))
+
+
+def check_not_over(readers: Sequence[Reader], prepared: Prepared) -> None:
+    """Raise ConversationOver when the home of a dialog is led here and knows that it has ended."""
+    conversation, begin, _, manner = prepared
+
+    def question(home: Partition) -> ConversationOver | None:
+        return refusal(home, conversation, anew=manner.anew)
+
+    for reader in readers:
+        if reader.queue.topic == begin.home.topic and not reader.closed:
+            error = reader.ask(begin.home.partition, question)
+            if error is not None:
+                raise error
+
+
+def _placed(catalog: Catalog, from_service: str, to_service: str, contract: str) -> tuple[int, tuple[Queue, Queue]]:
+    """The queues of a dialog, and since when its service is on the one of them."""
+    while True:
+        placed = catalog.placed(from_service)
+        queues = catalog.queues_of(from_service, to_service, contract)
+        if placed == catalog.placed(from_service):
+            return placed, queues
+
+
+def _instance(catalog: Catalog, wanted: Wanted) -> str | None:
+    """The broker id of this database when it was named, by its id or as CURRENT_DATABASE (behaviours 42, 134)."""
+    named = wanted.broker_instance
+    if named is None:
+        return None
+    own = catalog.broker_id
+    if named != CURRENT_DATABASE:
+        try:
+            same = uuid.UUID(str(named)) == own
+        except ValueError:
+            raise BadInput(
+                f"{named!r} is no broker instance; give the id of a database, or {CURRENT_DATABASE!r}"
+            ) from None
+        if not same:
+            raise NotSupportedYet(
+                f"broker instance {named} is not database {catalog.database!r}, whose id is {own}: dialogs do not "
+                "leave their database yet"
+            )
+    if catalog.find(Service, wanted.to_service) is None:
+        raise ServiceNotFound(
+            f"database {catalog.database!r}, which was named as the broker instance, has no service "
+            f"{wanted.to_service!r}; names are compared byte by byte",
+            8490,
+        )
+    return str(own)
+
+
+def begin_here(catalog: Catalog, queue: Queue, partition: int, clauses: Clauses) -> tuple[bytes, Begin]:
+    """The same for a handler: its dialogs have their home where it reads.
+
+    Raises InvalidSettings also when the service is on another queue, whose partitions this process may not own.
+    """
+    _check_clauses(clauses)
+    from_service, to_service, contract, group, key, lifetime_ms, hops = clauses
+    home, far = catalog.queues_of(from_service, to_service, contract)
+    if home.topic != queue.topic:
+        raise InvalidSettings(
+            f"service {from_service!r} is on queue {home.name!r}, and this handler reads queue {queue.name!r}: the "
+            "answers come to the queue of the service. Begin from a service of this queue, or use `broker.begin_dialog`"
+        )
+    conversation = with_hops(random_id(), hops) if hops else random_id()
+    address = home.address(partition)
+    begin = _begin(from_service, to_service, contract, address, far, group or conversation, key)
+    return conversation, begin._replace(lifetime_ms=lifetime_ms)
+
+
+def _check_clauses(clauses: Clauses) -> None:
+    """What `broker.begin_dialog` checks by its signature; BadInput names the argument."""
+    for name in ("from_service", "to_service", "contract"):
+        value = getattr(clauses, name)
+        if not isinstance(value, str):
+            raise BadInput(f"begin: argument {name!r} is a name, a text, not {value!r}")
+    key: object = clauses.key
+    if not isinstance(key, bytes | None):
+        raise BadInput(f"begin: argument 'key' is bytes, not {key!r}; encode it first")
+    hops: object = clauses.hops
+    if not (isinstance(hops, int) and 0 <= hops <= ROUTER_HOPS_MAX):
+        raise BadInput(f"begin: argument 'hops' is a number of routers, 0 to {ROUTER_HOPS_MAX}, not {hops!r}")
+
+
+def _begin(  # noqa: PLR0913, PLR0917  # what a BEGIN names
+    from_service: str, to_service: str, contract: str, home: Address, far: Queue, group: bytes, key: bytes | None
+) -> Begin:
+    if key is not None and len(key) > KEY_BYTES_MAX:
+        raise InvalidSettings(f"the key has {len(key)} bytes; at most {KEY_BYTES_MAX} are allowed; shorten it")
+    target = far.address(choose_partition(key or group, far.partitions))
+    return Begin(from_service, to_service, contract, home, target, group, key)
+
+
+def check_same(dialog: Dialog, wanted: Wanted) -> Dialog:
+    """The dialog, which may have been begun before; BadInput when that was another one."""
+    known, returning = dialog.begin, dialog.staged.returning
+    if (known.from_service, known.to_service, known.contract, returning) != (*wanted[:3], wanted.returning):
+        raise BadInput(
+            f"conversation {dialog.id} was begun from {known.from_service!r} to {known.to_service!r} "
+            f"under {known.contract!r}, {'' if returning else 'not '}returning; give another id"
+        )
+    return dialog

@@ -1,0 +1,281 @@
+"""The pools of a broker, and who reads for them what their targets say about the end of conversations."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack, closing
+from functools import partial
+from itertools import takewhile
+from typing import TYPE_CHECKING, Final
+
+from konverse.bridge.catalog.catalog import Catalog
+from konverse.bridge.client.adoption import Adopted, Adopter
+from konverse.bridge.kafka.clients import Kafka
+from konverse.bridge.kafka.log_reader import LogReader
+from konverse.bridge.runtime.arguments import checked
+from konverse.bridge.runtime.log_throttle import Seldom
+from konverse.bridge.runtime.settings import PoolOptions, Settings
+from konverse.bridge.runtime.threads import AGAIN_S, FORESEEN, in_background, passes
+from konverse.dialog.pool.recycling import SYSTEM, Farewell, answer, is_pooled
+from konverse.routing.contracts import check_accepts
+from konverse.schemas.catalog.objects import Queue, Service
+from konverse.schemas.errors import BrokerClosed, MessageTypeNotFound, NotInContract, PoolInUse, WrongDirection
+from konverse.schemas.identifiers import Role, pool_key
+from konverse.schemas.system_messages import DEFAULT
+
+from .lease import Lease
+from .pool import Pool
+from .slots import Means
+
+if TYPE_CHECKING:
+    from konverse.bridge.client.begin import Prepared, Wanted
+    from konverse.bridge.client.dialog import Dialog
+    from konverse.bridge.client.mailboxes import Mailboxes
+    from konverse.bridge.client.sender import Sender
+    from konverse.bridge.reader.reader import Reader
+    from konverse.dialog.transaction.received import Message
+    from konverse.dialog.transaction.transaction import Transaction
+    from konverse.schemas.identifiers import Address
+
+log: Final = logging.getLogger("konverse.pool")
+
+_OWN: Final = "own"
+"""Name of a savepoint."""
+
+
+class Pools:
+    """The part of a `Broker` that has pools."""
+
+    catalog: Catalog
+    database: str
+    settings: Settings
+    _kafka: Kafka
+    _begin: Callable[[Wanted], Dialog]
+    reader: Callable[..., Reader]
+    _mailboxes: Mailboxes
+    _open_sender: Callable[[], Sender]
+    _begin_block: Callable[[Wanted], Prepared]
+    _check_open: Callable[[], None]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._pools_lock = threading.Lock()
+        self._pools: list[Pool] = []
+        self._warned: set[str] = set()
+        """Services for whose messages nobody asks."""
+        self._answering: dict[str, Reader] = {}
+        """By queue: a reader for pools whose application has none."""
+
+    @checked
+    def pool(  # noqa: PLR0913  # what a pool can be told
+        self,
+        from_service: str,
+        to_service: str,
+        contract: str = DEFAULT,
+        *,
+        name: str | None = None,
+        size: int | None = None,
+        max_age: float = 3600.0,
+        max_messages: int | None = None,
+        lifetime: float | None = None,
+        end_of_stream: str = "EndOfStream",
+        read: bool = True,
+    ) -> Pool:
+        """Conversations that are used again: `pool.send(message_type, body, key)` finds or begins one (224 to 229).
+
+        There is one for each key. For sends without a key there is one for each thread, or with `size` so many that
+        take turns. Each is recycled after `max_age` seconds or `max_messages` messages: the target is told by a message
+        of type `end_of_stream`, which the contract must have, ends its side, and then this side ends. Until then it
+        goes on to receive. A thread of ours reads the queue of `from_service` for that until the broker is closed, as
+        targets may end late; an application that reads it itself says `read=False`, and its handler calls
+        `pool.answer`. `lifetime` is that of each conversation. With a `name` the next process that opens the pool goes
+        on with its conversations, from its first send on. When `to_service` is a router that redirects, what was sent
+        and what comes later goes where it says (233). Raises ServiceNotFound (8423), ContractNotFound (8425),
+        NotInContract, WrongDirection or MessageTypeNotFound for `end_of_stream`, InvalidSettings, InvalidTimeout,
+        PoolInUse when Redis knows of another process that uses it.
+        """
+        self._check_open()
+        options = PoolOptions(
+            from_service,
+            to_service,
+            contract,
+            name,
+            size,
+            max_age,
+            max_messages,
+            lifetime,
+            end_of_stream,
+            read,
+        )
+        options.check()
+        home, _ = self.catalog.queues_of(from_service, to_service, contract)
+        self._check_end_of_stream(contract, end_of_stream)
+        sender = self._open_sender()
+        means = Means(
+            self._begin,
+            self.adopt,
+            sender,
+            self._mailboxes,
+            partial(self._ends_of_homes, from_service),
+            partial(self._check_redirected, contract),
+            self.settings.send_timeout_s,
+        )
+        with self._pools_lock:
+            self._check_name(options)
+            with ExitStack() as undoing:
+                lease = self._lease(options, sender)
+                if lease is not None:
+                    undoing.callback(lease.close)
+                reader = self.reader(home.name) if read and home.name not in self._answering else None
+                undoing.pop_all()
+            pool = Pool(options, means, self.database, self._answer_all)
+            pool.lease = lease
+            self._pools = [*self._open_pools(), pool]
+            if reader is not None:
+                self._answering[home.name] = reader
+                in_background("konverse-pool-answers", partial(self._go_on_answering, reader))
+        return pool
+
+    def adopt(
+        self, wanted: Sequence[Wanted], *, writers: Collection[bytes] = (), timeout: float | None = None
+    ) -> list[Adopted]:
+        """Go on with conversations that a process has left which is gone: see `Adopter.adopt`. Seconds."""
+        self._check_open()
+        adopter = Adopter(self._open_sender(), self.catalog, self._mailboxes, self._begin_block)
+        return adopter.adopt(wanted, writers, self.settings.send_timeout_s if timeout is None else timeout)
+
+    def _check_end_of_stream(self, contract: str, end_of_stream: str) -> None:
+        try:
+            self.catalog.check_send(contract, Role.INITIATOR, end_of_stream)
+        except (MessageTypeNotFound, NotInContract, WrongDirection) as error:
+            raise type(error)(
+                f"{error}. A pool tells its target by {end_of_stream!r} that nothing more comes on a conversation: "
+                "give the contract that type, for INITIATOR to send, or name another one of its types as end_of_stream"
+            ) from None
+
+    def _check_redirected(self, contract: str, service: str) -> None:
+        """Raise ServiceNotFound, and InvalidRoute for one that would refuse every message under the contract."""
+        check_accepts(contract, service, self.catalog.get(Service, service).contracts)
+
+    def _ends_of_homes(self, from_service: str) -> dict[Address, int]:
+        queue = self.catalog.get(Queue, self.catalog.get(Service, from_service).queue)
+        homes = [queue.address(number) for number in range(queue.partitions)]
+        with closing(LogReader(self._kafka)) as log:
+            return {home: log.ends(home.topic, home.partition)[1] for home in homes}
+
+    def _check_name(self, options: PoolOptions) -> None:
+        if options.name is not None and any(_same(pool.options, options) for pool in self._open_pools()):
+            raise PoolInUse(f"this broker has pool {options.name!r} open already; use that one, or give another name")
+
+    def _lease(self, options: PoolOptions, sender: Sender) -> Lease | None:
+        """Of a named pool, where there is a Redis. Raises PoolInUse."""
+        redis = self.settings.redis
+        if options.name is None or not redis:
+            return None
+        names = f"{options.name}/{'/'.join(_way(options))}"
+        lease = Lease(
+            redis, pool_key(self.settings.instance, self.database, names), options.name, sender.session.writer
+        )
+        lease.take()
+        return lease
+
+    def _open_pools(self) -> Iterator[Pool]:
+        return (one for one in self._pools if not one.over)
+
+    def _pools_forked(self) -> None:
+        """In a forked child: closed, see `bridge.runtime.forks`."""
+        self._pools_lock = threading.Lock()
+        for pool in self._pools:
+            pool.forked()
+
+    # ------------------------------------------------------------------------------------------------------ inside
+
+    def _answer_all(self, transaction: Transaction) -> list[Message]:
+        """See `Pool.answer`: of all pools of this broker, as their conversations come in one queue."""
+        rest, farewells = answer(transaction, transaction, self._keeps)
+        self._pass_on(farewells)
+        return rest
+
+    def _go_on_answering(self, reader: Reader) -> None:
+        """Until the broker is closed: what keeps a reader from its queue may pass, as when that is OFF (77)."""
+        trouble = Seldom()
+        while not reader.closed:
+            try:
+                reader.run(self._answer_own)
+            except BrokerClosed:
+                return
+            except FORESEEN as error:
+                if not passes(error):
+                    log.error("pools hear of no ends of conversations any more: %s", error)  # noqa: TRY400  # words enough
+                    return
+                if trouble.due():
+                    log.warning("pools do not hear of the ends of their conversations for now: %s", error)
+                time.sleep(AGAIN_S)
+            else:
+                return
+
+    def _answer_own(self, transaction: Transaction) -> None:
+        """The same where the application has no reader: what is not ours to receive waits for one."""
+        transaction.savepoint(_OWN)
+        mine = list(takewhile(_is_ours, transaction))
+        if len(mine) < len(transaction):
+            self._warn_unread(transaction)
+            transaction.rollback(_OWN)
+            mine = transaction.receive(len(mine)) if mine else []
+            if not all(map(_is_ours, mine)):  # it has another order
+                transaction.rollback(_OWN)
+                return
+        _, farewells = answer(transaction, mine, self._keeps)
+        self._pass_on(farewells)
+
+    def _warn_unread(self, transaction: Transaction) -> None:
+        """Say once for each service that its pools read a queue in which something comes for the application."""
+        service = transaction.dialog.service
+        if service not in self._warned:
+            self._warned.add(service)
+            log.warning(
+                "messages for the application wait on conversation %s of service %r, and what is behind them waits: "
+                "its pool reads the queue for ends alone: make the pool with read=False, and read the queue with a "
+                "handler that begins with pool.answer(transaction)",
+                transaction.dialog.id,
+                service,
+            )
+
+    def _keeps(self, farewell: Farewell) -> bool:
+        """Whether a pool of ours ends it, when what it did not deliver has come back."""
+        return any(pool.keeps(farewell) for pool in self._pools)
+
+    def _pass_on(self, farewells: list[Farewell]) -> None:
+        for farewell in farewells:
+            if farewell.code:
+                log.error(
+                    "conversation %s received error Code:%d Description:%r",
+                    uuid.UUID(bytes=farewell.conversation),
+                    farewell.code,
+                    farewell.description,
+                )
+            for pool in self._pools:
+                pool.hear(farewell)
+
+    def _close_pools(self) -> None:
+        with ExitStack() as exits:
+            for reader in self._answering.values():
+                exits.callback(reader.close)
+            for pool in self._pools:
+                exits.callback(pool.leave)
+
+
+def _same(one: PoolOptions, other: PoolOptions) -> bool:
+    return one.name == other.name and _way(one) == _way(other)
+
+
+def _way(options: PoolOptions) -> tuple[str, str, str]:
+    return options.from_service, options.to_service, options.contract
+
+
+def _is_ours(message: Message) -> bool:
+    return message.type in SYSTEM and is_pooled(message.dialog)

@@ -1,0 +1,524 @@
+"""The sender of a process: what an application calls, from any of its threads; `Serving` does the rest.
+
+What the homes of a session's dialogs say of them and of its id, where this process reads or leads them.
+
+What a sender says when it has to give something up: no room for a message, or the end of the program.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Final
+from uuid import UUID
+
+from confluent_kafka import KafkaException
+
+from konverse.bridge.catalog.destinations import ANSWER_S, ANSWER_S_MIN, Destinations, addresses_of, reached_of
+from konverse.bridge.kafka.clients import SILENT_S, Health, Kafka, discard
+from konverse.bridge.kafka.topic_watch import WATCH_EVERY_S
+from konverse.bridge.reader.fire_and_forget import FireAndForget
+from konverse.bridge.runtime.exits import leave_at_exit
+from konverse.dialog.queries.hearing import hear_of_end, hear_of_id, needs_another_id
+from konverse.dialog.session.dialogs import DialogState, Manner, SessionDialog
+from konverse.dialog.session.lanes import Hand, Lane
+from konverse.dialog.session.session import Session
+from konverse.dialog.state.endpoint import Endpoint
+from konverse.dialog.state.mailbox import Bounced
+from konverse.dialog.state.partition import Partition
+from konverse.schemas.errors import BrokerClosed, KafkaUnavailable, OutcomeUnknown, QueueFull, TopicMismatch
+from konverse.schemas.limits import BODY_BYTES_MAX
+from konverse.schemas.wire import token as tokens
+from konverse.schemas.wire.envelope import HEADER
+from konverse.schemas.wire.records import Begin, Notice, Timer, WriterClosed
+from konverse.schemas.wire.token import Token
+
+from .outgoing import Outgoing
+from .serving import POLL_S, SERVE_MASK, Serving
+from .session_ids import Renewing
+from .unsent import unsent
+
+log: Final = logging.getLogger("konverse.sending")
+GOODBYE_S: Final = 1.0
+"""Saying goodbye at the end of a program may take so long: it only spares memory at the destinations."""
+
+
+class Hearing(Serving):
+    """The part of a sender that hears what homes say."""
+
+    def hear_of_end(self, home: Partition, endpoint: Endpoint) -> None:
+        """The home of a dialog, which this process leads, has heard that its peer has ended."""
+        with self._lock:
+            hear_of_end(self.session, home, endpoint)
+
+    def hear_of_id(self, said: Notice | WriterClosed | Bounced) -> None:
+        """A home, which this process leads, has heard of a writer: maybe the session is not heard under its id."""
+        with self._lock:
+            shut_out = hear_of_id(self.session, said)
+        if shut_out:
+            self.doubt()
+
+    def hear_from(self, home: Partition) -> None:
+        """A home is led here from now on: what it has heard of the session's id before."""
+        with self._lock:
+            shut_out = needs_another_id(self.session, home)
+        if shut_out:
+            self.doubt()
+
+    def doubt(self) -> None:
+        """The present id is not heard somewhere: take another one, which asks how far it was."""
+        with self._changed:
+            if not (self._closed or self.session.closing or self.session.over):
+                self._renewing.give_up()
+                self._look()
+                self._changed.notify_all()
+
+    def ended_by_peer(self, conversation: bytes) -> None:
+        """News from the dialog's home: sends are refused from now on."""
+        with self._lock:
+            self.session.ended_by_peer(conversation)
+
+
+class Sender(Hearing):
+    """Hands over what a session decides."""
+
+    def __init__(
+        self,
+        kafka: Kafka,
+        renewing: Renewing,
+        destinations: Destinations | None = None,
+        fire_and_forget: FireAndForget | None = None,
+    ) -> None:
+        self._destinations = destinations or Destinations(kafka)
+        self._looked_at = (0.0, 0)
+        """When the destinations were looked at by the way, and how many records there were by then."""
+        self._leaves = False
+        """It is being closed: what goes to destinations that are gone is given up."""
+        super().__init__(kafka, renewing)
+        self.fire_and_forget = fire_and_forget or FireAndForget(tuple)
+        self.awaits_arrival = threading.Event()
+        """Somebody waits for what transactions send; whoever follows them looks often meanwhile."""
+        self._awaited = 0
+        leave_at_exit(self)
+
+    # ------------------------------------------------------------------------------------------------------- calls
+
+    def begin(self, conversation: bytes, begin: Begin, manner: Manner) -> SessionDialog:
+        """Begin a dialog; returns at once, the first messages leave when its home has it. ConversationOver.
+
+        Waits only when too much is on its way to that home, then QueueFull.
+        """
+        self._destinations.check(begin.home, begin.target)
+        self.wait_for_id()
+        begun: list[SessionDialog] = []
+
+        def has_room() -> bool:
+            lane = self.session.lanes.get(begin.home)
+            return lane is None or not lane.full or conversation in self.session.dialogs
+
+        def call() -> list[Hand]:
+            dialog, hands = self.session.begin(conversation, begin, manner)
+            begun.append(dialog)
+            return hands
+
+        self._decide_when(has_room, call, lambda: (None, self.session.lanes[begin.home]))
+        return begun[0]
+
+    def send(self, dialog: SessionDialog, message_type: str, body: bytes) -> int:
+        """Send a message; returns its sequence number at once. Waits only when too much is on its way, then QueueFull.
+
+        The usual case is written out: nothing is looked up, asked or made that the next message does not need.
+        """
+        with self._lock:
+            target = dialog.target
+            if dialog.open and self._free and target.weight < target.room and len(body) <= BODY_BYTES_MAX:
+                sequence = dialog.sent
+                carrier = self._carrier
+                carrier[HEADER] = dialog.stage(message_type, body)
+                topic, partition = target.place
+                try:
+                    self._produce(topic, body, dialog.key, partition, self._failed, None, 0, carrier)
+                except (BufferError, KafkaException):
+                    self._hand(self.session.unsent())
+                    return sequence
+                target.window.sent = counter = target.next
+                if not counter & SERVE_MASK:
+                    self._serve(0)
+                return sequence
+        return self._send_with_care(dialog, message_type, body)
+
+    def end(self, dialog: SessionDialog, error_body: bytes = b"") -> None:
+        """End a dialog; its home tells the peer when everything that was sent before counts.
+
+        TopicMismatch as `send`; where the peer has ended nobody is told, so it matters whether home is there.
+        """
+        home, target = addresses_of(dialog)
+        self._destinations.check(*((home,) if dialog.state is DialogState.ENDED else (home, target)))
+        self.decide(lambda session: session.end(dialog, error_body))
+
+    def set_timer(self, dialog: SessionDialog, timer: Timer) -> None:
+        """Set the timer of a dialog at its home. Waits only when too much is on its way there, then QueueFull."""
+        self.check([dialog])
+        self.wait_for_id()
+        self._decide_when(
+            lambda: not (dialog.home.full or dialog.blocked),
+            lambda: self.session.set_timer(dialog, timer),
+            lambda: (dialog, dialog.home),
+        )
+
+    def decide(self, call: Callable[[Session], list[Hand]]) -> None:
+        """Let the session do what is seldom done, and hand over what comes of it."""
+        self.wait_for_id()
+        with self._lock:
+            self._check_open()
+            self._hand(call(self.session))
+
+    def hear(self, news: Callable[[Session], list[Hand]]) -> None:
+        """Tell the session something, without waiting: whoever calls may hold locks. Call `wait_for_id` before.
+
+        Raises KafkaUnavailable when the id has become old meanwhile.
+        """
+        with self._lock:
+            self._check_open()
+            if self._renewing.age:
+                raise KafkaUnavailable("the session needs a new id")
+            self._hand(news(self.session))
+
+    @property
+    def redirecting(self) -> list[SessionDialog]:
+        """Dialogs to which something was redirected that has not arrived yet."""
+        with self._lock:
+            return [] if self._closed else list(self.session.redirecting)
+
+    def undelivered(self) -> list[Outgoing]:
+        """What Kafka is not known to have, or its home not, with what failed last."""
+        failure = self._last_failure
+        with self._lock:
+            status = str(failure) if not isinstance(failure, Health) or failure.troubled else ""
+            return [] if self._closed else unsent(self.session, status)
+
+    def wait_for(self, reached: Callable[[], bool], timeout_s: float) -> bool:
+        """Serve the client until something is so; False when that takes too long."""
+        return self._serve_until(reached, timeout_s) and reached()
+
+    @property
+    def conversations(self) -> list[bytes]:
+        """Those that this session has begun and that are not over, as far as it knows."""
+        with self._lock:
+            return list(self.session.dialogs)
+
+    def flush(self, timeout_s: float | None = None, dialog: SessionDialog | None = None) -> None:
+        """Return when everything sent, begun and ended so far counts (of one dialog: begun and sent).
+
+        What transactions send has arrived then: whoever speaks on the same side next comes behind it.
+        Senders make room meanwhile. OutcomeUnknown when Kafka stays silent, or nobody transmits.
+        """
+        timeout_s = self._timeout_s if timeout_s is None else timeout_s
+        deadline = time.monotonic() + timeout_s
+        with self._lock:
+            arrived = self.session.transactions.arrived(dialog)
+        if dialog is None:
+            self.settle(timeout_s)
+        elif arrived():
+            last = dialog.sent + len(dialog.held) - 1
+            what = f"message {last} of {UUID(bytes=dialog.conversation)}"
+            self._wait_until(self.session.acknowledged(dialog), what, timeout_s, dialog)
+        if not arrived():
+            self._wait_for_arrival(arrived, deadline, timeout_s, dialog)
+        # asked behind the acknowledgements: Kafka has it where it is received
+        while not self._check_destinations(dialog, max(deadline - time.monotonic(), ANSWER_S_MIN)):
+            if time.monotonic() > deadline:
+                raise not_verified(timeout_s, self._last_failure, self._token(dialog))
+            time.sleep(POLL_S)
+
+    def settle(self, timeout_s: float | None = None) -> None:
+        """Return when Kafka has everything, also what others send from there: it happens without this process."""
+        self._wait_until(lambda: self.session.idle, "some records", timeout_s, None)
+
+    def _wait_for_arrival(
+        self, arrived: Callable[[], bool], deadline: float, timeout_s: float, dialog: SessionDialog | None
+    ) -> None:
+        """Wait without making other senders pause: what is awaited goes by another way."""
+        with self._changed:
+            self._awaited += 1
+            self.awaits_arrival.set()
+            try:
+                while not (self._closed or self.session.over or arrived()) and time.monotonic() < deadline:
+                    self._changed.wait(POLL_S)
+            finally:
+                self._awaited -= 1
+                if not self._awaited:
+                    self.awaits_arrival.clear()
+        self.session.check_over()
+        if arrived():
+            return
+        if self._closed:
+            raise BrokerClosed("the broker was closed while it waited")
+        self._check_destinations(dialog)
+        raise not_arrived(timeout_s, self._token(dialog))
+
+    def _wait_until(
+        self, reached: Callable[[], bool], what: str, timeout_s: float | None, dialog: SessionDialog | None
+    ) -> None:
+        timeout_s = self._timeout_s if timeout_s is None else timeout_s
+        answer_s = min(ANSWER_S, timeout_s / 4)
+        deadline = time.monotonic() + timeout_s - answer_s  # then Kafka is asked what may be the reason
+        self.session.check_over()
+        waiting = len(self._producer)
+        done = self._serve_until(reached, min(deadline - time.monotonic(), SILENT_S))
+        if not done and timeout_s > SILENT_S:
+            self._check_destinations(dialog)
+            if len(self._producer) >= waiting:  # else it is much, and goes on
+                log.warning(
+                    "Kafka has not acknowledged %s yet; waiting %.0f s more (last failure: %s)",
+                    what,
+                    timeout_s - SILENT_S,
+                    self._last_failure,
+                )
+            done = self._serve_until(reached, deadline - time.monotonic())
+        if not done:
+            self._check_destinations(dialog, answer_s)
+            raise not_acknowledged(what, timeout_s, self._last_failure, self._token(dialog))
+        self.session.check_over()
+        if not reached():
+            raise BrokerClosed("the broker was closed while it waited")
+
+    def check(self, dialogs: Iterable[SessionDialog]) -> None:
+        """Raise TopicMismatch when a topic of one of these is known to be gone; asks nobody."""
+        self._destinations.check(*(address for dialog in dialogs for address in addresses_of(dialog)))
+
+    def _check_destinations(self, dialog: SessionDialog | None, timeout_s: float = ANSWER_S) -> bool:
+        """Raise TopicMismatch when a topic that is written to (of one dialog) is not its queue's any more.
+
+        False when Kafka does not say: then nothing is known against it, and nothing for it.
+        """
+        with self._lock:
+            addresses = addresses_of(dialog) if dialog is not None else self._destinations.unverified(self.session)
+            reached = reached_of(self.session, addresses)
+        answered = self._destinations.look(addresses, timeout_s)
+        self._look()
+        if not self._leaves:
+            self._destinations.check(*addresses)
+            if answered:
+                self._destinations.verified |= reached
+        return answered
+
+    def _look_around(self, records: int) -> None:
+        """Learn by the way, where nobody flushes, that a topic is gone: the next `send` says so."""
+        at, before = self._looked_at
+        now = time.monotonic()
+        if records != before and now - at >= WATCH_EVERY_S:
+            self._looked_at = (now, records)
+            self._destinations.look([*self.session.lanes], POLL_S)
+            self._look()
+
+    def _look(self) -> None:
+        super()._look()
+        self._free = self._free and not self._destinations.gone
+
+    def close(self, timeout_s: float | None = None) -> None:
+        """Wait for everything, say goodbye to every destination, and stop. Safe to call twice.
+
+        Raises OutcomeUnknown when Kafka stays silent: what it has not acknowledged is given up then. Also as soon as
+        all that is left goes to queues that were dropped or topics that are gone, as nobody will ever take that.
+        TopicMismatch when Kafka has all of it, and some in a topic that is not its queue's any more; OutcomeUnknown
+        when Kafka does not say whether that is so.
+        """
+        with self._lock:
+            if self._closed:
+                return
+        self._leaves, answered = True, True
+        try:
+            if self.session.lanes and self.session.over is None:
+                self._wait_until(lambda: self.session.idle or bool(self._in_vain()), "some records", timeout_s, None)
+                with self._lock:
+                    if self._in_vain():
+                        raise self._given_up()
+                    self._shut = True  # instead of the lock: readers and callers who ask would wait for Kafka behind it
+                    self._look()
+                self.settle(timeout_s)
+                with self._lock:
+                    unverified = self._destinations.unverified(self.session)
+                    if self.session.may_close:  # else somebody else delivers what its transactions send
+                        self._hand(self.session.close())
+                    self._look()
+                self._wait_until(self._said_goodbye, "a goodbye", timeout_s, None)
+                answered = self._destinations.look(unverified)
+                self._destinations.check_untold(unverified)
+        except OutcomeUnknown:
+            raise self._given_up() from None
+        finally:
+            with self._changed:
+                self._closed = True
+                self._look()
+                self._changed.notify_all()
+            self._thread.join()
+            self._renewing.close()
+            discard(self._producer)
+        if not answered:
+            raise not_verified(ANSWER_S, self._last_failure, self._token(None))
+
+    def _said_goodbye(self) -> bool:
+        """Everything counts, but for goodbyes to queues that were dropped: those are missed by nobody."""
+        return self.session.idle or bool(self._in_vain())
+
+    def _in_vain(self) -> list[Lane]:
+        """What still waits, when all of it goes to queues that were dropped; none when some may arrive."""
+        session = self.session
+        waiting = [lane for lane in session.lanes.values() if lane.origins]
+        own = session.transactions.address
+        if (
+            session.redirecting
+            or session.takeover.behind
+            or any(self._destinations.takes(lane.address, own) for lane in waiting)
+        ):
+            return []
+        return waiting
+
+    def _given_up(self) -> OutcomeUnknown:
+        with self._lock:
+            waiting = sum(len(lane.origins) for lane in self.session.lanes.values())
+            return given_up(waiting, self._in_vain(), self._last_failure, self._token(None))
+
+    def leave(self, timeout_s: float) -> None:
+        """The program ends without `close`: deliver what waits, or say how much of it is given up."""
+        if self._closed or self.session.over is not None:
+            return
+        leave(self, timeout_s, self._last_failure)
+
+    def forked(self) -> None:
+        """In a forked child: closed, see `bridge.runtime.forks`."""
+        self._closed, self._free = True, False
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        self._serving = threading.Lock()
+
+    # ------------------------------------------------------------------------------------------------------ inside
+
+    def _send_with_care(self, dialog: SessionDialog, message_type: str, body: bytes) -> int:
+        """Everything but the usual case: BEGIN under way, no room, failure, ended."""
+        numbers: list[int] = []
+
+        def send() -> list[Hand]:
+            numbers.append(dialog.next_sequence)
+            return self.session.send(dialog, message_type, body)
+
+        self.decide_with_care(dialog, send)
+        return numbers[0]
+
+    def decide_with_care(self, dialog: SessionDialog | None, call: Callable[[], list[Hand]]) -> None:
+        """The same when there is room for what is sent, on a dialog or (None) in a transaction; else QueueFull."""
+        self.check([dialog] if dialog is not None else ())
+        self._decide_when(lambda: self._has_room(dialog), call, lambda: (dialog, self._lane_of(dialog)))
+
+    def _decide_when(
+        self,
+        has_room: Callable[[], bool],
+        call: Callable[[], list[Hand]],
+        full: Callable[[], tuple[SessionDialog | None, Lane | None]],
+    ) -> None:
+        """Decide as soon as there is room; a session that is over says so itself. QueueFull names what is `full`."""
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            with self._lock:
+                self._check_open()
+                if has_room() or self.session.over is not None:
+                    self._hand(call())
+                    return
+            if not self._serve_until(has_room, deadline - time.monotonic()):
+                raise no_room(*full(), self._timeout_s, self._last_failure)
+
+    def _has_room(self, dialog: SessionDialog | None) -> bool:
+        lane = self._lane_of(dialog)
+        blocked = dialog is not None and dialog.blocked
+        return not (lane is None or lane.full or blocked or self._pausing or self._behind or self._renewing.age)
+
+    def _lane_of(self, dialog: SessionDialog | None) -> Lane | None:
+        return dialog.target if dialog is not None else self.session.transactions.lane
+
+    def wait_for_id(self) -> None:
+        """Nothing more is handed over under an id that is old: KafkaUnavailable when none comes in time."""
+        if self._renewing.age and not self._serve_until(lambda: not self._renewing.age, self._timeout_s):
+            raise KafkaUnavailable(f"no new id for the session within {self._timeout_s} s: {self._last_failure}")
+
+    def _token(self, dialog: SessionDialog | None) -> bytes:
+        """What is not known, to be asked for later."""
+        with self._lock:
+            sent = self.session.unknown(dialog)
+            return tokens.encode(Token(tuple(sent), self.session.transactions.address)) if sent else b""
+
+
+def no_room(dialog: SessionDialog | None, lane: Lane | None, timeout_s: float, failure: object) -> QueueFull:
+    """Why something was not taken, with what to do."""
+    if dialog is not None and dialog.blocked:
+        return QueueFull(
+            f"a transaction with this dialog has not arrived for {timeout_s} s; is the transmission queue served "
+            "(`konverse transmit`)? This was not taken, try again later"
+        )
+    assert lane is not None
+    return QueueFull(
+        f"{len(lane.origins)} records to {lane.address.topic} have waited {timeout_s} s for Kafka (last failure: "
+        f"{failure}); this was not taken, try again later"
+    )
+
+
+def not_acknowledged(what: str, timeout_s: float, failure: object, token: bytes) -> OutcomeUnknown:
+    """Kafka stays silent."""
+    return OutcomeUnknown(
+        f"Kafka has not acknowledged {what} within {timeout_s} s (last failure: {failure}). "
+        "They are kept and sent again; wait once more to learn of them",
+        token,
+    )
+
+
+def not_verified(timeout_s: float, failure: object, token: bytes) -> OutcomeUnknown:
+    """Kafka has everything, maybe in a topic that has only the name of the right one."""
+    return OutcomeUnknown(
+        f"Kafka has acknowledged all, and has not said within {timeout_s} s whether the topics are still those of the "
+        f"queues (last failure: {failure}). Flush once more to learn of it",
+        token,
+    )
+
+
+def not_arrived(timeout_s: float, token: bytes) -> OutcomeUnknown:
+    """Kafka has transactions, and what they send is not where it goes."""
+    return OutcomeUnknown(
+        f"what transactions send has not arrived within {timeout_s} s; is the transmission queue served (`konverse "
+        "transmit`)? What Kafka has of them happens, and what is sent meanwhile by others on the same dialogs may "
+        "come first; wait once more to learn of it",
+        token,
+    )
+
+
+def given_up(waiting: int, vain: list[Lane], failure: object, token: bytes) -> OutcomeUnknown:
+    """A sender was closed; `vain`: all that waits goes there, where nobody takes it."""
+    topics = ", ".join(sorted({lane.address.topic for lane in vain}))
+    why = f"as the queues of {topics} were dropped, or their topics deleted" if vain else f"last failure: {failure}"
+    return OutcomeUnknown(
+        f"the broker was closed while {waiting} records were not acknowledged by Kafka ({why}). They are given up: "
+        "some of them may have arrived, none goes again",
+        token,
+    )
+
+
+def leave(sender: Sender, timeout_s: float, failure: object) -> None:
+    """The program ends without `close`: deliver what waits, or say how much of it is given up."""
+    goodbye_s = GOODBYE_S
+    try:
+        sender.settle(timeout_s)
+    except TopicMismatch as error:
+        goodbye_s = 0.0
+        log.error("the program ends: %s", error)  # noqa: TRY400  # it says it all
+    except OutcomeUnknown:
+        goodbye_s = 0.0
+        log.error(  # noqa: TRY400  # where in this module says nothing to whoever reads it
+            "the program ends and Kafka does not answer: %d messages are given up; some of them may have arrived "
+            "(last failure: %s). Call flush() or close() before the end to wait longer, and to be told",
+            sender.session.messages_waiting,
+            failure,
+        )
+    with suppress(OutcomeUnknown, TopicMismatch):
+        sender.close(goodbye_s)

@@ -1,0 +1,303 @@
+"""Serves the producer of a session: hands over what the session decides, and tells it what became of that.
+
+Success is learnt from the producer running empty, failure from a report per record: a report per success would cost a
+fifth of a send. While something waits for earlier records to count (a BEGIN, an END, a caller of `flush`) and the
+producer never runs empty by itself, senders pause for the few milliseconds that it needs.
+
+The client's events are served by the thread that sends or waits; another thread doing it would fight for the
+interpreter with every message (twice the cost, measured). A thread of ours serves when nobody sends or waits.
+
+How long a sender waits for what, and how often it looks.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from konverse.bridge.kafka.clients import PRODUCER_RECORDS_MAX, Headers, Health, Kafka, acquaint, discard
+from konverse.bridge.kafka.refusals import Need
+from konverse.bridge.runtime.log_throttle import Seldom
+from konverse.bridge.runtime.threads import FORESEEN, in_background
+from konverse.dialog.session.lanes import Hand
+from konverse.dialog.session.rotation import Age, Unheard
+from konverse.schemas.errors import BrokerClosed, KafkaUnavailable, TopicMismatch
+from konverse.schemas.identifiers import Address
+from konverse.schemas.wire.envelope import HEADER
+
+from .session_ids import Renewing
+
+log: Final = logging.getLogger("konverse.sending")
+LINGER_MS: Final = 5
+SERVE_MASK: Final = 255
+"""A sending thread serves the client after every 256 messages to a destination."""
+BUSY_SENDS: Final = 32
+"""So many messages within POLL_S: the senders serve often enough."""
+CATCH_UP_BELOW: Final = PRODUCER_RECORDS_MAX * 4 // 5
+"""A producer that was full gets what waits when it has so few records left."""
+POLL_S: Final = 0.01
+PAUSE_AFTER_S: Final = 0.01
+"""Something waits this long at most before senders make room for it."""
+PAUSE_MAX_S: Final = 0.5
+"""Senders pause this long at most, then go on for as long."""
+RETRY_S: Final = 0.5
+"""Between a failed producer and the next one."""
+REFUSAL_PAUSE_S: Final = 1.0
+REFUSAL_PAUSE_MAX_S: Final = 30.0
+"""A destination that refused is left alone for so long, twice as long each time: while it is tried nothing counts."""
+
+
+class Serving:
+    """One session, one producer, and whoever has time serves it."""
+
+    def __init__(self, kafka: Kafka, renewing: Renewing) -> None:
+        self.session = renewing.session
+        self._renewing = renewing
+        self._kafka = kafka
+        self._timeout_s = kafka.settings.send_timeout_s
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        self._failure: str | None = None
+        self._refused: Address | None = None
+        """The destination whose record failed, if it was one of a destination."""
+        self._try_again_at = 0.0
+        self._refusal_pause_s = REFUSAL_PAUSE_S
+        self._last_failure: str | Health = kafka.health
+        """What a record of ours failed with; before that, what the client says of the way to Kafka."""
+        self._serving = threading.Lock()
+        """Held by the one thread that serves the client."""
+        self._unanswered = Seldom()
+        self._waiters = 0
+        self._waiting_since: float | None = None
+        self._pausing = False
+        self._behind = False
+        """The producer was full: some records wait to be handed over."""
+        self._failed = self._on_failure  # bound once
+        self._free = True
+        """Nothing keeps senders waiting: no pause, no failure, nothing to hand over before, not closing."""
+        self._shut = self._closed = False
+        """Nothing is sent any more, and `close` waits for what was sent; then nothing is waited for."""
+        self._carrier: Headers = {HEADER: b""}
+        self._producer = self._new_producer()
+        self._thread = in_background("konverse-sender", self._run)
+
+    def _check_open(self) -> None:
+        if self._shut or self._closed or self.session.closing:
+            raise BrokerClosed("the broker was closed, or its process was forked; connect again")
+
+    def _hand(self, hands: list[Hand]) -> None:
+        """Hand over as much as the producer takes; the rest goes when it has room again (`_serve`)."""
+        if self._failure:
+            return  # the next producer gets everything that does not count
+        for address, records in hands:
+            for place, (header, key, value) in enumerate(records):
+                try:
+                    self._produce(
+                        address.topic, value, key, address.partition, self._on_failure, None, 0, {HEADER: header}
+                    )
+                except BufferError:
+                    self.session.lanes[address].window.sent -= len(records) - place
+                    self._behind = True
+                    self._look()
+                    break
+                except KafkaException as error:
+                    self._fail(self._words(error.args[0], address.topic), None if error.args[0].fatal() else address)
+                    return
+
+    def _new_producer(self) -> Producer:
+        producer = self._kafka.data_producer(linger_ms=LINGER_MS)
+        acquaint(producer, self._renewing.topic)
+        self._produce = producer.produce
+        return producer
+
+    def _on_failure(self, error: Any, message: Any) -> None:
+        """A record was not delivered (successes are not reported). Called inside poll."""
+        if self._failure is not None:  # what fails behind it fails because of it
+            return
+        place = (message.topic(), message.partition())
+        self._fail(
+            f"{self._words(error, place[0])} ({place[0]}/{place[1]})"
+        )  # first of all: else what failed would count as delivered
+        if not error.fatal():
+            lanes = list(self.session.lanes.items())  # a thread that begins a dialog may add one
+            self._refused = next((address for address, lane in lanes if lane.place == place), None)
+
+    def _words(self, error: KafkaError, topic: str) -> str:
+        return self._kafka.words(error, Need.topic("WRITE", topic))
+
+    def _some_topic(self) -> str:
+        """One of those to which we write, for what Kafka refuses as a whole to a producer that may write to none."""
+        waiting = (lane.place[0] for lane in list(self.session.lanes.values()) if lane.window.sent)
+        return next(waiting, self._renewing.topic)
+
+    def _fail(self, reason: str, refused: Address | None = None) -> None:
+        if self._failure is None:  # what fails behind it fails because of it
+            self._failure = self._last_failure = reason
+            self._refused = refused
+            self._look()
+
+    def _serve_until(self, reached: Callable[[], bool], timeout_s: float) -> bool:
+        """Serve the client, or wait for whoever does, until `reached`; False when that takes too long."""
+        deadline = time.monotonic() + timeout_s
+        self._waiters += 1
+        try:
+            while not (self._closed or self._see(reached)):
+                if time.monotonic() > deadline:
+                    return False
+                if not self._serve(POLL_S) or self._renewing.wanting:
+                    with self._changed:  # waiting lets go of the lock, for our thread or whoever serves
+                        self._changed.wait(POLL_S)
+        finally:
+            self._waiters -= 1
+        return True
+
+    def _see(self, reached: Callable[[], bool]) -> bool:
+        with self._lock:
+            return self.session.over is not None or reached()
+
+    def _serve(self, wait_s: float) -> bool:
+        """Take the client's events and act on them; False when another thread is at it."""
+        if not self._serving.acquire(blocking=False):
+            return False
+        try:
+            try:
+                self._producer.poll(wait_s)
+            except KafkaException as error:
+                self._fail(self._words(error.args[0], self._some_topic()))
+            with self._lock:  # lifetimes may be over
+                due = self._renewing.look()
+            if due:
+                self._look()
+            if self._renewing.age is Age.DOUBTFUL:
+                self._fail("a destination does not hear this id any more, or what is on its way is too old to count")
+            if self._failure:
+                if not self._renewing.wanting:
+                    self._replace_producer()
+            elif self._behind and len(self._producer) < CATCH_UP_BELOW:
+                self._catch_up()
+            elif len(self._producer) == 0:
+                self._settle()
+            elif self._waiters or self.session.gated:
+                self._pause_senders()
+        finally:
+            self._serving.release()
+        return True
+
+    def _run(self) -> None:
+        """Serve while nobody else does: a busy sender serves for itself."""
+        seen = 0
+        while not self._closed:
+            before, seen = seen, sum(lane.next for lane in list(self.session.lanes.values()))
+            wait_s = POLL_S
+            try:
+                self._make_id()
+                if self._renewing.due:
+                    self._take_answers()
+                self._look_around(seen)
+                served = seen - before < BUSY_SENDS and self._serve(POLL_S)
+            except FORESEEN as error:
+                served, wait_s, self._last_failure = False, RETRY_S, str(error)
+                log.warning("the sender cannot go on for now, it tries again: %s", error)
+            if not served:
+                with self._changed:
+                    self._changed.wait(wait_s)
+
+    def _look_around(self, records: int) -> None:
+        """Called every now and then, with the number of records so far."""
+
+    def _settle(self) -> None:
+        with self._changed:
+            if len(self._producer) or self._failure:
+                return
+            self._pausing = False
+            self._look()
+            self._waiting_since = None
+            self._hand(self.session.drained())
+            if self._renewing.age and self._waiters:
+                if self._renewing.ready:
+                    self._renew()
+            elif not self.session.refused:
+                self._refusal_pause_s = REFUSAL_PAUSE_S
+            elif time.monotonic() >= self._try_again_at:
+                self._hand(self.session.try_again())
+            self._changed.notify_all()
+
+    def _catch_up(self) -> None:
+        with self._lock:
+            self._behind = False
+            self._look()
+            self._hand(self.session.unsent())
+
+    def _look(self) -> None:
+        kept = self._shut or self._pausing or self._behind or self._failure or self._closed or self.session.closing
+        self._free = not (kept or self._renewing.age)
+
+    def _pause_senders(self) -> None:
+        now = time.monotonic()
+        if self._waiting_since is None:
+            self._waiting_since = now
+        waited = now - self._waiting_since
+        if waited > PAUSE_MAX_S:  # Kafka is slow or away: room is all that senders need to wait for
+            self._pausing = False
+            self._waiting_since = now + PAUSE_MAX_S
+        elif waited > PAUSE_AFTER_S:
+            self._pausing = True
+        self._look()
+
+    def _replace_producer(self) -> None:
+        """Something failed: a new producer, and everything that does not count again, with the same counters."""
+        log.warning("records were not delivered (%s); sending them again", self._failure)
+        with self._changed:
+            discard(self._producer)
+            self._changed.wait_for(lambda: self._closed, RETRY_S)
+            self._failure = None
+            self._look()
+            self._producer = self._new_producer()
+            if self._refused is not None:
+                self._try_again_at = time.monotonic() + self._refusal_pause_s
+                self._refusal_pause_s = min(2 * self._refusal_pause_s, REFUSAL_PAUSE_MAX_S)
+            if not self._renewing.age:
+                self._hand(self.session.restart(self._refused))
+            elif self._renewing.ready:
+                self._renew()
+            else:  # it has become old just now
+                self._failure = "the session needs a new id"
+
+    def _make_id(self) -> None:
+        """Get a new id when one is needed. Nobody who sends, or reads, waits for that: it needs no lock.
+
+        As long as there is none to be had nothing is handed over.
+        """
+        if self._renewing.wanting and (self._waiters or self._failure):
+            try:
+                self._renewing.make()
+            except (KafkaUnavailable, TopicMismatch) as error:
+                self._last_failure = str(error)
+                raise
+
+    def _renew(self) -> None:
+        """Go on under the new id."""
+        hands = self._renewing.change()
+        self._look()
+        self._hand(hands)
+
+    def _take_answers(self) -> None:
+        """What destinations say of former ids; under an id that is old itself they are asked once more."""
+        for wanted, said in self._renewing.answers():
+            with self._changed:
+                if said is Unheard.ANOTHER or self._renewing.age:
+                    self._renewing.give_up()
+                    return
+                self._hand(self.session.answered(wanted, said))
+                self._changed.notify_all()
+        if self._renewing.trouble is None:
+            self._unanswered.over()
+            return
+        self._last_failure = f"what counts under a former id of the session cannot be read: {self._renewing.trouble}"
+        if self._unanswered.due():
+            log.warning("the sender cannot go on where its id has changed: %s", self._last_failure)

@@ -1,0 +1,179 @@
+"""Several begins, sends and ends of a client that happen together or not at all."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Self
+
+from konverse.bridge.catalog.catalog import Catalog
+from konverse.bridge.runtime.arguments import Timeout, checked
+from konverse.dialog.session.transactions import Transaction
+from konverse.schemas.errors import BadInput, InvalidState, NullHandle
+from konverse.schemas.identifiers import Role
+from konverse.schemas.system_messages import DEFAULT, check_error, error_body
+from konverse.schemas.wire.bodies import as_bytes
+from konverse.schemas.wire.records import NO_TIMER, Kind
+
+from .begin import Prepared, Wanted, check_same
+from .dialog import Dialog, check_type, timer_ms
+from .mailboxes import Mailboxes
+from .sender import Sender
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from konverse.dialog.session.dialogs import SessionDialog
+
+BeginBlock = Callable[[Wanted], Prepared]
+
+
+class ClientTransaction:
+    """`with broker.transaction() as t:` what is done by `t` happens when the block ends, all of it or nothing.
+
+    An exception that leaves the block drops it: nothing was written then. After the block all of it happens, as soon
+    as Kafka has the record; `broker.flush()` waits until what it sends has arrived. Messages get their numbers when the
+    block ends, so what is sent directly inside the block comes before them. One thread uses a transaction, in one
+    block: a second `with` is refused (InvalidState); `savepoint` and `rollback` undo a part.
+    """
+
+    def __init__(self, sender: Sender, catalog: Catalog, mailboxes: Mailboxes, begin_block: BeginBlock) -> None:
+        self._sender = sender
+        self._catalog = catalog
+        self._mailboxes = mailboxes
+        self._begin_block = begin_block
+        self._transaction = Transaction(sender.session)
+        self._entered = False
+
+    @checked
+    def begin(  # noqa: PLR0913  # the clauses of BEGIN DIALOG
+        self,
+        from_service: str,
+        to_service: str,
+        contract: str = DEFAULT,
+        *,
+        related_to: Dialog | None = None,
+        group: uuid.UUID | None = None,
+        key: bytes | None = None,
+        conversation_id: uuid.UUID | None = None,
+        lifetime: Timeout | None = None,
+        broker_instance: uuid.UUID | str | None = None,
+        encryption: bool = False,
+        returning: bool = False,
+        anew: bool = False,
+    ) -> Dialog:
+        """BEGIN DIALOG as `broker.begin_dialog`; the dialog is used by this transaction until the block has ended."""
+        self._check_entered()
+        wanted = Wanted(
+            from_service,
+            to_service,
+            contract,
+            related_to,
+            group,
+            key,
+            conversation_id,
+            lifetime,
+            broker_instance,
+            encryption,
+            returning,
+            anew,
+        )
+        conversation, begin, placed, manner = self._begin_block(wanted)
+        staged = self._transaction.begin(conversation, begin, manner)
+        return check_same(Dialog(self._sender, staged, self._catalog, self._mailboxes, placed), wanted)
+
+    def send(self, dialog: Dialog, message_type: str = DEFAULT, body: bytes = b"") -> None:
+        """Send on a dialog that this process began.
+
+        Raises MessageTypeNotFound, NotInContract or WrongDirection for the type, BodyTooLarge and TransactionTooLarge
+        for the size, ConversationEnded after an end.
+        """
+        self._check_entered()
+        check_type(message_type)
+        staged = _staged(dialog)
+        self._catalog.check_send(staged.begin.contract, Role.INITIATOR, message_type)
+        self._transaction.send(staged, message_type, as_bytes(body))
+
+    def finish(self, dialog: Dialog) -> None:
+        """Say that nothing more comes on the dialog, as `dialog.finish`."""
+        self._check_entered()
+        self._transaction.finish(_staged(dialog))
+
+    def set_timer(self, dialog: Dialog, timeout: float) -> None:
+        """Set the timer of a dialog, as `dialog.set_timer`; a transaction that is dropped sets none (103)."""
+        self._check_entered()
+        staged = _staged(dialog)
+        self._transaction.set_timer(staged, timer_ms(staged, timeout))
+
+    def cancel_timer(self, dialog: Dialog) -> None:
+        """Set no timer of a dialog any more, as `dialog.cancel_timer`."""
+        self._check_entered()
+        self._transaction.set_timer(_staged(dialog), NO_TIMER)
+
+    def end(self, dialog: Dialog, *, error: int | None = 0, description: str | None = "") -> None:
+        """End this side of a dialog, as `dialog.end`: the peer gets everything that was sent before."""
+        self._check_entered()
+        error, description = check_error(error, description)
+        staged = _staged(dialog)
+        if not error:
+            sends = any(step.dialog is staged and step.kind is Kind.MESSAGE for step in self._transaction.steps)
+            self._sender.fire_and_forget.look(staged, sends=sends)
+        self._transaction.end(staged, error_body(error, description) if error else b"")
+
+    @checked
+    def savepoint(self, name: str) -> None:
+        """SAVE TRANSACTION: what is done from here on can be undone with `rollback`. A name may be used again.
+
+        Raises InvalidName, TransactionTooLarge.
+        """
+        self._check_entered()
+        self._transaction.savepoint(name)
+
+    @checked
+    def rollback(self, savepoint: str) -> None:
+        """ROLLBACK TRANSACTION to a savepoint: what was begun, sent, ended and set since then does not happen.
+
+        The savepoint stays, those behind it are gone. To drop everything leave the block with an exception. A dialog
+        that was begun since is none: what is done with it raises DialogNotFound (8426). SavepointNotFound (6401).
+        """
+        self._check_entered()
+        self._transaction.rollback(savepoint)
+
+    def __enter__(self) -> Self:
+        if self._entered:
+            raise InvalidState(
+                "the transaction is over: its `with` block has ended; begin another one with `broker.transaction()`"
+                if self._transaction.over
+                else "the transaction is in its `with` block already, and one block commits it: to undo a part "
+                "use `savepoint` and `rollback`, and for what commits by itself another `broker.transaction()`"
+            )
+        self._entered = True
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._transaction.over:
+            return
+        if kind is not None:
+            self._transaction.drop()
+            return
+        try:
+            self._sender.check(self._transaction.dialogs)
+            self._sender.decide_with_care(None, lambda: self._sender.session.commit(self._transaction))
+        except BaseException:
+            self._transaction.drop()
+            raise
+
+    def _check_entered(self) -> None:
+        if not self._entered:
+            raise InvalidState("the transaction has not begun: write `with broker.transaction() as t:`")
+
+
+def _staged(dialog: object) -> SessionDialog:
+    """What the session knows of a dialog; NullHandle for None, BadInput for what else is none."""
+    if dialog is None:
+        raise NullHandle("None is no dialog; give what begin_dialog or this transaction's begin has returned")
+    if not isinstance(dialog, Dialog):
+        raise BadInput(f"{dialog!r} is no dialog; give what begin_dialog or this transaction's begin has returned")
+    return dialog.staged

@@ -1,0 +1,201 @@
+"""The transmission queue of an instance, as one process uses it: writes transactions to it, and owns a share of it.
+
+It is a queue like any other, of which nobody receives: its owners expand what clients wrote into outputs. A process
+that makes transactions reads it in the background, so that they leave without anybody's help; `konverse transmit` does
+so for clients that come and go.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from contextlib import closing, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from konverse.bridge.catalog.catalog import Catalog
+from konverse.bridge.catalog.judge import Rules
+from konverse.bridge.kafka.clients import Kafka
+from konverse.bridge.kafka.topics import Topics
+from konverse.bridge.owner.driver import Owning
+from konverse.bridge.owner.follower import Following
+from konverse.bridge.reader.reader import Reader
+from konverse.bridge.runtime.log_throttle import Seldom
+from konverse.bridge.runtime.settings import ReaderOptions
+from konverse.bridge.runtime.threads import AGAIN_S, FORESEEN, in_background, passes
+from konverse.dialog.owner.settings import OwnerSettings
+from konverse.dialog.session.session import Session
+from konverse.routing.partitioning import choose_partition
+from konverse.schemas.catalog.objects import Queue
+from konverse.schemas.errors import AlreadyExists, BrokerClosed, TopicMismatch
+from konverse.schemas.identifiers import transmission_topic
+
+if TYPE_CHECKING:
+    from .sender import Sender
+
+log: Final = logging.getLogger("konverse.transmission")
+
+NAME: Final = "transmission"
+WHOLE_INSTANCE: Final = ""
+"""The database in whose catalog the queue stands: no other can have this name."""
+
+PARTITIONS: Final = 4
+KEEP_MS: Final = 7 * 24 * 3_600_000
+"""What was expanded stays for those who verify."""
+
+DECIDE_WITHIN_MS: Final = 10
+"""Nobody receives from the queue, and somebody waits for all that comes into it."""
+
+LOOK_EVERY_S: Final = 0.1
+"""How often the journal is asked whether the outputs of transactions have arrived,"""
+LOOK_SOON_S: Final = 0.01
+"""and how often while somebody waits for that."""
+
+ARRIVAL_S: Final = 5.0
+"""A process that closes waits so long for the outputs of its transactions; they arrive without it, too."""
+
+
+def find_queue(kafka: Kafka, instance: str) -> Queue | None:
+    """The transmission queue; None before anybody has needed it."""
+    catalog = Catalog(kafka, instance, WHOLE_INSTANCE)
+    try:
+        return catalog.find(Queue, NAME)
+    finally:
+        catalog.close()
+
+
+def ensure_queue(kafka: Kafka, instance: str) -> Queue:
+    """The transmission queue, created when it is first needed."""
+    found = find_queue(kafka, instance)
+    if found is not None:
+        Topics(kafka).check_queue(found)
+        return found
+    try:
+        queue = Topics(kafka).make_queue(NAME, transmission_topic(instance), PARTITIONS, KEEP_MS)
+    except TopicMismatch:
+        found = find_queue(kafka, instance)
+        if found is None:
+            raise
+        return found  # another process was first, and has used it
+    catalog = Catalog(kafka, instance, WHOLE_INSTANCE)
+
+    def decide() -> Queue:
+        if catalog.find(Queue, NAME) is not None:
+            raise AlreadyExists
+        return queue
+
+    try:
+        with suppress(AlreadyExists):
+            catalog.change(NAME, decide, Queue)
+        return catalog.get(Queue, NAME)
+    finally:
+        catalog.close()
+
+
+def drop_queue(kafka: Kafka, topics: Topics, instance: str) -> bool:
+    """Drop the transmission queue with the transactions that it holds; False when there is none.
+
+    Whoever makes the next transaction in a new process creates it again. A drop that has failed half-way is finished.
+    """
+    with closing(Catalog(kafka, instance, WHOLE_INSTANCE)) as catalog:
+        found = catalog.find(Queue, NAME)
+        if found is not None:
+            catalog.change(NAME, lambda: None, Queue)
+        else:
+            found = catalog.dropped_queue(NAME)
+            if found is None or not topics.remain(found):
+                return False
+        topics.delete(found)
+    return True
+
+
+def transmitter(kafka: Kafka, queue: Queue, catalog: Catalog | None = None) -> Reader:
+    """An owner of a share of the transmission queue: iterate over it; nothing comes, and transactions leave."""
+    rules = Rules(lambda *_: None, catalog=catalog)
+    owning = Owning(kafka, queue, rules, OwnerSettings(uncommitted_ms=DECIDE_WITHIN_MS))
+    return Reader(kafka, owning, ReaderOptions(), lambda _: None)
+
+
+class Transmission:
+    """The transactions of one sender: where they go, and how far they are."""
+
+    def __init__(self, kafka: Kafka, queue: Queue, sender: Sender, catalog: Catalog, *, own: bool) -> None:
+        """With `own` this process owns a share of the queue in the background."""
+        self._kafka = kafka
+        self._sender = sender
+        self._closed = threading.Event()
+        partition = choose_partition(sender.session.writer, queue.partitions)
+        sender.session.transmit_to(queue.address(partition))
+        self._reader = transmitter(kafka, queue, catalog) if own else None
+        self._away = Seldom()
+        works = [partial(self._listen, queue, partition)]
+        if self._reader is not None:
+            works.append(partial(self._transmit, self._reader))
+        self._threads = [in_background("konverse-transmission", work) for work in works]
+
+    def settle(self) -> None:
+        """Wait a while for the outputs of what was committed."""
+        if not self._sender.wait_for(lambda: self._sender.session.may_close, ARRIVAL_S):
+            log.warning(
+                "the process ends before what its transactions send has arrived; whoever owns the transmission queue "
+                "next delivers it (`konverse transmit`)"
+            )
+
+    def close(self) -> None:
+        """Give the share of the queue back and stop listening. Safe to call twice."""
+        self._closed.set()
+        if self._reader is not None:
+            self._reader.close()
+        for thread in self._threads:
+            thread.join()
+
+    def forked(self) -> None:
+        """In a forked child: closed, see `bridge.runtime.forks`."""
+        self._closed = threading.Event()  # a thread that is not here may have held the lock of the other one
+        self._closed.set()
+        if self._reader is not None:
+            self._reader.forked()
+
+    def _transmit(self, reader: Reader) -> None:
+        with reader:  # whatever ends this: partitions that nobody looks after go back
+            while not self._closed.is_set():
+                try:
+                    for _ in reader:
+                        pass
+                except BrokerClosed:
+                    return  # closed before the first turn
+                except FORESEEN as error:
+                    if not passes(error):
+                        log.error("this process does not transmit any more: %s", error)  # noqa: TRY400  # it says it all
+                        return
+                    self._say_away("transactions do not leave for now", error)
+                    self._closed.wait(AGAIN_S)
+                else:
+                    return
+
+    def _say_away(self, what: str, error: Exception) -> None:
+        if self._away.due(what):
+            log.warning("%s, it is tried again: %s", what, error)
+
+    def _listen(self, queue: Queue, partition: int) -> None:
+        """Tell the session how far its transactions are, while there are some."""
+        session = self._sender.session
+        with Following(self._kafka, queue, partition) as following:
+            while not self._closed.is_set():
+                awaited = self._sender.awaits_arrival.wait(LOOK_EVERY_S)
+                self._closed.wait(LOOK_SOON_S if awaited else 0.0)
+                if not session.transactions.flying:
+                    continue
+                try:
+                    state = following.catch_up()
+                    self._sender.decide(partial(Session.transmitted, state=state))
+                except BrokerClosed:
+                    return
+                except FORESEEN as error:
+                    if not passes(error):
+                        log.error("transactions are not followed any more: %s", error)  # noqa: TRY400
+                        return
+                    self._say_away("the journal of the transmission queue cannot be read", error)
+                    self._closed.wait(AGAIN_S)
+                else:
+                    self._away.over("the journal of the transmission queue cannot be read")

@@ -1,0 +1,88 @@
+"""Kafka's time, by which everything ages: the clock of this machine may be days off.
+
+OPEN is a record to a topic whose only use is the time in its acknowledgement; nobody reads it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaException
+
+from konverse.bridge.runtime.clock import now_ms
+from konverse.schemas.errors import KafkaUnavailable, TopicMismatch
+from konverse.schemas.identifiers import Role, open_topic
+from konverse.schemas.wire.envelope import HEADER, encode_envelope
+from konverse.schemas.wire.records import NO_SEQUENCE, Envelope, Kind, Suffix
+
+from .clients import Kafka
+from .topics import Topics
+
+OPEN_CONFIG: Final = {
+    "cleanup.policy": "delete",
+    "retention.ms": "3600000",
+    "message.timestamp.type": "LogAppendTime",
+}
+
+ASKED_EVERY_MS: Final = 60_000
+"""In between a clock of this machine counts on, which nobody sets."""
+
+
+def kafka_time_ms(kafka: Kafka) -> int:
+    """What Kafka's clock shows, in milliseconds since 1970. Raises KafkaUnavailable, TopicMismatch."""
+    told = kafka.told_ms
+    if told is None or not 0 <= now_ms() - told[1] < ASKED_EVERY_MS:
+        topic = OpenTopic(kafka, Topics(kafka))
+        topic.prepare()
+        at_ms = now_ms()
+        told = kafka.told_ms = (topic.append(kafka.settings.send_timeout_s), at_ms)
+    return told[0] + now_ms() - told[1]
+
+
+class OpenTopic:
+    """The topic of one instance that takes OPEN."""
+
+    def __init__(self, kafka: Kafka, topics: Topics) -> None:
+        self._kafka = kafka
+        self._topics = topics
+        self.name = open_topic(kafka.settings.instance)
+        self._ready = False
+
+    def prepare(self) -> None:
+        """Create the topic, if it does not exist."""
+        if not self._ready and self._topics.partitions(self.name) is None:
+            self._topics.ensure(self.name, 1, OPEN_CONFIG)
+        self._ready = True
+
+    def append(self, timeout_s: float) -> int:
+        """The time at which Kafka appended OPEN. Raises KafkaUnavailable, TopicMismatch."""
+        self.prepare()
+        answers: list[tuple[Any, Any]] = []
+        nobody = bytes(16)
+        envelope = Envelope(Kind.OPEN, 0, Role.INITIATOR, bytes(4), nobody, nobody, 0, NO_SEQUENCE, Suffix())
+        producer = self._kafka.plain_producer(timeout_s)
+        try:
+            producer.produce(
+                self.name,
+                None,
+                partition=0,
+                headers={HEADER: encode_envelope(envelope)},
+                on_delivery=lambda error, message: answers.append((error, message)),
+            )
+            producer.flush(timeout_s + 1)
+        except KafkaException as error:
+            raise self._kafka.not_taken(self.name, error) from None
+        failure, message = answers[0] if answers else ("no answer", None)
+        self._kafka.check_taken(self.name, [failure])
+        if failure is not None or message is None:
+            raise KafkaUnavailable(
+                f"{self.name} takes no record: {failure}. Kafka's time stands in its acknowledgement, and a session "
+                "or a question for an age needs it. Check that the broker runs and is reachable"
+            )
+        kind, time_ms = message.timestamp()
+        if kind != TIMESTAMP_LOG_APPEND_TIME:
+            raise TopicMismatch(
+                f"topic {self.name} has the senders' time; konverse needs the broker's. Change it with: "
+                f"kafka-configs --alter --topic {self.name} --add-config message.timestamp.type=LogAppendTime"
+            )
+        return int(time_ms)

@@ -1,0 +1,139 @@
+"""Ranges of a partition, read one at a time: chunks of records, and where the log begins and ends."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+from typing import Final
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from konverse.schemas.errors import KafkaUnavailable
+
+from .clients import FETCH_RECORDS, Kafka
+from .refusals import Need
+
+READ_WAIT_MS: Final = 10
+"""What ranges are read of is there already: a fetch behind it would only keep the next question waiting."""
+_SETTLING: Final = frozenset({
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001  # one of several has no leader yet
+})  # fmt: skip
+"""What a broker says of a topic that it does not serve yet."""
+
+
+class LogReader:
+    """Reads ranges of partitions, one at a time.
+
+    A client that failed once is not used again: after a broker hung, librdkafka 2.16 may answer "unknown partition"
+    for as long as it lives.
+    """
+
+    def __init__(self, kafka: Kafka) -> None:
+        self._kafka = kafka
+        self._timeout_s = kafka.settings.connect_timeout_s
+        self._known: set[str] = set()
+        self._failed = False
+        self._consumer = self._fresh()
+
+    def _fresh(self) -> Consumer:
+        return self._kafka.consumer(**{"enable.partition.eof": True, "fetch.wait.max.ms": READ_WAIT_MS})
+
+    def _client(self) -> Consumer:
+        if self._failed:
+            self._consumer.close()
+            self._consumer = self._fresh()
+            self._known.clear()
+            self._failed = False
+        return self._consumer
+
+    def _unavailable(self, what: str, error: KafkaException, topic: str) -> KafkaUnavailable:
+        self._failed = True
+        return self._kafka.unavailable(what, error, Need.topic("READ", topic))
+
+    def ends(self, topic: str, partition: int) -> tuple[int, int]:
+        """First offset of the log and its end. A topic that was created just now may need a moment."""
+        deadline = time.monotonic() + self._timeout_s
+        consumer = self._client()
+        self._make_known(topic)
+        while True:
+            try:
+                return consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=self._timeout_s)
+            except KafkaException as error:
+                if error.args[0].code() not in _SETTLING or time.monotonic() > deadline:
+                    raise self._unavailable(f"the ends of {topic}/{partition} cannot be read", error, topic) from None
+            time.sleep(0.05)
+
+    def offset_at(self, topic: str, partition: int, timestamp_ms: int) -> int:
+        """Offset of the first record that is not older; the end of the log when all are."""
+        asked = TopicPartition(topic, partition, timestamp_ms)
+        try:
+            (found,) = self._client().offsets_for_times([asked], timeout=self._timeout_s)
+        except KafkaException as error:
+            raise self._unavailable(f"times in {topic}/{partition} cannot be looked up", error, topic) from None
+        return found.offset if found.offset >= 0 else self.ends(topic, partition)[1]
+
+    def read(self, topic: str, partition: int, start: int, end: int) -> Generator[tuple[list[Message], int]]:
+        """Chunks of records from `start` up to before `end`, each with the offset where the log goes on."""
+        if start >= end:
+            return
+        consumer = self._client()
+        self._make_known(topic)
+        consumer.assign([TopicPartition(topic, partition, start)])
+        try:
+            at, progress = start, time.monotonic()
+            while at < end:
+                message = consumer.poll(max(0.0, progress + self._timeout_s - time.monotonic()))
+                before, found = at, [message, *consumer.consume(FETCH_RECORDS, 0)] if message is not None else []
+                messages, at = self._usable(found, at)
+                if at > before:
+                    yield [m for m in messages if (m.offset() or 0) < end], min(at, end)
+                    progress = time.monotonic()  # whoever reads may have taken long with it
+                elif message is None or time.monotonic() > progress + self._timeout_s:  # whatever else the client says
+                    self._failed = True
+                    raise KafkaUnavailable(
+                        f"{topic}/{partition} gave nothing at {at} of {end} for {self._timeout_s} s{_said(message)}"
+                    )
+        finally:
+            consumer.unassign()
+
+    def _usable(self, messages: list[Message], at: int) -> tuple[list[Message], int]:
+        try:
+            return self._records(messages, at)
+        except KafkaUnavailable:
+            self._failed = True
+            raise
+
+    def _records(self, messages: list[Message], at: int) -> tuple[list[Message], int]:
+        """Records without the events between them, and where the log goes on."""
+        records = []
+        for message in messages:
+            error = message.error()
+            if error is None:
+                records.append(message)
+                at = (message.offset() or 0) + 1
+            elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  # the client's public name for it
+                at = max(at, message.offset() or 0)
+            else:
+                self._kafka.check_event(message)
+        return records, at
+
+    def _make_known(self, topic: str) -> None:
+        """Ask for the topic's leaders: by itself the client looks for those of a further topic once a second only."""
+        if topic not in self._known:
+            try:
+                self._consumer.list_topics(topic, self._timeout_s)
+            except KafkaException as error:
+                raise self._unavailable(f"the leaders of {topic} cannot be learnt", error, topic) from None
+            self._known.add(topic)
+
+    def close(self) -> None:
+        """Close the client."""
+        self._consumer.close()
+
+
+def _said(event: Message | None) -> str:
+    error = event.error() if event is not None else None
+    return f": {error.str()}" if error is not None else ""

@@ -1,0 +1,130 @@
+"""Partitions of a data log that a stranger's open transaction holds up.
+
+Readers see a log up to its last stable offset: the first record of the oldest transaction that is still open. konverse
+writes without transactions, so nothing of its own is ever in the way.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Collection
+from concurrent.futures import Future
+from typing import Final, NamedTuple
+
+from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka.admin import ListOffsetsResultInfo, OffsetSpec
+
+from konverse.bridge.runtime.log_throttle import Seldom
+from konverse.schemas.catalog.objects import Queue
+
+from .clients import Kafka
+from .refusals import Need
+
+log: Final = logging.getLogger("konverse.reader")
+
+_END: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+
+LOOK_EVERY_S: Final = 10.0
+"""A transaction that is open at two looks in a row is spoken of."""
+
+
+class Stalled(NamedTuple):
+    """What cannot be read yet."""
+
+    stable: int
+    """The last stable offset: what stands from here on waits."""
+    end: int
+
+    def said(self, topic: str, partition: int) -> str:
+        """What it is and what mends it, for an operator."""
+        return (
+            f"an open transaction of a producer that is not konverse's holds up {topic}/{partition}: its records "
+            f"{self.stable} to {self.end - 1} are read when it is over. Find the producer "
+            f"(kafka-transactions.sh find-hanging --topic {topic} --partition {partition}), have it commit or abort, "
+            "or abort it (kafka-transactions.sh abort), and take its right to write to the topic away"
+        )
+
+
+def stalled(kafka: Kafka, topic: str, partition: int) -> Stalled | None:
+    """Whether an open transaction holds this partition up. Raises KafkaUnavailable."""
+    place = TopicPartition(topic, partition)
+    try:
+        # the end first: whatever came since, a log without open transactions is stable up to there
+        end, stable = (
+            _ask(kafka, [place], level)[place].result(kafka.settings.connect_timeout_s).offset
+            for level in (IsolationLevel.READ_UNCOMMITTED, IsolationLevel.READ_COMMITTED)
+        )
+    except KafkaException as error:
+        raise kafka.unavailable(
+            f"the ends of {topic}/{partition} cannot be read", error, Need.topic("READ", topic)
+        ) from None
+    return Stalled(stable, end) if stable < end else None
+
+
+def log_ends(kafka: Kafka, places: Collection[TopicPartition]) -> dict[tuple[str, int], int]:
+    """The ends of these logs, what an open transaction holds up included. Raises KafkaUnavailable.
+
+    Asked before the last stable offset of a log they tell whether a transaction was open: it is smaller then.
+    """
+    ends: dict[tuple[str, int], int] = {}
+    asked = _ask(kafka, [*places], IsolationLevel.READ_UNCOMMITTED) if places else {}
+    for place, answer in asked.items():
+        try:
+            ends[place.topic, place.partition] = answer.result(kafka.settings.connect_timeout_s).offset
+        except KafkaException as error:
+            what = f"the ends of {place.topic}/{place.partition} cannot be read"
+            raise kafka.unavailable(what, error, Need.topic("READ", place.topic)) from None
+    return ends
+
+
+class OpenTransactions:
+    """Looks now and then, without waiting for answers, and warns."""
+
+    def __init__(self, kafka: Kafka, queue: Queue) -> None:
+        self._kafka = kafka
+        self._topic = queue.topic
+        self._look_at = time.monotonic() + LOOK_EVERY_S
+        self._ends: dict[TopicPartition, Future[ListOffsetsResultInfo]] = {}
+        self._stable: dict[TopicPartition, Future[ListOffsetsResultInfo]] = {}
+        self._known: dict[int, int] = {}
+        """Partition -> last stable offset at the last look, where a transaction was open."""
+        self._seldom = Seldom()
+
+    def look(self, partitions: Collection[int]) -> None:
+        """Ask, or hear what was asked; call it often."""
+        if not self._ends:
+            now = time.monotonic()
+            if partitions and now >= self._look_at:
+                self._look_at = now + LOOK_EVERY_S
+                self._ends = _ask(self._kafka, self._places(partitions), IsolationLevel.READ_UNCOMMITTED)
+        elif not self._stable:
+            if all(answer.done() for answer in self._ends.values()):
+                places = [place.partition for place in self._ends]
+                self._stable = _ask(self._kafka, self._places(places), IsolationLevel.READ_COMMITTED)
+        elif all(answer.done() for answer in self._stable.values()):
+            ends, stable = _offsets(self._ends), _offsets(self._stable)
+            self._ends, self._stable = {}, {}
+            self._heard({n: Stalled(at, ends[n]) for n, at in stable.items() if at < ends.get(n, 0)})
+
+    def _places(self, partitions: Collection[int]) -> list[TopicPartition]:
+        return [TopicPartition(self._topic, number) for number in sorted(partitions)]
+
+    def _heard(self, found: dict[int, Stalled]) -> None:
+        for number, one in found.items():
+            if self._known.get(number) == one.stable and self._seldom.due(number):
+                log.warning("%s", one.said(self._topic, number))
+        for number in self._known.keys() - found.keys():
+            if self._seldom.over(number):
+                log.warning("the transaction that held up %s/%d is over", self._topic, number)
+        self._known = {number: one.stable for number, one in found.items()}
+
+
+def _ask(
+    kafka: Kafka, places: list[TopicPartition], level: IsolationLevel
+) -> dict[TopicPartition, Future[ListOffsetsResultInfo]]:
+    return kafka.admin.list_offsets(dict.fromkeys(places, _END), isolation_level=level)
+
+
+def _offsets(answers: dict[TopicPartition, Future[ListOffsetsResultInfo]]) -> dict[int, int]:
+    return {place.partition: answer.result().offset for place, answer in answers.items() if answer.exception() is None}

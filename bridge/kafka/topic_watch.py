@@ -1,0 +1,128 @@
+"""Watches the topics of a queue while it is read: deleted, made again, with other settings or more partitions.
+
+Asks Kafka now and then and never waits for an answer. A topic that is not the queue's any more ends the reader. A
+setting that an administrator changed is named in one log line with the command that mends it, and again every 30 s.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import ConfigResource, ResourceType, TopicDescription
+
+from konverse.bridge.runtime.log_throttle import Seldom
+from konverse.schemas.catalog.objects import Queue
+from konverse.schemas.errors import TopicMismatch
+from konverse.schemas.identifiers import journal_topic
+
+from .clients import Kafka
+from .misfits import misfits
+from .topics import id_of, made_again, replicas_of, topics_of
+
+log: Final = logging.getLogger("konverse.reader")
+
+WATCH_EVERY_S: Final = 3.0
+
+
+class TopicWatch:
+    """Whether the topics of a queue are still what the catalog means."""
+
+    def __init__(self, kafka: Kafka, queue: Queue) -> None:
+        self._admin = kafka.admin
+        self._queue = queue
+        self._identifiers = {
+            queue.topic: queue.data_topic_id,
+            journal_topic(queue.topic, queue.subscription): queue.journal_topic_id,
+        }
+        self._settings = topics_of(queue.topic, queue.subscription)
+        self._asked: dict[str, Future[TopicDescription]] = {}
+        self._asked_settings: dict[ConfigResource, Future[Any]] = {}
+        self._ask_at = time.monotonic() + WATCH_EVERY_S
+        self._missed = 0
+        self._unheard_since: float | None = None
+        self._replicas: dict[str, int] = {}
+        self._changes = Seldom()
+        self._grown: set[str] = set()
+        """Topics whose additional partitions were reported."""
+
+    @property
+    def silent_s(self) -> float:
+        """How long Kafka has left us without an answer, as of the last `look`; 0 when it owes none."""
+        return time.monotonic() - self._unheard_since if self._unheard_since is not None else 0.0
+
+    def look(self) -> None:
+        """Raise TopicMismatch when a topic was made again, or has not been there twice in a row."""
+        self._look_at_settings()
+        if not self._asked:
+            if time.monotonic() >= self._ask_at:
+                self._ask_at = time.monotonic() + WATCH_EVERY_S
+                self._ask()
+            return
+        if not all(answer.done() for answer in self._asked.values()):
+            return
+        asked, self._asked = self._asked, {}
+        if any(map(has_answered, asked.values())):
+            self._unheard_since = None
+        missing = [name for name, answer in asked.items() if self._is_missing(name, answer)]
+        self._missed = self._missed + 1 if missing else 0
+        if self._missed > 1:
+            raise TopicMismatch(f"topic {missing[0]} was deleted while its queue was read; restore it from a backup")
+
+    def _ask(self) -> None:
+        self._asked = self._admin.describe_topics(TopicCollection([*self._settings]))
+        if not self._asked_settings:
+            self._asked_settings = self._admin.describe_configs(
+                [ConfigResource(ResourceType.TOPIC, name) for name in self._settings]
+            )
+        if self._unheard_since is None:
+            self._unheard_since = time.monotonic()
+
+    def _is_missing(self, name: str, answer: Future[TopicDescription]) -> bool:
+        try:
+            described = answer.result()
+        except KafkaException as error:
+            return bool(error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART)  # else nobody knows
+        if id_of(described) != self._identifiers.get(name, id_of(described)):
+            raise made_again(name)
+        self._replicas[name] = replicas_of(described)
+        known, found = self._queue.partitions, len(described.partitions)
+        if found > known and name not in self._grown:
+            self._grown.add(name)
+            log.warning(
+                "topic %s has %d partitions, and queue %r has %d: the others are left alone, nothing is sent to them "
+                "or read from them. Kafka cannot remove partitions; for more of them create another queue and move "
+                "its services there (alter_service)",
+                name,
+                found,
+                self._queue.name,
+                known,
+            )
+        return False
+
+    def _look_at_settings(self) -> None:
+        if not self._asked_settings or not all(answer.done() for answer in self._asked_settings.values()):
+            return
+        asked, self._asked_settings = self._asked_settings, {}
+        for resource, answer in asked.items():
+            if answer.exception() is None:
+                self._say_changes(resource.name, {key: str(one.value) for key, one in answer.result().items()})
+
+    def _say_changes(self, name: str, actual: Mapping[str, str]) -> None:
+        replicas = self._replicas.get(name)
+        if replicas is None:
+            return
+        problems = [*misfits(name, actual, self._settings[name], replicas)]
+        for problem in problems:
+            if self._changes.due(problem):
+                log.error("queue %r: %s", self._queue.name, problem)
+
+
+def has_answered(answer: Future[TopicDescription]) -> bool:
+    """Whether a broker has answered, whatever it said."""
+    error = answer.exception()
+    return not isinstance(error, KafkaException) or error.args[0].code() >= 0  # the client's own errors are below

@@ -1,0 +1,35 @@
+"""New writer ids for sessions: their time is the broker's, not this machine's (protocol.md section 5, rule 1)."""
+
+from __future__ import annotations
+
+import secrets
+
+from konverse.bridge.runtime.clock import now_ms
+from konverse.schemas.identifiers import session_writer
+
+from .clients import Kafka
+from .clock import OpenTopic
+from .topics import Topics
+
+
+class WriterIds:
+    """Makes ids for the sessions of one instance."""
+
+    def __init__(self, kafka: Kafka, topics: Topics) -> None:
+        self._kafka = kafka
+        self._open = OpenTopic(kafka, topics)
+        self.topic = self._open.name
+
+    def prepare(self) -> None:
+        """Create the topic whose time they have, if it does not exist."""
+        self._open.prepare()
+
+    def new(self, timeout_s: float | None = None) -> tuple[bytes, int]:
+        """A new id, and what our clock showed before it was asked for. Raises KafkaUnavailable, TopicMismatch.
+
+        Kafka has so long for its answer (without `timeout_s`: `send_timeout_s`).
+        """
+        self.prepare()
+        opened_ms = now_ms()
+        timeout_s = self._kafka.settings.send_timeout_s if timeout_s is None else timeout_s
+        return session_writer(self._open.append(timeout_s), secrets.randbits(74)), opened_ms

@@ -1,0 +1,36 @@
+"""What an owner has to tell an operator: a stranger may write as fast as it likes, and is spoken of now and then."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from konverse.bridge.runtime.log_throttle import Seldom
+from konverse.dialog.fold.journal import UNDECODABLE
+from konverse.dialog.owner.owner import Owner
+from konverse.dialog.state.recent import FORGED
+
+log: Final = logging.getLogger("konverse.owning")
+
+
+def raise_alarms(owner: Owner, journal: str, said: Seldom) -> None:
+    """Log the alarms of an owner; `journal` is the topic, and `said` knows what this process has spoken of."""
+    where, feed = owner.fold.head.where, owner.fold.journal
+    undecodable = ""
+    while feed.alarms:
+        text = feed.alarms.popleft()
+        if UNDECODABLE in text:
+            undecodable = undecodable or text
+            continue
+        count = said.due((where, text.split()[1])) if text.startswith(FORGED) else 1
+        if count:
+            log.error("%s%s", text, f". It is alarm {count:,} of this kind here" if count > 1 else "")
+    if undecodable and said.due((where, UNDECODABLE)):
+        log.error(
+            "%s. Of what was read of this journal here %s; %s. Owners alone write there: find out who else may write "
+            "to topic %s, and take that right away",
+            undecodable,
+            "1 record is undecodable" if feed.undecodable == 1 else f"{feed.undecodable:,} records are undecodable",
+            "it changes nothing" if feed.undecodable == 1 else "they change nothing",
+            journal,
+        )

@@ -1,0 +1,400 @@
+"""The owners of a reader's partitions: effects become calls, outcomes become events (protocol.md section 4).
+
+Everything here happens in whichever thread pumps the reader, one at a time. Each partition has one `Owner`; all share
+a producer for journals, one for outputs and a reader of logs.
+
+Transactions that end too late: what they did is received again by whoever has their partition now.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from itertools import groupby
+from typing import Any, Final
+
+from confluent_kafka import Message
+
+from konverse.bridge.catalog.destinations import Destinations
+from konverse.bridge.catalog.judge import Rules
+from konverse.bridge.kafka.clients import Kafka
+from konverse.bridge.kafka.columns import columns_of
+from konverse.bridge.redis.view import ViewWriter
+from konverse.bridge.runtime.clock import now_ms
+from konverse.dialog.owner.emitter import Emit
+from konverse.dialog.owner.events import (
+    Append,
+    AppendSnapshot,
+    DataEnd,
+    DataGone,
+    DataRead,
+    Effect,
+    Feed,
+    Halted,
+    Leading,
+    Phase,
+    ReadData,
+    ReadDataEnd,
+    ReadJournal,
+    ReadSnapshots,
+    Stopped,
+    Tick,
+    Truncate,
+    ViewLost,
+)
+from konverse.dialog.owner.handing_out import HandingOut
+from konverse.dialog.owner.owner import Owner
+from konverse.dialog.owner.settings import OwnerSettings
+from konverse.dialog.owner.view import Show
+from konverse.dialog.rules.accepted_loss import Acceptance
+from konverse.dialog.transaction.received import Scope
+from konverse.dialog.transaction.transaction import Transaction
+from konverse.schemas.catalog.objects import Queue
+from konverse.schemas.identifiers import LogIdentity, journal_topic, snapshot_topic
+from konverse.schemas.limits import UNCOMMITTED_MS_MAX
+
+from .alarms import raise_alarms
+from .catalog_changes import Sweeping
+from .end_news import EndNews
+from .group_locator import Groups
+from .journal import Appending
+from .log_starts import Beginnings
+from .logs import LogReading, Question
+from .outputs import Outputs
+from .snapshots import SnapshotTopic, Truncation
+from .standby import Standby
+from .unreleased import tell_unreleased
+
+log: Final = logging.getLogger("konverse.owning")
+URGENT_S: Final = 10.0
+"""A partition that nobody could recover is not given back before its snapshot is written, for so long."""
+HURRY_S: Final = 1.0
+"""What somebody waits for is looked after every few milliseconds until nothing was committed for so long."""
+SIGNS_OF_LIFE: Final = 3
+"""An owner gives so many in the time after which it counts as dead."""
+
+
+class Owning:
+    """Owners of some partitions of one queue, and the clients that they share."""
+
+    def __init__(  # noqa: PLR0913, PLR0917  # the parts of a process that its partitions need
+        self,
+        kafka: Kafka,
+        queue: Queue,
+        rules: Rules,
+        settings: OwnerSettings,
+        view: Callable[[], ViewWriter] | None = None,
+        ends: EndNews | None = None,
+    ) -> None:
+        """Reads the catalog. Raises Unavailable; nothing has to be closed then, as nothing was opened before."""
+        self.queue = queue
+        self.owners: dict[int, Owner] = {}
+        self.handing_out = HandingOut()
+        """Of the same."""
+        self.sweeping = Sweeping(rules, queue, self.owners)
+        self._kafka = kafka
+        self._rules = rules
+        self._ends = ends
+        alive_every_ms = round(kafka.settings.silence_timeout_s * 1000 / SIGNS_OF_LIFE)
+        interval_ms = None if view is None else settings.view_interval_ms
+        self._settings = replace(settings, alive_every_ms=alive_every_ms, view_interval_ms=interval_ms)
+        self._view = None if view is None else view()
+        self._journal = journal_topic(queue.topic, queue.subscription)
+        self._reading = LogReading(kafka, queue)
+        self._appending = Appending(kafka, self._journal)
+        self._snapshots = SnapshotTopic(kafka, snapshot_topic(queue.topic, queue.subscription))
+        self._truncation = Truncation(kafka, queue)
+        self._beginnings = Beginnings(kafka, queue)
+        self._outputs = Outputs(kafka, self.owners, self._do, Destinations(kafka, rules.catalog))
+        self._stopped: deque[tuple[int, Owner, Stopped | Halted]] = deque()
+        self.misplaced: set[int] = set()
+        """Partitions whose data have to be read from elsewhere: from where their owner stands."""
+        self._ticked_at = 0
+        self._awaited = settings.uncommitted_ms < UNCOMMITTED_MS_MAX
+        """Whoever sends waits for commits, and nobody receives: of the transmission queue alone."""
+        self._hurries_until: tuple[int, float] | None = None
+        """Commits so far, and when they were too long ago."""
+        self._standby: Standby | None = None
+        self.late = Late()
+        self.groups = Groups(kafka, queue, self.owners)
+        self.acceptance: Acceptance | None = None
+        """What the next owner gives up where data are gone; else it halts."""
+        self.attach: Callable[[Owner], None] | None = None
+        """Has transactions of an owner ask a reader, which also hears when their `with` blocks end."""
+
+    # -------------------------------------------------------------------------------------------------- partitions
+
+    def expect(self, handlers: int) -> None:
+        """So many handlers run at a time from now on."""
+        self._settings = replace(self._settings, handlers=handlers)
+        for owner in self.owners.values():
+            owner.staging.settings = self._settings
+
+    def take_over(self, number: int) -> int | None:
+        """Recover and claim a partition; the data offset to read from, or None when another process was first."""
+        bounds = self._reading.bounds(number)
+        owner = (self._standby and self._standby.take(number)) or self._fresh(number)
+        owner.staging.settings = self._settings  # one that stood by knows older ones
+        owner.staging.judge = judge = self._rules.judge
+        owner.staging.altering.services = self.sweeping.altered.places
+        if judge is not None:
+            owner.staging.scope.validation = judge.letter
+        if self.attach is not None:
+            self.attach(owner)
+        if self._rules.begin is not None:
+            owner.staging.scope.begin = partial(self._rules.begin, self.queue, number)
+        self.owners[number] = owner
+        self.handing_out.join(owner)
+        self._do(owner, owner.step(bounds, now_ms()))
+        raise_alarms(owner, self._journal, self._kafka.alarms)
+        while owner.phase is not Phase.LEADING:
+            if owner.phase in (Phase.STOPPED, Phase.HALTED):
+                return None
+            self._take_outcomes(0.05)
+        return owner.fold.data_to
+
+    def _fresh(self, number: int) -> Owner:
+        queue = self.queue
+        identity = LogIdentity(queue.topic, number, queue.incarnation, queue.data_topic_id, queue.journal_topic_id)
+        owner = Owner(identity, secrets.token_bytes(16), self._rules.send, self._settings)
+        owner.recovery.acceptance = self.acceptance
+        return owner
+
+    def stand_by(self) -> None:
+        """Follow the partitions that are not ours."""
+        self._standby = Standby(self._kafka, self.queue, self._fresh, set(self.owners))
+
+    def give_back(self, number: int) -> None:
+        """Commit what is finished, say that this is no crash, and let the partition go."""
+        owner = self.owners.get(number)
+        if owner is None:
+            return
+        deadline = time.monotonic() + URGENT_S
+        while owner.phase is Phase.LEADING and owner.snapshots.urgent and time.monotonic() < deadline:
+            self.pump(0.05)
+        since = time.monotonic()
+        while owner.phase is Phase.LEADING and not self.sweeping.dropped:
+            if not owner.committing:
+                self._do(owner, owner.release(now_ms()))
+            self._take_outcomes(0.05)
+            since = self.sweeping.look_for_drop(since)
+        self.drop(number)
+
+    def drop(self, number: int) -> Owner | None:
+        """The partition is somebody else's; nothing of it counts here any more. Returns the owner that it had here."""
+        owner = self.owners.pop(number, None)
+        if owner is not None:
+            self._snapshots.forget(owner)
+            owner.trial.leave()
+            self.handing_out.leave(owner)
+            if self.attach is not None:  # whoever still holds a transaction of it need not keep the reader alive
+                self.late.attach(owner.staging.scope)
+        if self._standby is not None:
+            self._standby.leave(number)
+        if self._view is not None:
+            self._view.forget(number)
+        return owner
+
+    def truncated(self, number: int) -> None:
+        """The data log does not hold what comes next."""
+        owner = self.owners.get(number)
+        if owner is not None:
+            self._do(owner, owner.step(self._reading.data_gone(number, owner.fold.data_to), now_ms()))
+            raise_alarms(owner, self._journal, self._kafka.alarms)
+
+    def _data_begins(self, number: int, offset: int) -> None:
+        """The data log begins here: whoever was to recover from the last snapshot may need what is gone."""
+        owner = self.owners.get(number)
+        if owner is not None and owner.phase is Phase.LEADING and owner.snapshots.rests_on(offset):
+            self._do(owner, owner.step(DataGone(offset), now_ms()))
+            raise_alarms(owner, self._journal, self._kafka.alarms)
+
+    def stopped(self) -> list[tuple[int, Owner, Stopped | Halted]]:
+        """Owners that were lost since the last call, of which partitions, and why; another may be there by now."""
+        out = list(self._stopped)
+        self._stopped.clear()
+        return out
+
+    # --------------------------------------------------------------------------------------------------------- work
+
+    def feed(self, messages: list[Message]) -> list[Message]:
+        """Records of the data log, from the reader's consumer; returns what among them is an event of the client."""
+        events: list[Message] = []
+        for number, run in groupby(messages, Message.partition):
+            columns, between = columns_of(list(run))
+            events += between
+            owner = self.owners.get(number or 0)
+            if owner is not None:
+                self._do(owner, owner.step(DataRead(columns), 0))
+        return events
+
+    def ingest(self) -> int:
+        """Let every owner ingest what it was fed; returns how many records."""
+        now = now_ms()
+        return sum(owner.ingest(now) for owner in self.owners.values())
+
+    def commit(self, owner: Owner) -> None:
+        """Commit what the owner has, when nothing of it is on its way; the others have their turn then."""
+        self.handing_out.served(owner)
+        self._do(owner, owner.commit(now_ms()))
+
+    @property
+    def gated(self) -> bool:
+        """Outputs wait until another destination has what comes before them."""
+        return any(owner.fold.state.gated for owner in self.owners.values())
+
+    def hurries(self) -> bool:
+        """Somebody waits for the journal to say what is on its way. A destination that takes nothing hurries nobody."""
+        on_its_way = self.busy or any(owner.waiting_since is not None for owner in self.owners.values())
+        if not (self._awaited and on_its_way):
+            self._hurries_until = None
+            return False
+        commits, now = sum(owner.counters.commits for owner in self.owners.values()), time.monotonic()
+        if self._hurries_until is None or self._hurries_until[0] != commits:
+            self._hurries_until = (commits, now + HURRY_S)
+        return now < self._hurries_until[1]
+
+    def pump(self, wait_s: float = 0.0) -> None:
+        """Learn what became of appends and outputs, hand over the next outputs, let time pass."""
+        self._take_outcomes(wait_s)
+        fates = self._snapshots.poll()
+        while fates:
+            owner, fate = fates.popleft()
+            self._do(owner, owner.step(fate, now_ms()))
+        now = now_ms()
+        if now != self._ticked_at:
+            self._ticked_at = now
+            self.sweeping.step()
+            if self.sweeping.dropped:  # its topics are gone: nothing can be committed, released or delivered there
+                for number in list(self.owners):
+                    self.drop(number)
+            for number, offset in self._beginnings.look(self.owners):
+                self._data_begins(number, offset)
+            for owner in list(self.owners.values()):
+                self._do(owner, owner.step(Tick(), now))
+        self._outputs.pump()
+        if self._view is not None:
+            while self._view.lost:
+                self._lost_view(self._view.lost.popleft(), now)
+
+    @property
+    def busy(self) -> bool:
+        """Something is on its way: a commit, outputs, or acknowledgements that the journal does not say yet."""
+        return any(
+            owner.committing or not owner.emitter.idle or owner.emitter.acknowledged() or owner.trial.due
+            for owner in self.owners.values()
+        )
+
+    def close(self) -> None:
+        """Give every partition back and stop."""
+        with ExitStack() as exits:  # the last first, and all of them whatever fails
+            exits.callback(lambda: tell_unreleased(self.queue, self.stopped()))
+            if self._view is not None:
+                exits.callback(self._view.close)
+            exits.callback(self._reading.close)
+            exits.callback(self.groups.close)
+            exits.callback(self._truncation.close)
+            exits.callback(self._snapshots.close)
+            exits.callback(self._outputs.close)
+            for number in self.owners:
+                exits.callback(self.give_back, number)
+            if self._standby is not None:
+                exits.callback(self._standby.close)
+
+    # ------------------------------------------------------------------------------------------------------ effects
+
+    def _do(self, owner: Owner, effects: list[Effect]) -> None:
+        """Turn effects into calls; what is read leads to further effects, which come first."""
+        number, todo = owner.identity.partition, deque(effects)
+        while todo:
+            effect = todo.popleft()
+            todo.extendleft(reversed(_EFFECTS[type(effect)](self, number, owner, effect) or ()))
+
+    def _append(self, _number: int, owner: Owner, effect: Append) -> None:
+        self._appending.append(owner, effect)
+
+    def _take_outcomes(self, wait_s: float) -> None:
+        outcomes = self._appending.poll(wait_s)
+        while outcomes:
+            owner, outcome = outcomes.popleft()
+            self._do(owner, owner.step(outcome, now_ms()))
+            raise_alarms(owner, self._journal, self._kafka.alarms)
+
+    def _read(self, number: int, owner: Owner, effect: Question) -> list[Effect]:
+        return owner.step(self._reading.answer(number, effect), now_ms())
+
+    def _read_data_end(self, number: int, owner: Owner, _effect: ReadDataEnd) -> list[Effect]:
+        return owner.step(DataEnd(self._reading.data_end(number)), now_ms())
+
+    def _append_snapshot(self, _number: int, owner: Owner, effect: AppendSnapshot) -> None:
+        self._snapshots.append(owner, effect)
+
+    def _truncate(self, number: int, _owner: Owner, effect: Truncate) -> None:
+        self._truncation.truncate(number, effect)
+
+    def _emit(self, _number: int, owner: Owner, effect: Emit) -> None:
+        self._outputs.add(owner, effect)
+
+    def _show(self, number: int, _owner: Owner, effect: Show) -> None:
+        if self._view is not None:
+            self._view.show(number, effect)
+
+    def _leading(self, number: int, owner: Owner, _effect: Leading) -> None:
+        if self._ends is not None:
+            self._ends.follow(owner.fold.state)
+        log.info("%s/%d is ours", self.queue.topic, number)
+        self.sweeping.soon()
+
+    def _feed(self, number: int, _owner: Owner, _effect: Feed) -> None:
+        self.misplaced.add(number)
+
+    def _stop(self, number: int, owner: Owner, effect: Stopped | Halted) -> None:
+        level, mistake = (logging.ERROR, effect.mistake) if isinstance(effect, Halted) else (logging.INFO, None)
+        log.log(level, "%s/%d: %s", self.queue.topic, number, effect.reason, exc_info=mistake)
+        if self.owners.get(number) is owner and not (isinstance(effect, Stopped) and effect.clean):
+            self._stopped.append((number, owner, effect))
+
+    def _lost_view(self, number: int, now: int) -> None:
+        owner = self.owners.get(number)
+        if owner is not None:
+            self._do(owner, owner.step(ViewLost(), now))
+
+
+_EFFECTS: Final[dict[type, Callable[[Owning, int, Owner, Any], list[Effect] | None]]] = {
+    Append: Owning._append,  # noqa: SLF001  # the table belongs to the class
+    ReadJournal: Owning._read,  # noqa: SLF001
+    ReadData: Owning._read,  # noqa: SLF001
+    ReadSnapshots: Owning._read,  # noqa: SLF001
+    ReadDataEnd: Owning._read_data_end,  # noqa: SLF001
+    AppendSnapshot: Owning._append_snapshot,  # noqa: SLF001
+    Truncate: Owning._truncate,  # noqa: SLF001
+    Emit: Owning._emit,  # noqa: SLF001
+    Show: Owning._show,  # noqa: SLF001
+    Leading: Owning._leading,  # noqa: SLF001
+    Feed: Owning._feed,  # noqa: SLF001
+    Stopped: Owning._stop,  # noqa: SLF001
+    Halted: Owning._stop,  # noqa: SLF001
+}
+
+
+class Late:
+    """How many there were. It takes the place of a reader, which need not stay alive for those who still hold them."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def attach(self, scope: Scope) -> None:
+        """Be asked by the transactions of an owner that has lost its partition."""
+        nobody = Scope(scope.incarnation, scope.partition, scope.rule)
+        scope.done, scope.lock, scope.further = self.ended, nobody.lock, nobody.further
+        scope.elsewhere = nobody.elsewhere
+
+    def ended(self, transaction: Transaction, commit: bool) -> None:  # noqa: FBT001  # a callback's shape
+        """A `with` block ends, to commit or to roll back."""
+        self.count += commit and not transaction.idle

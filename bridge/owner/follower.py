@@ -1,0 +1,207 @@
+"""Reads the state of a partition without claiming it: for tools, and for whoever asks what became of something.
+
+The state is the fold of what the journal says: what its owner has ingested and not committed yet is not in it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+
+from konverse.bridge.kafka.clients import Kafka
+from konverse.bridge.kafka.topics import Topics
+from konverse.dialog.fold.fold import Fold, Overtaken
+from konverse.dialog.fold.journal import JournalHead
+from konverse.dialog.owner.events import DataRead, JournalRead, OutOfRange, ReadData, SnapshotsRead
+from konverse.dialog.owner.recovery import Recovery
+from konverse.dialog.rules.accepted_loss import Acceptance
+from konverse.dialog.state.partition import Partition
+from konverse.schemas.catalog.objects import Queue
+from konverse.schemas.errors import KafkaUnavailable
+from konverse.schemas.identifiers import Address, LogIdentity
+from konverse.schemas.limits import VIEW_AHEAD_BYTES_MAX, VIEW_AHEAD_RECORDS_MAX
+from konverse.schemas.wire.journal import Commit
+
+from .logs import LogReading
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from konverse.dialog.state.partition import Judge
+
+CATCH_UP_S: Final = 30.0
+
+
+class Ahead(NamedTuple):
+    """A partition as whoever led it now would find it."""
+
+    state: Partition
+    head: JournalHead
+    """The place in the journal behind which nobody has committed anything."""
+    committed: dict[Address, int]
+    """Counter of each stream of outputs from which on they are not in the journal yet."""
+    unseen: int
+    """Offsets of the data log behind what was read of it: there is more than VIEW_AHEAD_… allows, or it is gone."""
+
+
+class _Observed(Fold):
+    """Tells somebody what it applies."""
+
+    def __init__(self, identity: LogIdentity, see: Callable[[Partition, Commit], None]) -> None:
+        super().__init__(identity)
+        self._see = see
+
+    def apply(self, commit: Commit) -> None:
+        self._see(self.state, commit)
+        super().apply(commit)
+
+
+def partitions_of(queues: Iterable[Queue]) -> Iterator[tuple[Queue, int]]:
+    """Each partition of these queues: whoever does not know where something lives looks into one after the other."""
+    return ((queue, number) for queue in queues for number in range(queue.partitions))
+
+
+class Following:
+    """One partition of a queue as its journal says it is. Not for several threads at a time."""
+
+    def __init__(
+        self,
+        kafka: Kafka,
+        queue: Queue,
+        partition: int,
+        reading: LogReading | None = None,
+        *,
+        accepts_loss: bool = False,
+    ) -> None:
+        """With `reading` its client is used, and not closed: another one follows, too, and not at the same time.
+
+        With `accepts_loss` the state ends where data are gone that the journal has ingested: see `acceptance`.
+        """
+        self.accepts_loss = accepts_loss
+        self._check = partial(Topics(kafka).same_queue, queue)
+        self._checked = False
+        """The topics are those of the queue."""
+        self._identity = LogIdentity(
+            queue.topic, partition, queue.incarnation, queue.data_topic_id, queue.journal_topic_id
+        )
+        self._reading = reading or LogReading(kafka, queue)
+        self._own = reading is None
+        self.on_commit: Callable[[Partition, Commit], None] | None = None
+        """Is told of each COMMIT that counts, with the state before it."""
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Forget what was read."""
+        self._fold = _Observed(self._identity, self._see)
+        self._recovery = Recovery(self._fold)
+        self._recovery.acceptance = self.acceptance = Acceptance() if self.accepts_loss else None
+
+    def _see(self, state: Partition, commit: Commit) -> None:
+        if self.on_commit is not None:
+            self.on_commit(state, commit)
+
+    @property
+    def state(self) -> Partition:
+        """As of the last `catch_up`, which may make it another object."""
+        return self._fold.state
+
+    @property
+    def head(self) -> JournalHead:
+        """The place in the journal to which the state belongs."""
+        return self._fold.head
+
+    def catch_up(self, timeout_s: float = CATCH_UP_S) -> Partition:
+        """Fold up to the journal's present end; the first time, and after a truncation, from the newest snapshot.
+
+        Raises KafkaUnavailable when Kafka is silent or there is more to read than the time allows, PartitionHalted
+        when the logs contradict themselves, TopicMismatch when they are not the queue's any more. After each one may
+        call it again.
+        """
+        if not self._checked:  # else another log would be waited for, or taken for this one
+            self._check()
+            self._checked = True
+        deadline = time.monotonic() + timeout_s
+        while True:
+            try:
+                self._fold_on(deadline)
+            except Exception as error:
+                self.begin_anew()  # what was read half is not gone on with
+                if not isinstance(error, Overtaken):
+                    raise
+            else:
+                return self.state
+
+    def _fold_on(self, deadline: float) -> None:
+        number = self._identity.partition
+        questions: list[Any] = self._recovery.start(self._reading.bounds(number))
+        while questions:
+            questions = self._told(self._reading.answer(number, questions[0]), deadline)
+
+    def _told(self, event: Any, deadline: float) -> list[Any]:
+        """What is to be read next."""
+        recovery = self._recovery
+        if isinstance(event, OutOfRange):
+            recovery.out_of_range(event)
+        told = _TOLD.get(type(event))
+        where = self.head.where
+        if told is None:
+            raise self._reading.unreadable(f"the logs of {where}")
+        if time.monotonic() > deadline:
+            raise KafkaUnavailable(f"the logs of {where} were not read to their end in time; give it more")
+        return told(recovery, event)
+
+    def look_ahead(self, judge: Judge, now_ms: int, timeout_s: float = CATCH_UP_S) -> Ahead:
+        """Catch up, and fold the data that no commit has ingested yet as an owner would that began now.
+
+        Now is `now_ms`, a time of Kafka. `judge` says what of it is rejected. It is a guess at what that owner decides,
+        so it is given away: the next `catch_up` begins anew. Raises what `catch_up` raises.
+        """
+        state = self.catch_up(timeout_s)
+        fold, number = self._fold, self._identity.partition
+        self.begin_anew()
+        committed = {address: stream.next for address, stream in state.streams.items()}
+        end = self._reading.data_end(number)
+        if end is None:
+            raise KafkaUnavailable(f"Kafka does not say where the data log of {fold.head.where} ends; try again")
+        state.now_ms = max(state.now_ms, now_ms)  # the time of the CLAIM that an owner begins with
+        state.rejected, state.recent.contested = {}, {}
+        state.judged_by(judge)
+        records, size = 0, 0
+        while fold.data_to < end and records < VIEW_AHEAD_RECORDS_MAX and size < VIEW_AHEAD_BYTES_MAX:
+            span = ReadData(fold.data_to, min(end, fold.data_to + VIEW_AHEAD_RECORDS_MAX - records))
+            read = self._reading.answer(number, span)
+            if not isinstance(read, DataRead) or fold.feed_data(read.columns):
+                break
+            records += len(read.columns.offsets)
+            size += sum(len(body) for body in read.columns.bodies if body)
+            fold.ingest_to(fold.data_to)
+        return Ahead(state, fold.head, committed, end - state.ingest_to)
+
+    def behind(self) -> int:
+        """Offsets of the data log, as it ends now, that the journal has not ingested. Raises KafkaUnavailable."""
+        end = self._reading.data_end(self._identity.partition)
+        if end is None:
+            raise KafkaUnavailable(f"Kafka does not say where the data log of {self.head.where} ends; try again")
+        return max(0, end - self.state.ingest_to)
+
+    def close(self) -> None:
+        """Close the client, if it is its own."""
+        if self._own:
+            self._reading.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+_TOLD: Final[dict[type, Callable[[Recovery, Any], list[Any]]]] = {
+    SnapshotsRead: Recovery.snapshots_read,
+    JournalRead: Recovery.journal_read,
+    DataRead: Recovery.data_read,
+}

@@ -1,0 +1,110 @@
+"""Appends to the journals of a queue: handed to a producer of their own, their outcomes kept until somebody asks."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from functools import partial
+from typing import Any, Final
+
+from confluent_kafka import KafkaException, Message
+
+from konverse.bridge.kafka.clients import Kafka, discard
+from konverse.bridge.kafka.refusals import Need
+from konverse.bridge.runtime.log_throttle import Seldom
+from konverse.dialog.owner.events import Append, Appended
+from konverse.dialog.owner.owner import Owner
+from konverse.dialog.transaction.transaction import Transaction
+
+log: Final = logging.getLogger("konverse.appending")
+
+
+class _Flight:
+    """An append under way; a large commit has several records."""
+
+    __slots__ = ("last", "owner", "since", "together", "waiting")
+
+    def __init__(self, owner: Owner, records: int) -> None:
+        self.owner = owner
+        self.waiting = records
+        self.since = time.perf_counter()
+        self.last = (-1, 0)
+        """Offset and time of the furthest record that was reported so far."""
+        self.together = True
+
+
+class Appending:
+    """One producer for the journals of all partitions of a queue."""
+
+    def __init__(self, kafka: Kafka, topic: str) -> None:
+        self._outcomes: deque[tuple[Owner, Appended]] = deque()
+        self._kafka = kafka
+        self._topic = topic
+        self._failures = Seldom()
+        self._overtaken: list[Transaction] = []
+        """Those of which it was said last that they did nothing."""
+        self._producer = kafka.journal_producer()
+
+    def append(self, owner: Owner, effect: Append) -> None:
+        """Hand the records over."""
+        self._tell_of_overtaken(owner)
+        flight = _Flight(owner, len(effect.records))
+        report = partial(self._reported, flight)
+        try:
+            for record in effect.records:
+                self._producer.produce(self._topic, record, None, owner.identity.partition, report)
+        except (BufferError, KafkaException) as error:
+            self._unknown(flight)
+            self._replace_producer(error)
+
+    def _tell_of_overtaken(self, owner: Owner) -> None:
+        """Each once: an owner that appends again has not merged again."""
+        overtaken = owner.staging.overtaken
+        if overtaken and overtaken is not self._overtaken:
+            self._overtaken = overtaken
+            log.info(
+                "%d transactions of %s have done nothing: a session had ended their conversations before they were "
+                "committed",
+                len(overtaken),
+                owner.fold.head.where,
+            )
+
+    def poll(self, wait_s: float) -> deque[tuple[Owner, Appended]]:
+        """What became of appends since the last call; whoever calls empties it."""
+        try:
+            self._producer.poll(wait_s)
+        except KafkaException as error:
+            self._replace_producer(error)
+        return self._outcomes
+
+    def _replace_producer(self, error: Exception) -> None:
+        """What it had not written yet has an unknown outcome."""
+        if self._failures.due("replaced"):
+            log.warning("the journal takes nothing, its producer is replaced: %s", self._words(error))
+        discard(self._producer)
+        self._producer = self._kafka.journal_producer()
+
+    def _reported(self, flight: _Flight, error: Any, message: Message) -> None:
+        if not flight.waiting:
+            return
+        if error is not None:
+            if self._failures.due(error.code()):
+                log.warning("an append to %s has an unknown outcome: %s", self._topic, self._words(error))
+            self._unknown(flight)
+            return
+        offset = message.offset() or 0
+        flight.together = flight.together and flight.last[0] in (-1, offset - 1)
+        flight.last = max(flight.last, (offset, message.timestamp()[1]))
+        flight.waiting -= 1
+        if not flight.waiting:
+            flight.owner.counters.commit_waits_ms.append(1e3 * (time.perf_counter() - flight.since))
+            self._outcomes.append((flight.owner, Appended(*flight.last, flight.together)))
+
+    def _words(self, error: object) -> str:
+        return self._kafka.words(error, Need.topic("WRITE", self._topic))
+
+    def _unknown(self, flight: _Flight) -> None:
+        """One record without an answer is enough: what follows it says nothing more."""
+        flight.waiting = 0
+        self._outcomes.append((flight.owner, Appended(None)))

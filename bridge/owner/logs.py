@@ -1,0 +1,172 @@
+"""Answers an owner's questions for its logs: a range of the journal, the data log or the snapshots becomes an event."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any, Final
+
+from confluent_kafka import Message
+
+from konverse.bridge.kafka.clients import Kafka, LogTruncated
+from konverse.bridge.kafka.columns import columns_of, journal_record
+from konverse.bridge.kafka.log_reader import LogReader
+from konverse.dialog.owner.events import (
+    Appended,
+    DataGone,
+    DataRead,
+    JournalRead,
+    OutOfRange,
+    ReadData,
+    ReadJournal,
+    ReadSnapshots,
+    Recover,
+    SnapshotsRead,
+)
+from konverse.dialog.state.recent import Columns
+from konverse.schemas.catalog.objects import Queue
+from konverse.schemas.errors import AccessDenied, KafkaUnavailable
+from konverse.schemas.identifiers import journal_topic, snapshot_topic
+from konverse.schemas.limits import VIEW_AHEAD_BYTES_MAX, VIEW_AHEAD_RECORDS_MAX
+
+log: Final = logging.getLogger("konverse.log_reading")
+
+READ_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Of a log that is folded, about so much is in memory at a time."""
+
+ASKED_AGAIN: Final = 4
+ASKED_EVERY_S: Final = 0.5
+"""A log whose end is missing is asked about so often, and after so long each time: to halt is for ever."""
+
+Question = ReadJournal | ReadData | ReadSnapshots
+
+
+class LogReading:
+    """Reads the logs of one queue."""
+
+    def __init__(self, kafka: Kafka, queue: Queue) -> None:
+        self._reader = LogReader(kafka)
+        self._topics: dict[type, str] = {
+            ReadJournal: journal_topic(queue.topic, queue.subscription),
+            ReadData: queue.topic,
+            ReadSnapshots: snapshot_topic(queue.topic, queue.subscription),
+        }
+        self._trouble: KafkaUnavailable | LogTruncated | None = None
+        """Why a range was not read the last time that one was not."""
+
+    def bounds(self, partition: int) -> Recover:
+        """Where the logs begin and end. Snapshots come last: none is missing then that a truncation rests on."""
+        journal, data, snapshots = (self._reader.ends(topic, partition) for topic in self._topics.values())
+        return Recover(*journal, data[0], *snapshots, data[1])
+
+    def data_end(self, partition: int) -> int | None:
+        """Where the data log ends now; None when Kafka does not say."""
+        try:
+            return self._reader.ends(self._topics[ReadData], partition)[1]
+        except KafkaUnavailable:
+            return None
+
+    def data_behind(self, partition: int, start: int) -> Iterator[Columns]:
+        """Data from `start` to the present end of the log, as much as a view would read; nothing when it is gone.
+
+        Raises KafkaUnavailable.
+        """
+        end = self._reader.ends(self._topics[ReadData], partition)[1]
+        records, size = 0, 0
+        while start < end and records < VIEW_AHEAD_RECORDS_MAX and size < VIEW_AHEAD_BYTES_MAX:
+            read = self.answer(partition, ReadData(start, min(end, start + VIEW_AHEAD_RECORDS_MAX - records)))
+            if isinstance(read, OutOfRange):
+                return
+            if not isinstance(read, DataRead):
+                raise self.unreadable(f"{self._topics[ReadData]}/{partition}")
+            yield read.columns
+            records += len(read.columns.offsets)
+            size += sum(len(body) for body in read.columns.bodies if body)
+            start = read.columns.next_offset
+
+    def data_gone(self, partition: int, offset: int) -> DataGone | OutOfRange | Appended:
+        """The event: the data log does not hold the offset at which its owner would go on."""
+        topic = self._topics[ReadData]
+        try:
+            start, end = self._ends_around(topic, partition, offset)
+        except KafkaUnavailable as error:
+            return self._let_go(topic, partition, error)
+        return DataGone(start) if offset <= end else OutOfRange(beginning=False)
+
+    def answer(self, partition: int, question: Question) -> Any:
+        """The event: a range, or the beginning of a large one, since the owner asks for what it needs further."""
+        topic, at, size = self._topics[type(question)], question.start, 0
+        messages: list[Message] = []
+        try:
+            with closing(self._reader.read(topic, partition, question.start, question.end)) as chunks:
+                for chunk, at in chunks:  # noqa: B007  # where the last chunk ended
+                    messages += chunk
+                    size += sum(len(message) for message in chunk)
+                    if size >= READ_BYTES_MAX:
+                        break
+        except LogTruncated as error:
+            return self._gone(topic, partition, at, error)
+        except KafkaUnavailable as error:
+            return self._let_go(topic, partition, error)
+        return _EVENTS[type(question)](messages, question.start, at)
+
+    def _gone(self, topic: str, partition: int, offset: int, why: LogTruncated) -> OutOfRange | Appended:
+        """Which end of the log is missing, when Kafka can be asked. It may be none: a restart makes clients doubt."""
+        try:
+            start, end = self._ends_around(topic, partition, offset)
+        except KafkaUnavailable as error:
+            return self._let_go(topic, partition, error)
+        if start <= offset <= end:
+            return self._let_go(topic, partition, why)
+        return OutOfRange(beginning=offset < start)
+
+    def _ends_around(self, topic: str, partition: int, offset: int) -> tuple[int, int]:
+        """First offset and end of a log that should reach so far.
+
+        That it does not is believed when it is said again and again: a broker that has just started may not know yet
+        how much it has, and an answer may have been on its way for long.
+        """
+        start, end = self._reader.ends(topic, partition)
+        for _ in range(ASKED_AGAIN):
+            if offset <= end:
+                break
+            time.sleep(ASKED_EVERY_S)
+            start, end = self._reader.ends(topic, partition)
+        return start, end
+
+    def _let_go(self, topic: str, partition: int, error: KafkaUnavailable | LogTruncated) -> Appended:
+        """Kafka is away, or does not give what it has: whoever owned the partition starts again."""
+        self._trouble = error
+        log.warning("%s/%d is let go: %s", topic, partition, error)
+        return Appended(None)
+
+    def unreadable(self, what: str) -> KafkaUnavailable:
+        """The error for a range that was not read: what is missing, when it is a right."""
+        if isinstance(self._trouble, AccessDenied):
+            return self._trouble
+        return KafkaUnavailable(f"{what} cannot be read; check that the broker runs and is reachable")
+
+    def close(self) -> None:
+        """Close the client."""
+        self._reader.close()
+
+
+def _journal_read(messages: list[Message], _start: int, next_offset: int) -> JournalRead:
+    return JournalRead([*map(journal_record, messages)], next_offset)
+
+
+def _data_read(messages: list[Message], start: int, next_offset: int) -> DataRead:
+    return DataRead(columns_of(messages, (start, next_offset))[0])
+
+
+def _snapshots_read(messages: list[Message], _start: int, next_offset: int) -> SnapshotsRead:
+    return SnapshotsRead([(m.offset() or 0, m.value() or b"") for m in messages], next_offset)
+
+
+_EVENTS: Final[dict[type, Callable[[list[Message], int, int], Any]]] = {
+    ReadJournal: _journal_read,
+    ReadData: _data_read,
+    ReadSnapshots: _snapshots_read,
+}

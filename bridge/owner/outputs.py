@@ -1,0 +1,233 @@
+"""What owners send, into the destinations' topics: the producer is filled, left to run empty, and filled again.
+
+An empty queue without a reported failure is what proves that Kafka has everything (protocol.md section 4). A topic that
+was deleted and made again takes records like the first one, so Kafka is asked for the ids of the topics before that
+counts. What is in another topic than its queue's is withheld: it counts when the queue was dropped, and is sent again
+when the topic fits.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from itertools import groupby
+from typing import Any, Final
+
+from confluent_kafka import KafkaException, Message
+
+from konverse.bridge.catalog.destinations import Destinations, Question, destination_of
+from konverse.bridge.kafka.clients import Headers, Kafka, discard
+from konverse.bridge.kafka.refusals import Need
+from konverse.bridge.kafka.topic_watch import WATCH_EVERY_S
+from konverse.bridge.runtime.clock import now_ms
+from konverse.bridge.runtime.log_throttle import Seldom
+from konverse.dialog.owner.emitter import Emit
+from konverse.dialog.owner.events import Drained, Effect, ProducerReplaced
+from konverse.dialog.owner.owner import Owner
+from konverse.schemas.identifiers import Address
+from konverse.schemas.wire.envelope import HEADER
+
+log: Final = logging.getLogger("konverse.owning")
+
+LINGER_MS: Final = 1
+"""As long as it takes to hand over a window: without it the first records leave alone and the others in a second
+request, which costs Kafka a third more. A longer one delays loops of single messages."""
+
+ROOM_S: Final = 5.0
+"""How long outputs wait for room in the producer's buffer before their destination is left alone for a while."""
+
+
+class Outputs:
+    """The outputs of all owners of a reader, and the producer that they share."""
+
+    def __init__(
+        self,
+        kafka: Kafka,
+        owners: Mapping[int, Owner],
+        do: Callable[[Owner, list[Effect]], None],
+        destinations: Destinations,
+    ) -> None:
+        self._kafka = kafka
+        self._destinations = destinations
+        self._owners = owners
+        self._do = do
+        self._producer = kafka.data_producer(linger_ms=LINGER_MS)
+        self._emits: deque[tuple[Owner, Emit]] = deque()
+        """What waits until the producer has run empty."""
+        self._handed: list[tuple[Owner, Address]] = []
+        """What the producer has, or had until Kafka was asked whether it is where its queues receive."""
+        self._question: Question | None = None
+        self._withheld: list[tuple[Owner, Address]] = []
+        """What went to topics that are not those of the queues: it does not count as delivered."""
+        self._homeless: list[tuple[Owner, Address]] = []
+        """What goes where no queue is known to be: it waits until the catalog was read."""
+        self._read_again_at = 0.0
+        self._astray = Seldom()
+        self._withholds = Seldom()
+        self._look_again_at = 0.0
+        self._refusal: tuple[str, int] | None = None
+        self._refusals = Seldom()
+
+    def add(self, owner: Owner, effect: Emit) -> None:
+        """Outputs that leave with the next `pump` that finds the producer empty."""
+        self._emits.append((owner, effect))
+
+    def pump(self) -> None:
+        """Learn what was delivered, and hand over what waits."""
+        if self._handed and self._question is None:
+            self._hear()
+            if self._refusal is not None:
+                self.replace_producer(self._refusal)
+            if self._handed and len(self._producer) == 0:
+                self._question = self._destinations.ask(address for _, address in self._handed)
+        if self._question is not None and self._question.done:
+            question, self._question = self._question, None
+            if self._destinations.learn(question):  # else Kafka is asked again
+                self._delivered()
+        if self._emits and not self._handed:
+            while self._emits:
+                self._hand_over(*self._emits.popleft())
+        if self._withheld and not self._handed and time.monotonic() >= self._look_again_at:
+            self._look_again()
+        if self._homeless and not self._handed and time.monotonic() >= self._read_again_at:
+            self._find_queues()
+
+    def _hear(self) -> None:
+        try:
+            self._producer.poll(0)
+        except KafkaException as error:  # it has failed for good
+            address = self._handed[0][1]
+            self._refusal = (address.topic, address.partition)
+            self._say_refused(self._refusal, "delivered", error)
+
+    def replace_producer(self, refusal: tuple[str, int] | None = None) -> None:
+        """A new producer, and all outputs that do not count again; who refused waits a while."""
+        discard(self._producer)
+        self._producer = self._kafka.data_producer(linger_ms=LINGER_MS)
+        self._refusal = self._question = None
+        self._withheld.clear()
+        self._homeless.clear()
+        self._emits.clear()
+        handed, self._handed = self._handed, []
+        refused = next((a for _, a in handed if (a.topic, a.partition) == refusal), None)
+        for owner in list(self._owners.values()):
+            self._do(owner, owner.step(ProducerReplaced(refused), now_ms()))
+
+    def close(self) -> None:
+        """What was not delivered is delivered by whoever owns the partitions next."""
+        discard(self._producer)
+
+    def _delivered(self) -> None:
+        """Everything that was handed over is in topics of these names."""
+        handed, self._handed = self._handed, []
+        for owner, address in handed:
+            if self._is_withheld(address):
+                self._withhold(owner, address)
+        arrived = [pair for pair in handed if not self._is_withheld(pair[1])]
+        for address in {address for _, address in arrived}:
+            if self._refusals.over((address.topic, address.partition)):
+                log.warning("outputs to %s/%d are delivered again", address.topic, address.partition)
+        self._drained(arrived)
+
+    def _drained(self, arrived: list[tuple[Owner, Address]]) -> None:
+        for owner, run in groupby(arrived, lambda pair: pair[0]):
+            self._do(owner, owner.step(Drained([address for _, address in run]), now_ms()))
+
+    def _is_withheld(self, address: Address) -> bool:
+        """Its topic is not that of its queue, as far as is known; a queue that was dropped has none to wait for."""
+        return destination_of(address) in self._destinations.gone and self._destinations.means(address)
+
+    def _withhold(self, owner: Owner, address: Address) -> None:
+        if not self._withheld:
+            self._look_again_at = time.monotonic() + WATCH_EVERY_S
+        self._withheld.append((owner, address))
+        if self._withholds.due(address.topic):
+            why = self._destinations.gone[destination_of(address)]
+            log.error("outputs to %s/%d wait: %s", address.topic, address.partition, why)
+
+    def _look_again(self) -> None:
+        """Ask whether topics fit by now, or their queues were dropped. Waits for the answer: this is seldom."""
+        self._look_again_at = time.monotonic() + WATCH_EVERY_S
+        self._destinations.look({address for _, address in self._withheld})
+        if any(
+            destination_of(address) not in self._destinations.gone
+            for _, address in self._withheld
+            if self._destinations.means(address)
+        ):
+            self.replace_producer()  # what went elsewhere goes again
+            return
+        dropped = [pair for pair in self._withheld if not self._is_withheld(pair[1])]
+        self._withheld = [pair for pair in self._withheld if self._is_withheld(pair[1])]
+        self._drained(dropped)
+
+    def _find_queues(self) -> None:
+        """Read the catalog: an output waits for a queue that was just created, and for none that nobody has.
+
+        Whoever may write to the data topic can name any topic as the home of a conversation. What the owner says there
+        would never arrive, or arrive at another application.
+        """
+        self._read_again_at = time.monotonic() + WATCH_EVERY_S
+        if not self._destinations.read_queues():
+            return
+        if any(self._destinations.has_queue(address) for _, address in self._homeless):
+            self.replace_producer()  # they go again, and the others wait again
+            return
+        homeless, self._homeless = self._homeless, []
+        times = self._astray.due()
+        if times:
+            address = homeless[0][1]
+            log.warning(
+                "an output to %s/%d goes nowhere, as no queue of this instance is there (%d by now): its queue was "
+                "dropped, or a stranger who may write to a data topic names that place",
+                address.topic,
+                address.partition,
+                times,
+            )
+        self._drained(homeless)
+
+    def _hand_over(self, owner: Owner, effect: Emit) -> None:
+        address = effect.address
+        topic, number = address.topic, address.partition
+        produce, refused = self._producer.produce, self._on_refusal
+        carrier: Headers = {HEADER: b""}
+        if not self._destinations.has_queue(address):
+            self._homeless.append((owner, address))
+            return
+        if self._destinations.gone and self._is_withheld(address):
+            self._withhold(owner, address)
+            return
+        self._handed.append((owner, address))
+        for key, headers, bodies in effect.batches():
+            for header, body in zip(headers, bodies, strict=True):
+                carrier[HEADER] = header
+                try:
+                    produce(topic, body, key, number, refused, None, 0, carrier)
+                except (BufferError, KafkaException) as error:
+                    if not self._taken_later(error, topic, body, key, number, refused, None, 0, carrier):
+                        self._refusal = (topic, number)
+                        return
+
+    def _taken_later(self, error: Exception, *record: Any) -> bool:
+        """Try again with a record that was not taken, as long as the producer's buffer may make room."""
+        deadline = time.monotonic() + ROOM_S
+        while isinstance(error, BufferError) and time.monotonic() < deadline:
+            self._producer.poll(0.05)
+            try:
+                self._producer.produce(*record)
+                return True
+            except (BufferError, KafkaException) as again:
+                error = again
+        self._say_refused((record[0], record[3]), "taken", error)
+        return False
+
+    def _on_refusal(self, error: Any, message: Message) -> None:
+        """An output was not delivered (successes are not reported)."""
+        self._refusal = (message.topic() or "", message.partition() or 0)
+        self._say_refused(self._refusal, "delivered", error)
+
+    def _say_refused(self, place: tuple[str, int], what: str, error: object) -> None:
+        if self._refusals.due(place):
+            why = self._kafka.words(error, Need.topic("WRITE", place[0]))
+            log.warning("outputs to %s/%d are not %s: %s", *place, what, why)

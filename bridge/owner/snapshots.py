@@ -1,0 +1,186 @@
+"""Deleting what nobody needs any more (protocol.md section 7.5): old journal, data and snapshots of a partition.
+
+An owner says what its state does not need. Two bounds of others come on top: the queue's `keep`, and registered
+readers. A reader registers by committing offsets of the data topic, and of the journal if it reads that, in a consumer
+group whose name begins with that of the queue's own group and a dot. Kafka forgets a group that nobody uses
+(`offsets.retention.minutes`), and so do we.
+
+Snapshots of the partitions of a queue, into their topic: handed over, and their fate kept until somebody asks.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, Final
+
+from confluent_kafka import KafkaException, Message, Producer, TopicPartition
+
+from konverse.bridge.kafka.clients import Kafka, discard
+from konverse.bridge.kafka.clock import kafka_time_ms
+from konverse.bridge.kafka.log_reader import LogReader
+from konverse.bridge.kafka.refusals import Need
+from konverse.bridge.runtime.threads import said
+from konverse.dialog.owner.events import AppendSnapshot, SnapshotWritten, Truncate
+from konverse.dialog.owner.owner import Owner
+from konverse.schemas.catalog.objects import KEEP_FOR_EVER, Queue
+from konverse.schemas.errors import KafkaUnavailable, TopicMismatch
+from konverse.schemas.identifiers import consumer_group, journal_topic, snapshot_topic
+
+log: Final = logging.getLogger("konverse.snapshots")
+TIMEOUT_S: Final = 120.0
+"""A snapshot may have a hundred megabytes, and the network other things to do."""
+
+
+class Truncation:
+    """Truncates the logs of one queue, in a thread of its own: Kafka is asked several things for each partition."""
+
+    def __init__(self, kafka: Kafka, queue: Queue) -> None:
+        self._kafka = kafka
+        self._queue = queue
+        self._timeout_s = kafka.settings.connect_timeout_s
+        self._worker = ThreadPoolExecutor(1, "konverse-truncation")
+
+    def truncate(self, partition: int, effect: Truncate) -> None:
+        """Delete what stands before these offsets and the bounds of others, soon."""
+        if self._queue.keep_ms != KEEP_FOR_EVER:
+            self._worker.submit(said, "konverse-truncation", partial(self._truncate, partition, effect))
+
+    def close(self) -> None:
+        """Finish what was begun."""
+        self._worker.shutdown(cancel_futures=True)
+
+    def _truncate(self, partition: int, effect: Truncate) -> None:
+        queue = self._queue
+        logs = (journal_topic(queue.topic, queue.subscription), queue.topic)
+        try:
+            since_ms = kafka_time_ms(self._kafka) - queue.keep_ms
+            reader = LogReader(self._kafka)
+            try:
+                kept = [reader.offset_at(topic, partition, since_ms) for topic in logs]
+            finally:
+                reader.close()
+            read_to = self._registered(partition, logs)
+            offsets = {
+                topic: min(unneeded, since, *read)
+                for topic, unneeded, since, read in zip(logs, (effect.journal, effect.data), kept, read_to, strict=True)
+            }
+            offsets[snapshot_topic(queue.topic, queue.subscription)] = effect.snapshots
+            places = [TopicPartition(topic, partition, offset) for topic, offset in offsets.items() if offset > 0]
+            if places:
+                asked = self._kafka.admin.delete_records(places, request_timeout=self._timeout_s)
+                for answer in asked.values():
+                    answer.result()
+        except (KafkaException, KafkaUnavailable, TopicMismatch) as error:
+            log.warning("%s/%d is not truncated: %s", queue.topic, partition, error)
+        else:
+            log.info("%s/%d is truncated: %s", queue.topic, partition, offsets)
+
+    def _registered(self, partition: int, topics: Sequence[str]) -> list[list[int]]:
+        """Positions of the registered readers in each of these topics.
+
+        A reader that has committed nothing for the partition holds the data from their beginning, and no journal.
+        """
+        queue, admin = self._queue, self._kafka.admin
+        prefix = consumer_group(queue.topic, queue.subscription) + "."
+        listed = admin.list_consumer_groups(request_timeout=self._timeout_s).result()
+        for error in listed.errors:  # a broker that has not answered may know a reader
+            raise KafkaException(error)  # KafkaError, whatever the client's documentation says
+        positions: dict[str, list[int]] = {topic: [] for topic in topics}
+        for group in (group.group_id for group in listed.valid if group.group_id.startswith(prefix)):
+            # not the administrator's client: in librdkafka 2.16 it aborts the process when its connection breaks
+            member = self._kafka.consumer(**{"group.id": group})
+            try:
+                known = member.committed([TopicPartition(topic, partition) for topic in topics], self._timeout_s)
+            finally:
+                member.close()
+            for found in known:
+                if found.error is not None:
+                    raise KafkaException(found.error)
+                if found.offset >= 0 or found.topic == queue.topic:
+                    positions[found.topic].append(max(0, found.offset))
+        return [positions[topic] for topic in topics]
+
+
+class _Flight:
+    """A snapshot under way."""
+
+    __slots__ = ("complete", "failed", "first", "waiting")
+
+    def __init__(self) -> None:
+        self.waiting = 0
+        self.first: int | None = None
+        self.complete = False
+        self.failed = False
+
+
+class SnapshotTopic:
+    """Writes the snapshots of all partitions of a queue. The producer is made with the first one."""
+
+    def __init__(self, kafka: Kafka, topic: str) -> None:
+        self.topic = topic
+        self._kafka = kafka
+        self._producer: Producer | None = None
+        self._broken = False
+        self._flights: dict[Owner, _Flight] = {}
+        self._outcomes: deque[tuple[Owner, SnapshotWritten]] = deque()
+
+    def append(self, owner: Owner, effect: AppendSnapshot) -> None:
+        """Hand records over; with the last ones the owner will be told."""
+        if self._broken:  # one that failed may take nothing more, for good
+            self.close()
+        if self._producer is None:
+            self._producer = self._kafka.journal_producer(TIMEOUT_S)
+        flight = self._flights.setdefault(owner, _Flight())
+        report = partial(self._reported, owner, flight)
+        try:
+            for record in () if flight.failed else effect.records:
+                self._producer.produce(self.topic, record, None, owner.identity.partition, report)
+                flight.waiting += 1
+        except (BufferError, KafkaException) as error:
+            self._warn("given up", error)
+            flight.failed = self._broken = True
+        flight.complete = effect.last
+        self._look(owner, flight)
+
+    def poll(self) -> deque[tuple[Owner, SnapshotWritten]]:
+        """What became of snapshots since the last call; whoever calls empties it."""
+        if self._producer is not None:
+            try:
+                self._producer.poll(0)
+            except KafkaException as error:  # it has failed for good
+                self._warn("not written", error)
+                self.close()
+        return self._outcomes
+
+    def forget(self, owner: Owner) -> None:
+        """Nobody asks for the owner's snapshot any more."""
+        self._flights.pop(owner, None)
+
+    def close(self) -> None:
+        """Give up what is under way."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            discard(producer)
+        self._broken = False
+
+    def _reported(self, owner: Owner, flight: _Flight, error: Any, message: Message) -> None:
+        flight.waiting -= 1
+        if error is not None:
+            self._warn("not written", error)
+            flight.failed = self._broken = True
+        else:
+            offset = message.offset() or 0
+            flight.first = offset if flight.first is None else min(flight.first, offset)
+        self._look(owner, flight)
+
+    def _warn(self, what: str, error: object) -> None:
+        why = self._kafka.words(error, Need.topic("WRITE", self.topic))
+        log.warning("a snapshot of %s is %s: %s", self.topic, what, why)
+
+    def _look(self, owner: Owner, flight: _Flight) -> None:
+        if flight.complete and not flight.waiting and self._flights.pop(owner, None) is flight:
+            self._outcomes.append((owner, SnapshotWritten(None if flight.failed else flight.first)))

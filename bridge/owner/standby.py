@@ -1,0 +1,174 @@
+"""Followers of the partitions that a reader does not own, in a thread of their own beside its work.
+
+Each of them is an `Owner` that claims nothing. When the reader is given its partition, the follower becomes the owner
+with what it has folded. While it follows it makes a snapshot when nobody else seems to.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+from konverse.bridge.kafka.clients import Kafka
+from konverse.bridge.runtime.clock import now_ms
+from konverse.bridge.runtime.log_throttle import Seldom
+from konverse.bridge.runtime.threads import FORESEEN, in_background, passes
+from konverse.dialog.owner.events import (
+    AppendSnapshot,
+    Effect,
+    Follow,
+    Halted,
+    Phase,
+    ReadData,
+    ReadJournal,
+    ReadSnapshots,
+    Stopped,
+    Tick,
+)
+from konverse.dialog.owner.owner import Owner
+from konverse.schemas.catalog.objects import Queue
+from konverse.schemas.errors import KafkaUnavailable
+from konverse.schemas.identifiers import snapshot_topic
+
+from .logs import LogReading, Question
+from .snapshots import SnapshotTopic
+
+log: Final = logging.getLogger("konverse.standby")
+
+EVERY_S: Final = 0.2
+"""A follower looks for news after so long: a new owner has so much less to fold. Asking costs a few milliseconds."""
+
+PIECES_S: Final = 0.05
+"""Pieces of a snapshot are made for so long at a time; then the journal is looked at again."""
+
+CLOSE_S: Final = 2.0
+"""Closing waits so long for the thread, which may be waiting for Kafka."""
+
+
+class Standby:
+    """Followers of all partitions of a queue, save those that were taken."""
+
+    def __init__(self, kafka: Kafka, queue: Queue, make: Callable[[int], Owner], taken: set[int]) -> None:
+        self._queue = queue
+        self._make = make
+        self._taken = taken
+        self._followers: dict[int, Owner] = {}
+        self._locks = [threading.Lock() for _ in range(queue.partitions)]
+        """Held while a partition is folded, and while it changes hands."""
+        self._gone: deque[Owner] = deque()
+        """Followers that are owners now: the thread forgets their snapshots."""
+        self._reading = LogReading(kafka, queue)
+        self._snapshots = SnapshotTopic(kafka, snapshot_topic(queue.topic, queue.subscription))
+        self._away = Seldom()
+        self._stop = threading.Event()
+        self._thread = in_background("konverse-standby", self._run)
+
+    # ----------------------------------------------------------------------------------------- the reader's thread
+
+    def take(self, number: int) -> Owner | None:
+        """The follower of a partition, to be told `Recover`; None when there is none that could go on."""
+        with self._locks[number]:
+            self._taken.add(number)
+            follower = self._followers.pop(number, None)
+        if follower is None:
+            return None
+        self._gone.append(follower)
+        return follower if follower.phase is Phase.FOLLOWING else None
+
+    def leave(self, number: int) -> None:
+        """A partition that was taken is somebody else's: follow it."""
+        self._taken.discard(number)
+
+    def close(self) -> None:
+        """Stop following."""
+        self._stop.set()
+        self._thread.join(CLOSE_S)
+
+    # ------------------------------------------------------------------------------------------------- our thread
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.wait(EVERY_S):
+                try:
+                    self._look_at_all()
+                except FORESEEN as error:
+                    if not passes(error):
+                        raise
+                    self._say_away(error)
+        finally:
+            self._snapshots.close()
+            self._reading.close()
+
+    def _look_at_all(self) -> None:
+        for number, lock in enumerate(self._locks):
+            with lock:
+                if self._stop.is_set():
+                    return
+                if number not in self._taken:
+                    self._look_at(number)
+        self._take_fates()
+
+    def _look_at(self, number: int) -> None:
+        follower = self._followers.get(number)
+        if follower is None:
+            follower = self._followers[number] = self._make(number)
+        elif follower.phase is Phase.HALTED:
+            return
+        try:
+            bounds = self._reading.bounds(number)
+        except KafkaUnavailable as error:
+            self._say_away(error)
+            return
+        self._do(number, follower, follower.step(Follow(bounds), now_ms()))
+        until = time.monotonic() + PIECES_S
+        while follower.snapshots.to_be_made and time.monotonic() < until:
+            self._do(number, follower, follower.step(Tick(), now_ms()))
+        if follower.phase is Phase.STOPPED:
+            del self._followers[number]
+
+    def _say_away(self, error: Exception) -> None:
+        if self._away.due():
+            log.warning("%s is not followed for now: %s", self._queue.topic, error)
+
+    def _take_fates(self) -> None:
+        """What became of snapshots."""
+        while self._gone:
+            self._snapshots.forget(self._gone.popleft())
+        fates = self._snapshots.poll()
+        while fates:
+            follower, fate = fates.popleft()
+            number = follower.identity.partition
+            with self._locks[number]:
+                if self._followers.get(number) is follower:
+                    follower.step(fate, now_ms())
+
+    def _do(self, number: int, follower: Owner, effects: list[Effect]) -> None:
+        todo = deque(effects)
+        while todo:
+            effect = todo.popleft()
+            todo.extendleft(reversed(_EFFECTS[type(effect)](self, number, follower, effect) or ()))
+
+    def _read(self, number: int, follower: Owner, effect: Question) -> list[Effect]:
+        return follower.step(self._reading.answer(number, effect), now_ms())
+
+    def _append_snapshot(self, _number: int, follower: Owner, effect: AppendSnapshot) -> None:
+        self._snapshots.append(follower, effect)
+
+    def _stopped(self, number: int, follower: Owner, effect: Stopped | Halted) -> None:
+        self._snapshots.forget(follower)
+        halted = isinstance(effect, Halted)
+        log.log(logging.ERROR if halted else logging.INFO, "%s/%d: %s", self._queue.topic, number, effect.reason)
+
+
+_EFFECTS: Final[dict[type, Callable[[Standby, int, Owner, Any], list[Effect] | None]]] = {
+    ReadJournal: Standby._read,  # noqa: SLF001  # the table belongs to the class
+    ReadData: Standby._read,  # noqa: SLF001
+    ReadSnapshots: Standby._read,  # noqa: SLF001
+    AppendSnapshot: Standby._append_snapshot,  # noqa: SLF001
+    Stopped: Standby._stopped,  # noqa: SLF001
+    Halted: Standby._stopped,  # noqa: SLF001
+}

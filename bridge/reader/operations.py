@@ -1,0 +1,236 @@
+"""What an operator does: about conversations whose handlers failed too often, and where one lives (protocol.md 7)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+from uuid import UUID
+
+from konverse.bridge.owner.driver import Owning
+from konverse.bridge.runtime.arguments import checked
+from konverse.bridge.runtime.clock import now_ms
+from konverse.dialog.owner.commands import Order, reason_of
+from konverse.dialog.owner.events import LEADING
+from konverse.dialog.owner.owner import Owner
+from konverse.dialog.state.endpoint import Endpoint, timestamp_ms
+from konverse.dialog.state.transitions import State
+from konverse.schemas.errors import BadInput, DialogNotFound, InvalidState
+from konverse.schemas.system_messages import BROKER_ERROR, BROKER_ERROR_DESCRIPTION, check_error
+from konverse.schemas.wire.instruction import Action
+from konverse.schemas.wire.journal import EndOperation
+from konverse.schemas.wire.operations import Cleanup, Fail, Resume, Skip, Suspend
+
+BY_OPERATOR: Final = "an operator wants it"
+"""Why a conversation is suspended of which the operator says no more."""
+
+
+class Operating:
+    """The part of a reader that is for operators. Each call joins the next commit, for which `settle` waits."""
+
+    _owning: Owning
+    _lock: threading.RLock
+    _check_open: Callable[[], None]
+
+    @property
+    def suspended(self) -> list[Endpoint]:
+        """Conversations of our partitions that failed five times, or that an operator has suspended."""
+        with self._lock:
+            self._check_open()
+            return [
+                endpoint
+                for owner in self._owning.owners.values()
+                if owner.phase is LEADING
+                for index in owner.fold.state.attempts.troubled
+                if (endpoint := owner.fold.state.table[index]) is not None and waits(endpoint)
+            ]
+
+    @checked
+    def suspend(self, conversation: UUID, *, reason: str = "") -> None:
+        """Hand out nothing of a conversation and its group any more, until it is resumed, skipped or ended.
+
+        At any time: behind the transaction that has the group, if one has it. `reason` is what `suspended` shows.
+        Raises DialogNotFound when it does not live in a partition that is ours, InvalidState when it is suspended
+        already or has ended here.
+        """
+        text = reason_of(reason or BY_OPERATOR)
+        self._order(conversation, lambda endpoint: Suspend(endpoint.index, text, ordered=True), Action.SUSPEND)
+
+    @checked
+    def resume(self, conversation: UUID) -> None:
+        """Hand out the messages of a suspended conversation again, and those of its group; it has five attempts more.
+
+        Raises DialogNotFound when it does not live in a partition that is ours, InvalidState when it is not suspended.
+        """
+        self._order(conversation, lambda endpoint: Resume(endpoint.index), Action.RESUME)
+
+    @checked
+    def skip(self, conversation: UUID) -> None:
+        """Drop the first message that waits on a conversation, and resume it if it is suspended.
+
+        Behind the transaction that has its group, if one has it: what that has received is not skipped, and nothing
+        else in its place. Raises DialogNotFound as `suspend`, and InvalidState when nothing waits, or what waits first
+        tells that the conversation is over.
+        """
+        self._order(conversation, lambda endpoint: Skip(endpoint.index), Action.SKIP)
+
+    @checked
+    def end(
+        self, conversation: UUID, *, error: int | None = 0, description: str | None = "", cleanup: bool = False
+    ) -> None:
+        """End a conversation, with `error` > 0 as WITH ERROR; others of its group stay as they are.
+
+        At any time: behind the transaction that has its group, if one has it. Of two sides that live here the suspended
+        one is ended, or both when none is.
+        With `cleanup` WITH CLEANUP: our sides go at once, and their peers are told nothing (behaviours 120, 121).
+        Raises DialogNotFound as `suspend`, InvalidState when it has ended here, and for an error together with
+        `cleanup`, InvalidError for a code without a description (112).
+        """
+        error, description = check_error(error, description)
+        check_cleanup(error, cleanup=cleanup)
+        if cleanup:
+            self._sweep(conversation, lambda endpoint: Cleanup(endpoint.index))
+            return
+        self._order(conversation, lambda endpoint: EndOperation(endpoint.index, error, description), Action.END)
+
+    @checked
+    def relocate(self, conversation: UUID, partition: int) -> None:
+        """Move our side of a conversation to another partition of this queue, with all that waits for it.
+
+        Where both sides live in partitions of this reader both are asked to go there, or neither. Whoever sends to it
+        goes on as before; from then on the owner of that partition receives its messages. What is locked or ends
+        before the next commit stays where it is.
+        Raises DialogNotFound when it does not live in a partition that is ours, BadInput for a partition that it cannot
+        go to, InvalidState while a transaction holds it or its handler fails, when it shares its group with others or
+        has moved too often, QueueFull when too many conversations have moved away from where it is.
+        """
+        queue = self._owning.queue
+        if not 0 <= partition < queue.partitions:
+            raise BadInput(f"queue {queue.name!r} has no partition {partition}; it has {queue.partitions}, from 0 on")
+        with self._lock:
+            found = self._find(conversation)
+            moves = [
+                (owner, endpoint, replace(owner.fold.state.address, partition=partition))
+                for owner, endpoint in [pair for pair in found if pair[0].identity.partition != partition] or found
+            ]
+            for owner, endpoint, to in moves:
+                owner.staging.moving.check(endpoint, to)
+            for owner, endpoint, to in moves:
+                owner.relocate(endpoint, to, now_ms())
+
+    @checked
+    def fail(self, conversation: UUID) -> None:
+        """Have a conversation fail that is open: Error -9719 on both sides, behind the handler that may have it.
+
+        As `broker.error_broker_conversations` does with all of them (behaviour 136). Raises DialogNotFound as `resume`.
+        """
+        self._sweep(conversation, lambda endpoint: Fail(endpoint.index, BROKER_ERROR, BROKER_ERROR_DESCRIPTION))
+
+    def sides(self, conversation: UUID) -> list[tuple[Owner, Endpoint]]:
+        """Our sides of a conversation, and who owns them; for `counts`."""
+        with self._lock:
+            return self._find(conversation)
+
+    def counts(self, sides: list[tuple[Owner, Endpoint]], waits: Callable[[Endpoint], bool]) -> bool | None:
+        """Whether what was wanted with these sides is in the journal; None when that cannot be known any more.
+
+        `waits` tells whether a side looks as if nothing had been done yet.
+        """
+        with self._lock:
+            if any(owner.phase is not LEADING or _has_left(owner, endpoint) for owner, endpoint in sides):
+                return None
+            undone = any(
+                owner.fold.state.table[endpoint.index] is endpoint and waits(endpoint) for owner, endpoint in sides
+            )
+            return not undone and not any(owner.committing for owner, _ in sides)
+
+    def _sweep(self, conversation: UUID, ending: Callable[[Endpoint], Order]) -> None:
+        with self._lock:
+            for owner, endpoint in self._find(conversation):
+                owner.trial.order(endpoint, ending(endpoint))
+
+    def _find(self, conversation: UUID) -> list[tuple[Owner, Endpoint]]:
+        """Our sides of a conversation: two, when both live here."""
+        self._check_open()
+        known = [
+            (owner, endpoint)
+            for owner in self._owning.owners.values()
+            if owner.phase is LEADING
+            for side in owner.fold.state.sides
+            if (endpoint := side.get(conversation.bytes)) is not None
+        ]
+        if not known:
+            raise DialogNotFound(
+                f"conversation {conversation} lives in no partition that is ours; ask the process that has it"
+            )
+        return known
+
+    def _order(self, conversation: UUID, order: Callable[[Endpoint], Order], action: Action) -> None:
+        with self._lock:
+            owners = {id(endpoint): owner for owner, endpoint in self._find(conversation)}
+            for endpoint in meant(action, [endpoint for _, endpoint in self._find(conversation)]):
+                owners[id(endpoint)].trial.order(endpoint, order(endpoint))
+
+
+def first_of(endpoint: Endpoint) -> int:
+    """A number of what is received first, which nothing else of its conversation has; 0 when nothing waits."""
+    entry = endpoint.first
+    if entry is None:
+        return 0
+    # a DialogTimer stands in no log: it is known by when it was due
+    return 2 * timestamp_ms(entry[3]) + 1 if endpoint.rings else 2 * (entry[0] + 1)
+
+
+def _has_left(owner: Owner, endpoint: Endpoint) -> bool:
+    """It has gone to another partition, whose owner is to do what is wanted."""
+    return (endpoint.role, endpoint.conversation) in owner.fold.state.moves.stubs
+
+
+def waits(endpoint: Endpoint) -> bool:
+    """Its messages wait for an operator: it is suspended, and was not ended since."""
+    return endpoint.suspended and endpoint.committed is not State.DISCONNECTED_OUTBOUND
+
+
+def check_cleanup(error: int, *, cleanup: bool) -> None:
+    """Raise InvalidState for an END that is both WITH ERROR and WITH CLEANUP."""
+    if cleanup and error:
+        raise InvalidState("a conversation is ended WITH ERROR or WITH CLEANUP, not with both")
+
+
+def meant(action: Action, sides: list[Endpoint]) -> list[Endpoint]:
+    """Those of the sides of a conversation with which an operator wants this.
+
+    The suspended one rather than the other. Raises InvalidState where none is in a state for it.
+    """
+    conversation, parked = sides[0].id, [one for one in sides if waits(one)]
+    living = [one for one in sides if one.committed is not State.DISCONNECTED_OUTBOUND]
+    match action:
+        case Action.RESUME:
+            found, why = parked, "is not suspended; its messages are handed out anyway"
+        case Action.SUSPEND:
+            found, why = [one for one in living if not one.suspended], "is suspended already, or has ended here"
+        case Action.SKIP:
+            found = parked or [one for one in living if one.waits]
+            why = "has no message that waits; what a handler has received is not skipped"
+        case _:
+            found, why = parked or living, "has ended here already; `cleanup` makes it go"
+    if not found:
+        raise InvalidState(f"conversation {conversation} {why}")
+    if action is Action.SKIP:
+        if len(found) > 1:
+            raise InvalidState(
+                f"messages wait on both sides of conversation {conversation}: name the queue of the one that is meant, "
+                "or suspend it first"
+            )
+        _check_skip(found[0])
+    return found
+
+
+def _check_skip(endpoint: Endpoint) -> None:
+    """Raise InvalidState for what is not skipped: what tells of the end."""
+    if endpoint.ends_next:
+        raise InvalidState(
+            f"what waits first on conversation {endpoint.id} tells that it is over, and is not skipped; end it, or "
+            "mend its handler and resume it"
+        )

@@ -1,0 +1,191 @@
+"""Partitions that a consumer group has given to somebody who does nothing.
+
+The group only suggests. When it goes on counting a partition to a reader that is dead (a group coordinator that came
+back after a crash may do so for ever), nobody else gets it. An owner writes to its journal at least three times in
+`silence_timeout_s`, so a journal that stood still for so long has no owner: whoever sees that claims the partition
+without the group, and gives way as soon as the group's own reader claims it (docs/protocol.md section 4).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Final
+
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka.admin import ListOffsetsResultInfo, OffsetSpec
+
+from konverse.bridge.kafka.clients import Kafka, LogTruncated
+from konverse.bridge.kafka.log_reader import LogReader
+from konverse.bridge.runtime.threads import FORESEEN
+from konverse.dialog.owner.owner import Owner
+from konverse.schemas.catalog.objects import Queue
+from konverse.schemas.errors import MalformedRecord
+from konverse.schemas.identifiers import journal_topic
+from konverse.schemas.wire.journal import Claim, Commit, decode
+
+_END: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+LOOKS: Final = 10
+"""How often the journals are looked at in that time."""
+LOOK_EVERY_S: Final = 1.0
+
+
+class Stillness:
+    """Since when each journal stands still, from its ends as they are seen again and again."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._seen: dict[int, tuple[int, float]] = {}
+        """The end of each journal, and since when it is that."""
+        self._looked_at = 0.0
+
+    def see(self, ends: Mapping[int, int], now_s: float) -> list[int]:
+        """Whose journals have stood still for too long; each of them is named once, and then counts as seen anew.
+
+        Where nothing was seen for a while an owner may have been kept from writing, too: that time does not count.
+        """
+        blind = now_s - self._looked_at > 3 * self._timeout_s / LOOKS
+        self._looked_at = now_s
+        known = {} if blind else self._seen
+        self._seen = {
+            number: (end, known[number][1] if known.get(number, (None,))[0] == end else now_s)
+            for number, end in ends.items()
+        }
+        silent = [number for number, (_, since) in self._seen.items() if now_s - since > self._timeout_s]
+        for number in silent:
+            del self._seen[number]
+        return silent
+
+
+class Orphans:
+    """Looks for such partitions, and reads those that this reader has claimed."""
+
+    def __init__(self, kafka: Kafka, queue: Queue) -> None:
+        self._kafka = kafka
+        self._queue = queue
+        self.journal = journal_topic(queue.topic, queue.subscription)
+        self.timeout_s = kafka.settings.silence_timeout_s
+        self.every_s = self.timeout_s / LOOKS
+        """The journals are looked at so often."""
+        self._stillness = Stillness(self.timeout_s)
+        self._asked: dict[TopicPartition, Future[ListOffsetsResultInfo]] = {}
+        self._asked_at = 0.0
+        self._consumer: Consumer | None = None
+        self.numbers: set[int] = set()
+        """The partitions that this reader has without the group."""
+        self._failed: dict[int, bytes] = {}
+        """Partition -> our last claim of it that came to nothing."""
+
+    def look(self, ours: Collection[int]) -> list[int]:
+        """Partitions, besides ours, whose owners are dead. Does not wait for an answer."""
+        ends = self.ends(ours)
+        return self.silent(ends) if ends else []
+
+    def silent(self, ends: Mapping[int, int]) -> list[int]:
+        """Those of these journals that have stood still for too long."""
+        return self._stillness.see(ends, self._asked_at)
+
+    def ends(self, ours: Collection[int]) -> dict[int, int] | None:
+        """The ends of the other journals, now and then; None while there is no answer."""
+        if not self._asked:
+            others = {*range(self._queue.partitions)}.difference(ours)
+            now = time.monotonic()
+            if others and now - self._asked_at >= self.every_s:
+                self._asked_at = now
+                places = [TopicPartition(self.journal, number) for number in sorted(others)]
+                self._asked = self._kafka.admin.list_offsets(dict.fromkeys(places, _END))
+            return None
+        if not all(answer.done() for answer in self._asked.values()):
+            return None
+        asked, self._asked = self._asked, {}
+        return {
+            place.partition: answer.result().offset
+            for place, answer in asked.items()
+            if answer.exception() is None and place.partition not in ours
+        }
+
+    def adopt(self, number: int, offset: int) -> None:
+        """Read the data of this partition from there. Raises KafkaException."""
+        if self._consumer is None:
+            self._consumer = self._kafka.consumer()
+        place = [TopicPartition(self._queue.topic, number, offset)]
+        self._consumer.incremental_assign(place)
+        self._consumer.resume(place)  # the client does not forget a pause
+        self.numbers.add(number)
+
+    def consumer_of(self, number: int) -> Consumer | None:
+        """Who reads it, when it is one of these."""
+        return self._consumer if number in self.numbers else None
+
+    def failed(self, number: int, owner: Owner | None) -> None:
+        """Nobody leads this partition, though a claim of this owner may stand in its journal: it did not recover."""
+        if owner is not None:
+            self._failed[number] = owner.claim_id
+
+    def leave(self, number: int) -> None:
+        """Read it no more."""
+        if number in self.numbers:
+            self.numbers.discard(number)
+            assert self._consumer is not None
+            with suppress(KafkaException):  # it was not assigned again
+                self._consumer.incremental_unassign([TopicPartition(self._queue.topic, number)])
+
+    def fetch(self, records: int) -> list[Message]:
+        """What has come of their data."""
+        return self._consumer.consume(records, 0) if self._consumer is not None and self.numbers else []
+
+    def close(self) -> None:
+        """Read nothing any more; another consumer is made when there is something again."""
+        self.numbers.clear()
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            consumer.close()
+
+
+class Forsaken(Orphans):
+    """Partitions without an owner: their journals stood still for too long, or say that the last one has left.
+
+    A claim of ours that failed is no owner either: Kafka may have answered too late between the claim and the recovery.
+    """
+
+    def __init__(self, kafka: Kafka, queue: Queue) -> None:
+        super().__init__(kafka, queue)
+        self.every_s = min(LOOK_EVERY_S, self.every_s)
+        self._reader: LogReader | None = None
+        self._before: dict[int, int] = {}
+
+    def look(self, ours: Collection[int]) -> list[int]:
+        """Partitions, besides ours, that nobody owns."""
+        ends = self.ends(ours)
+        if ends is None:
+            return []
+        still = [number for number, end in ends.items() if self._before.get(number) == end]
+        self._before = ends
+        silent = self.silent(ends)
+        return silent + [
+            number for number in still if number not in silent and self._was_released(number, ends[number])
+        ]
+
+    def _was_released(self, number: int, end: int) -> bool:
+        """Whether the last record says that its owner has left, or is a claim of ours that failed; or there is none."""
+        if self._reader is None:
+            self._reader = LogReader(self._kafka)
+        last = b""
+        try:
+            for messages, _ in self._reader.read(self.journal, number, max(0, end - 1), end):
+                last = messages[-1].value() or b"" if messages else last
+            record = decode(last) if end else None
+        except (*FORESEEN, LogTruncated, MalformedRecord):
+            return False
+        if isinstance(record, Claim):
+            return record.owner == self._failed.get(number)
+        return record is None or (isinstance(record, Commit) and record.release)
+
+    def close(self) -> None:
+        """Read nothing any more."""
+        super().close()
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()

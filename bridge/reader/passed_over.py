@@ -1,0 +1,53 @@
+"""Transactions that a reader has handed out and whose `with` block has not begun.
+
+A loop that goes on by `continue` before `with transaction:` would keep the group locked for as long as the reader is
+open. So a thread that asks for another transaction, when none is ready, gives back those that it has not entered.
+Those of a thread that has ended go back as well.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Final
+
+from konverse.bridge.runtime.log_throttle import Seldom
+from konverse.dialog.owner.owner import Owner
+from konverse.dialog.transaction.transaction import Transaction
+
+log: Final = logging.getLogger("konverse.reader")
+
+
+class PassedOver:
+    """Those of one reader. The caller holds the reader's lock."""
+
+    def __init__(self, queue: str) -> None:
+        self._queue = queue
+        self._handed: dict[int, list[tuple[Owner, Transaction]]] = {}
+        """Thread -> what it was given, oldest first; entered ones among them until the next call."""
+        self._reports = Seldom()
+
+    def handed(self, owner: Owner, transaction: Transaction) -> None:
+        """This thread is given a transaction."""
+        mine = self._handed.setdefault(threading.get_ident(), [])
+        while mine and not mine[-1][1].fresh:
+            mine.pop()
+        mine.append((owner, transaction))
+
+    def take_back(self) -> list[tuple[Owner, Transaction]]:
+        """This thread asks for another transaction and none is ready: those that it has not entered."""
+        alive = {thread.ident for thread in threading.enumerate()} - {threading.get_ident()}
+        passed: list[tuple[Owner, Transaction]] = []
+        for thread in self._handed.keys() - alive:
+            passed += [one for one in self._handed.pop(thread) if one[1].fresh]
+        for _, transaction in passed:
+            transaction.fresh = False
+            if self._reports.due():
+                log.warning(
+                    "the transaction of conversation %s of queue %r was passed over: the reader was asked for another "
+                    "one before its block began. The group is handed out again. Write `with transaction:` first, and "
+                    "leave the block to do nothing",
+                    transaction.dialog.id,
+                    self._queue,
+                )
+        return passed

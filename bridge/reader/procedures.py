@@ -1,0 +1,57 @@
+"""Functions that may answer a queue: they take one argument, and work while they are called."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from konverse.schemas.errors import InvalidProcedure
+
+_NAMED: Final = (
+    inspect.Parameter.POSITIONAL_ONLY,
+    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    inspect.Parameter.KEYWORD_ONLY,
+)
+
+
+def check_procedure(handler: Callable[..., object]) -> None:
+    """Raise InvalidProcedure unless it takes a transaction and nothing else, and works while it is called."""
+    signature = check_called_with(handler, "transaction")
+    if signature is None:
+        return
+    given = handler.keywords if isinstance(handler, partial) else {}
+    taken = [name for name, one in signature.parameters.items() if one.kind in _NAMED and name not in given]
+    if len(taken) > 1:
+        raise _takes_others(handler, signature, "transaction")
+
+
+def check_called_with(function: Callable[..., object], argument: str) -> inspect.Signature | None:
+    """Its signature, where it tells. Raises InvalidProcedure unless it works while it is called, with that alone."""
+    if not callable(function):
+        raise InvalidProcedure(f"{function!r} cannot be called; give a function that takes a {argument}")
+    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+        raise InvalidProcedure(
+            f"{_name(function)} is async or a generator, and calling it with a {argument} does nothing; readers are "
+            "threads or processes: write a plain function"
+        )
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # of a built-in function that does not tell
+        return None
+    try:
+        signature.bind(object())
+    except TypeError:
+        raise _takes_others(function, signature, argument) from None
+    return signature
+
+
+def _takes_others(function: Callable[..., object], signature: inspect.Signature, argument: str) -> InvalidProcedure:
+    return InvalidProcedure(
+        f"{_name(function)}{signature} takes other parameters than the {argument}; it is called with that alone"
+    )
+
+
+def _name(handler: Callable[..., object]) -> str:
+    return getattr(handler, "__qualname__", None) or repr(handler)

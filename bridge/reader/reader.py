@@ -1,0 +1,601 @@
+"""A reader: one process's share of a queue, handed out as transactions (RECEIVE).
+
+The consumer group only suggests which partitions are ours; a partition is ours when its journal says so. Whoever asks
+for the next transaction drives everything: acknowledgements, outputs, new data, commits. Several threads may ask.
+
+RECEIVE: what comes next; with a WHERE the messages of one conversation, or of one conversation group.
+
+What a handler's transaction asks of its partition while it runs: to lock another group, to have a further one.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Self
+from uuid import UUID
+
+from konverse.bridge.kafka.clients import FETCH_RECORDS, SILENT_S, Kafka
+from konverse.bridge.owner.driver import Owning
+from konverse.bridge.runtime.arguments import Seconds, checked
+from konverse.bridge.runtime.clock import now_ms
+from konverse.bridge.runtime.exits import leave_at_exit
+from konverse.bridge.runtime.settings import ReaderOptions
+from konverse.dialog.owner.events import LEADING
+from konverse.dialog.owner.handing_out import (
+    REST_MAX_MS,
+    HandingOut,
+    let_others_pass,
+    should_commit,
+    take,
+    take_further,
+)
+from konverse.dialog.owner.locks import is_here, lock
+from konverse.dialog.owner.owner import Owner
+from konverse.dialog.state.endpoint import Endpoint, bytes_of
+from konverse.dialog.state.transitions import State
+from konverse.dialog.transaction.begun import Begun
+from konverse.dialog.transaction.transaction import Transaction
+from konverse.schemas.catalog.objects import Queue
+from konverse.schemas.errors import (
+    BadInput,
+    BrokerClosed,
+    DialogNotFound,
+    InvalidSettings,
+    NoPartition,
+    OutcomeUnknown,
+    SteppedDown,
+)
+from konverse.schemas.identifiers import Address, Role
+from konverse.schemas.limits import HANDLER_THREADS_MAX, LOOK_AHEAD_RECORDS_MAX
+
+from .assignment import Share
+from .handlers import Crew, Handling, failure
+from .operations import Operating
+from .passed_over import PassedOver
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from konverse.dialog.state.partition import Partition
+
+log: Final = logging.getLogger("konverse.reader")
+WAIT_S: Final = 0.05
+ADVANCE_EVERY_S: Final = 0.005
+"""Slow handlers must not keep commits, acknowledgements and the consumer group waiting."""
+PLENTY_RECORDS: Final = 4 * FETCH_RECORDS
+"""Unread messages are so many when there is no hurry to fetch more, unless somebody asks for larger batches."""
+SETTLE_S: Final = 30.0
+CLOSE_S: Final = 10.0
+PAUSE_S: Final = 0.002
+"""Between two looks, while other groups than the wanted one are ready."""
+GATHER_S: Final = 0.05
+"""A batch waits so long for further messages: Kafka answers in less."""
+
+
+class Regrouping:
+    """The part of a reader that owners ask while a `with` block runs."""
+
+    _owning: Owning
+    _lock: threading.RLock
+    _done: Callable[[Owner, Transaction, bool], None]
+    _tell_ends: Callable[[Transaction], None]
+
+    def _attach(self, owner: Owner) -> None:
+        """Be who is asked."""
+        scope = owner.staging.scope
+        scope.done = partial(self._done, owner)
+        scope.lock = partial(self._lock_group, owner)
+        scope.further = partial(self._further, owner)
+
+    def _lock_group(
+        self, owner: Owner, transaction: Transaction, dialog: Endpoint | Begun, group: bytes
+    ) -> Address | None:
+        """Nobody else waits while the journals of other partitions are read."""
+        staging, groups = owner.staging, self._owning.groups
+        with self._lock:
+            found = groups.find_here(group)
+            if found is not None or is_here(staging, transaction, dialog, group):
+                return lock(staging, transaction, dialog, group, found)
+            here = groups.look_here(group)
+        found = groups.find_away(here)
+        with self._lock:  # it may have arrived meanwhile
+            return lock(staging, transaction, dialog, group, groups.find_here(group) or found)
+
+    def _further(self, owner: Owner, transaction: Transaction) -> Transaction | None:
+        with self._lock:
+            self._owning.sweeping.check_enabled()
+            part = take_further(owner, transaction)
+            if part is not None:
+                self._tell_ends(part)
+            return part
+
+
+class Receiving(Regrouping):
+    """The part of a reader that looks for messages."""
+
+    queue: Queue
+    _share: Share
+    _plenty: int
+    _check_open: Callable[[], None]
+    _advance: Callable[..., bool]
+    _handing_out: HandingOut
+    _handed: Callable[[Owner, Transaction], Transaction]
+    _passed: PassedOver
+    _on_ended: Callable[[bytes], None]
+    __iter__: Callable[..., Iterator[Transaction]]
+
+    @checked
+    def receive(
+        self, *, dialog: UUID | None = None, group: UUID | None = None, timeout: Seconds | None = None
+    ) -> Transaction | None:
+        """RECEIVE WHERE: the ready messages of a conversation, or of a conversation group, which is locked either way.
+
+        Waits for them up to `timeout` seconds (without it for ever), and returns None then; also while somebody else
+        has the group. What waits elsewhere in these partitions has to be received too, by whomever: a partition reads
+        ahead so far and no further. Raises BadInput unless one of both is given, DialogNotFound when it was in no
+        partition that is ours, all the time, NoPartition when none is, ServiceNotFound when its service was dropped
+        meanwhile, ServiceAltered (8468) when it followed its service to another queue, QueueDisabled (9617) while the
+        queue's STATUS is OFF (behaviours 69, 70, 75 to 79).
+        """
+        if (dialog is None) == (group is None):
+            raise BadInput("receive takes the id of a dialog or that of a group; iterate over the reader for any group")
+        deadline = None if timeout is None else time.monotonic() + timeout
+        services = set[str]()
+        while True:
+            self._advance(keep_up=True)
+            with self._lock:
+                self._share.check()
+                self._check_open()
+                self._owning.sweeping.check_enabled()
+                found = [*self._sought(dialog, group)]
+                if all(endpoint.committed is State.DISCONNECTED_OUTBOUND for _, endpoint in found):
+                    for service in sorted(services):
+                        self._owning.sweeping.check_service(service)
+                for service in sorted(services.difference(endpoint.service for _, endpoint in found)):
+                    self._owning.sweeping.altered.check(service)  # what cannot follow its service goes on here
+                for owner, endpoint in found:
+                    services.add(endpoint.service)
+                    transaction = take(owner, self._owning.commit, endpoint, whole=dialog is None)
+                    if transaction is not None:
+                        return self._handed(owner, transaction)
+                    self._take_back()
+                    let_others_pass(owner)
+            now = time.monotonic()
+            if now >= max(self._share.joining.until, deadline or 0.0):
+                self._check_has_partition()
+            if deadline is not None and now >= deadline:
+                if services:
+                    return None
+                raise DialogNotFound(
+                    f"{'group' if dialog is None else 'conversation'} {dialog or group} lives in no partition that is "
+                    f"ours of queue {self.queue.name!r}; ask the process that has it"
+                )
+            if self._advance():
+                time.sleep(PAUSE_S)
+
+    @checked
+    def batches(self, messages: int, *, size_bytes: int | None = None) -> Iterator[list[Transaction]]:
+        """Transactions together, for who works on many messages at a time: all that is ready, up to so many messages.
+
+        With `size_bytes` a list also ends behind the transaction with which its bodies have so many bytes.
+
+        Each list has one transaction at least, and each transaction is for a `with` block of its own. What Kafka has is
+        read first, up to half of the look-ahead (10,000 messages for each partition that is ours): a poor queue makes
+        short lists. Ends as iterating does, and raises the same.
+        """
+        if messages < 1:
+            raise BadInput(f"a batch has a number of messages from 1 on, not {messages}")
+        return self._batches(messages, size_bytes)
+
+    def _batches(self, messages: int, size_bytes: int | None) -> Iterator[list[Transaction]]:
+        self._plenty = max(self._plenty, 2 * messages)
+        while True:
+            self._gather(messages)
+            first = next(iter(self), None)
+            if first is None:
+                return
+            taken, count, size = [first], len(first), _size_of(first, size_bytes)
+            while count < messages and (size_bytes is None or size < size_bytes):
+                with self._lock:
+                    further = self._take()
+                if further is None:
+                    break
+                taken.append(further)
+                count += len(further)
+                size += _size_of(further, size_bytes)
+            yield taken
+
+    def _gather(self, messages: int) -> None:
+        """Read on until so many messages wait and what was finished is committed, or for GATHER_S nothing happens.
+
+        Half of the look-ahead is enough: a partition that is full is paused, and its fetching begins anew afterwards.
+        """
+        seen: tuple[int, bool] | None = None
+        until_s = 0.0
+        while True:
+            self._advance(keep_up=True)
+            with self._lock:
+                owners, unread = self._owning.owners.values(), self._handing_out.unread
+                committing = any(owner.committing or owner.staging.waiting for owner in owners)
+                enough = min(messages, LOOK_AHEAD_RECORDS_MAX // 2 * len(owners))
+            if unread >= enough > 0 and not committing:
+                return
+            if (unread, committing) != seen:
+                seen, until_s = (unread, committing), time.monotonic() + GATHER_S
+            elif time.monotonic() >= until_s:
+                return
+            else:
+                time.sleep(PAUSE_S)
+
+    def _take(self) -> Transaction | None:
+        """The next group, of the highest level that is ready in these partitions (behaviour 219)."""
+        found = self._handing_out.next_group(self._owning.commit)
+        return None if found is None else self._handed(*found)
+
+    def _take_back(self) -> None:
+        """Nothing is ready: what this thread was given and has not entered is handed out again."""
+        for owner, transaction in self._passed.take_back():
+            self._handing_out.resting.add(owner, transaction, now_ms())
+
+    def _tell_ends(self, transaction: Transaction) -> None:
+        for endpoint in transaction.members:
+            if endpoint.committed in (State.DISCONNECTED_INBOUND, State.ERROR):
+                self._on_ended(endpoint.conversation)
+
+    def check(self) -> None:
+        """Raise what has ended the reader, for whoever receives nothing from it."""
+        self._share.check()
+
+    def _check_has_partition(self) -> None:
+        if not self._owning.owners and not self._share.waiting:
+            raise NoPartition(
+                f"queue {self.queue.name!r} has {self.queue.partitions} partitions, and other processes read them all: "
+                "nothing can be received here. Create the queue with as many partitions as processes read it, or read "
+                "it with fewer; a dialog that is begun here before the reader has a partition lives in another process"
+            )
+
+    def _sought(self, dialog: UUID | None, group: UUID | None) -> Iterator[tuple[Owner, Endpoint]]:
+        """The sides of the conversation that live here, or one of the group."""
+        for owner in self._owning.owners.values():
+            if owner.phase is not LEADING:
+                continue
+            state = owner.fold.state
+            if dialog is not None:
+                found = [side.get(dialog.bytes) for side in state.sides]
+            else:
+                assert group is not None
+                found = [*state.members(group.bytes)[:1]]
+            yield from ((owner, endpoint) for endpoint in found if endpoint is not None)
+
+
+class Reader(Operating, Receiving):
+    """Iterate over it for transactions; use it as a context manager, or close it."""
+
+    def __init__(self, kafka: Kafka, owning: Owning, options: ReaderOptions, on_ended: Callable[[bytes], None]) -> None:
+        self.queue = owning.queue
+        self.options = options
+        self._owning = owning
+        self._on_ended = on_ended
+        self._lock = threading.RLock()
+        """Guards owners and everything that they decide."""
+        self._pumping = threading.Lock()
+        """Held by the one thread that waits for Kafka."""
+        self._returned = threading.Condition(self._lock)
+        self._closed = False
+        self._others_wait = 0
+        self._stopping = False
+        """`run` was interrupted: nothing further is handed out there."""
+        self._handing_out = owning.handing_out
+        self._passed = PassedOver(owning.queue.name)
+        self._crew = Crew()
+        self._lost_told = 0
+        """Partitions that were lost, as far as `settle` has told."""
+        self._plenty = PLENTY_RECORDS
+        """So many unread messages are worked off before more are fetched."""
+        self._advance_at = 0.0
+        """When Kafka must be looked after again, however much there is to hand out."""
+        owning.attach = self._attach
+        leave_at_exit(self)
+        try:
+            self._share = Share(kafka, owning, options, self._lock)
+        except BaseException:
+            owning.close()
+            raise
+        if options.standby:
+            owning.stand_by()
+
+    # --------------------------------------------------------------------------------------------------- iteration
+
+    def __iter__(self) -> Iterator[Transaction]:
+        self._check_open()
+        return self
+
+    def __next__(self) -> Transaction:
+        """The ready messages of the next conversation group. Use it in a `with` block: its end commits or rolls back.
+
+        Leaving the block hands the work to the next commit, which up to `batch` groups share; nothing is lost when the
+        process dies before, the messages are received again. Raises QueueDisabled while the queue's STATUS is OFF (77),
+        PartitionHalted when Kafka contradicts itself, SteppedDown when another process claims a partition that we were
+        told to take, OutcomeUnknown when Kafka stays silent to what was finished before `timeout` ended the iteration.
+        """
+        idle_since = time.monotonic()
+        while True:
+            if time.monotonic() >= self._advance_at:
+                self._advance(keep_up=True)
+            with self._lock:
+                self._share.check()
+                if self._closed or self._stopping:
+                    raise StopIteration
+                self._owning.sweeping.check_enabled()
+                transaction = self._take()
+                if transaction is None:
+                    self._take_back()
+            if transaction is not None:
+                return transaction
+            timeout = self.options.timeout
+            if self._advance() or self._expecting:
+                idle_since = time.monotonic()
+            elif timeout is not None and self._share.rests and time.monotonic() - idle_since >= timeout:
+                if self._settled():
+                    raise StopIteration
+                idle_since = time.monotonic()
+
+    @checked
+    def run(self, handler: Callable[[Transaction], object], *, threads: int = 1) -> None:
+        """Call `handler` for every transaction from so many threads until the reader ends, like an activated procedure.
+
+        A handler that raises rolls its transaction back and stops nothing: the exception is logged with the ids of its
+        messages, and they come again after the others. After five attempts in a row its conversation group is
+        suspended, which is logged too; `resume`, `skip` or `end` it. What is no `Exception` (KeyboardInterrupt,
+        SystemExit) ends the other threads, which have 30 s to finish what they are at, and is raised here, as is what
+        iterating raises. InvalidProcedure (29).
+        """
+        if not 1 <= threads <= HANDLER_THREADS_MAX:
+            raise InvalidSettings(
+                f"a handler needs at least one thread, and {HANDLER_THREADS_MAX} are the most, not {threads}"
+            )
+        handling = Handling(self.queue.name, handler)
+        with self._lock:
+            self._owning.expect(threads)
+        try:
+            self._crew.work(lambda: handling.work(self), threads, self.stop, handling)
+        finally:
+            self._stopping = False
+
+    def stop(self) -> None:
+        """Let `run` return behind the handlers that are at work. A signal handler may call it."""
+        self._stopping = True
+
+    @checked
+    def settle(self, timeout_s: Seconds = SETTLE_S) -> None:
+        """Commit what is finished and wait until it counts and its outputs are delivered and acknowledged.
+
+        Raises SteppedDown when, since this was called last, a partition was lost, or a `with` block ended after its
+        partition had gone to another process: what was not committed is received again, here or there. Raises
+        OutcomeUnknown when Kafka stays silent for `timeout_s`.
+        """
+        self._work_off(timeout_s)
+        told, self._lost_told = self._lost_told, self._share.lost
+        if self._lost_told > told:
+            raise SteppedDown(
+                f"a partition of queue {self.queue.name!r} was lost or given back before everything that was finished "
+                "was committed; what was not is received again, here or by whoever has it now"
+            )
+
+    def _work_off(self, timeout_s: float) -> None:
+        deadline = time.monotonic() + timeout_s
+        say_at = time.monotonic() + SILENT_S
+        while not self._closed:
+            with self._pumping:
+                with self._lock:
+                    self._commit_finished(acknowledgements=True)
+                    if not self._owning.busy and not any(owner.staging.waiting for owner in self.owners):
+                        break
+                    self._owning.pump(0.01)
+                    self._share.see_stopped()
+                self._share.hear()
+            if time.monotonic() > say_at:
+                say_at = deadline + 1
+                log.warning("waiting for Kafka to acknowledge what was finished on queue %r", self.queue.name)
+            if time.monotonic() > deadline:
+                raise OutcomeUnknown(
+                    f"Kafka has not acknowledged everything that was finished on queue {self.queue.name!r} within "
+                    f"{timeout_s} s. It is kept and tried again while the reader is used; settle again to learn of it"
+                )
+
+    @property
+    def _expecting(self) -> bool:
+        """Some group is handed out again soon."""
+        return bool(self._handing_out.resting) or any(owner.trial.resting for owner in self.owners)
+
+    def _settled(self) -> bool:
+        """Whether everything that was finished counts and nothing is left to be received again here."""
+        lost = self._share.lost
+        self._work_off(SETTLE_S)
+        return self._share.lost == lost and not self._share.waiting and not self._handing_out.ready
+
+    @property
+    def lost(self) -> int:
+        """How often finished work came too late for its partition, or may have, so far (see `settle`)."""
+        return self._share.lost
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._closed
+
+    @property
+    def partitions(self) -> frozenset[int]:
+        """Partitions that are ours now."""
+        with self._lock:
+            return frozenset(n for n, owner in self._owning.owners.items() if owner.phase is LEADING)
+
+    @property
+    def conversations(self) -> int:
+        """Conversation endpoints that live in these partitions."""
+        with self._lock:
+            return sum(len(side) for owner in self._owning.owners.values() for side in owner.fold.state.sides)
+
+    @property
+    def owners(self) -> list[Owner]:
+        """The owners of these partitions, for tools that look inside."""
+        with self._lock:
+            return list(self._owning.owners.values())
+
+    def ask(self, partition: int, question: Callable[[Partition], Any]) -> Any:
+        """What the state of a partition answers, for tools that look inside; None when the partition is not ours."""
+        with self._lock:
+            owner = self._owning.owners.get(partition)
+            return question(owner.fold.state) if owner is not None and owner.phase is LEADING else None
+
+    def keep_up(self) -> None:
+        """Commit and fetch without waiting, for a thread of the application that waits for something else."""
+        self._advance(keep_up=True)
+
+    @checked
+    def wait_for_partitions(self, count: int, timeout_s: Seconds = 30.0) -> None:
+        """Return when at least `count` partitions are ours; SteppedDown when that does not happen in time.
+
+        Raises BadInput when the queue has fewer.
+        """
+        if count > self.queue.partitions:
+            raise BadInput(f"queue {self.queue.name!r} has {self.queue.partitions} partitions; {count} cannot be ours")
+        deadline = time.monotonic() + timeout_s
+        while len(self.partitions) < count:
+            self._share.check()
+            self._check_open()
+            if time.monotonic() > deadline:
+                raise SteppedDown(f"{len(self.partitions)} of {count} partitions of {self.queue.name!r} are ours")
+            self._advance()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise BrokerClosed(f"the reader of queue {self.queue.name!r} was closed; make another with broker.reader")
+
+    def leave(self, timeout_s: float) -> None:
+        """The program ends, and so does `run`, behind the handlers that are at work; close, as that is no crash."""
+        if self._crew.busy:
+            self.stop()
+            self._crew.wait(timeout_s)
+            self.close()
+
+    def close(self) -> None:
+        """Commit what is finished, deliver its outputs, give the partitions back, leave the group. Safe to call twice.
+
+        Transactions that are not finished are received again by the next owner.
+        """
+        try:
+            self.settle(CLOSE_S)
+        except (SteppedDown, OutcomeUnknown) as error:
+            log.warning("%s", error)
+        finally:
+            with self._pumping, self._lock:
+                first, self._closed = not self._closed, True
+                if first:
+                    try:
+                        self._owning.close()
+                    finally:
+                        self._share.close()
+                        self._handing_out.resting.clear()
+            if first:
+                self._crew.wait(CLOSE_S)
+
+    def forked(self) -> None:
+        """In a forked child: closed, see `bridge.runtime.forks`."""
+        self._closed = True
+        self._lock = threading.RLock()
+        self._returned = threading.Condition(self._lock)
+        self._pumping = threading.Lock()
+        self._crew = Crew()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # ------------------------------------------------------------------------------------------------ transactions
+
+    def _handed(self, owner: Owner, transaction: Transaction) -> Transaction:
+        self._passed.handed(owner, transaction)
+        if transaction.dialog.role is Role.INITIATOR:
+            self._tell_ends(transaction)
+        return transaction
+
+    def _done(self, owner: Owner, transaction: Transaction, commit: bool) -> None:  # noqa: FBT001  # a callback's shape
+        with self._returned:
+            error = "" if commit else failure()
+            times = self._handing_out.ended(owner, transaction, commits=commit, error=error, now_ms=now_ms())
+            if times:
+                self._say_tired(transaction, times)
+            if self._others_wait:
+                self._returned.notify()
+
+    # ------------------------------------------------------------------------------------------------------ pumping
+
+    def _advance(self, *, keep_up: bool = False) -> bool:
+        """Do what can be done; wait a little when nothing can. True when something new is there to take.
+
+        To keep up with Kafka is to do that without waiting although there is something to take: what slow handlers
+        have finished is committed, and the group hears of us.
+        """
+        self._advance_at = time.monotonic() + ADVANCE_EVERY_S
+        if not self._pumping.acquire(blocking=False):
+            if keep_up:
+                return False  # whoever has it does that
+            with self._returned:
+                self._others_wait += 1
+                self._returned.wait(WAIT_S)
+                self._others_wait -= 1
+            return False
+        try:
+            self._owning.sweeping.read()
+            with self._lock:
+                if self._closed:
+                    return False
+                self._owning.pump()
+                self._share.see_stopped()
+                self._handing_out.hand_out_again(now_ms())
+                if keep_up:  # before the group may say that a partition is not ours any more
+                    self._commit_finished(acknowledgements=False)
+                elif self._handing_out.ready:
+                    return True
+            fetched = (
+                self._share.fetch(0.0) if self._handing_out.scarce(self._plenty) else keep_up and self._share.hear()
+            )
+            if fetched or keep_up:
+                return True
+            with self._lock:
+                self._commit_finished(acknowledgements=False)
+                if any(owner.committing for owner in self._owning.owners.values()):
+                    self._owning.pump(WAIT_S)
+                    return self._handing_out.ready
+            return self._share.fetch(WAIT_S)
+        finally:
+            self._pumping.release()
+
+    def _commit_finished(self, *, acknowledgements: bool) -> None:
+        for owner in list(self._owning.owners.values()):
+            if should_commit(owner, acknowledgements=acknowledgements):
+                self._owning.commit(owner)
+
+    def _say_tired(self, transaction: Transaction, times: int) -> None:
+        log.warning(
+            "a handler of queue %r has taken nothing of conversation %s for %d times in a row; it is called again "
+            "every %.0f s. Receive its messages, or end the conversation",
+            self.queue.name,
+            transaction.dialog.id,
+            times,
+            REST_MAX_MS / 1_000,
+        )
+
+
+def _size_of(transaction: Transaction, size_bytes: int | None) -> int:
+    """The bytes of the bodies that wait for its conversations, where somebody asks."""
+    return 0 if size_bytes is None else sum(bytes_of(endpoint.queue) for endpoint in transaction.members)

@@ -1,0 +1,129 @@
+"""Queues that services have left, and that nobody reads any more: readers of the new queues look after them.
+
+What began on the old queue is still addressed there, and somebody has to send it on. A substitute owns partitions of
+the old queue that have no owner, hands nothing out, and gives way to any reader of that queue (docs/guide/README.md).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from konverse.bridge.catalog.catalog import Catalog
+from konverse.bridge.runtime.log_throttle import Seldom
+from konverse.bridge.runtime.threads import FORESEEN, in_background
+from konverse.schemas.catalog.objects import Queue, Service
+
+if TYPE_CHECKING:
+    from .reader import Reader
+
+log: Final = logging.getLogger("konverse.substituting")
+PUMP_EVERY_S: Final = 0.02
+WANTED_EVERY: Final = 100
+"""So many pumps pass between two looks whether a substitute is still wanted."""
+
+
+class Substitutes:
+    """Those of one process: one for each queue that services have left for one that is read here."""
+
+    def __init__(self, catalog: Catalog, readers: Callable[[], list[Reader]], make: Callable[[Queue], Reader]) -> None:
+        self._catalog = catalog
+        self._readers = readers
+        self._make = make
+        self._lock = threading.Lock()
+        self._wanted: dict[str, Queue] = {}
+        """By name, as owners have said."""
+        self._open: dict[str, Reader] = {}
+        self._thread: threading.Thread | None = None
+        self._closing = threading.Event()
+        self._mistakes = Seldom()
+
+    def look_after(self, queue: Queue) -> None:
+        """Some reader of this process has services that were on this queue before."""
+        with self._lock:
+            self._wanted[queue.name] = queue
+            if self._thread is None and not self._closing.is_set():
+                self._thread = in_background("konverse-substitutes", self._run)
+
+    def _run(self) -> None:
+        turn = 0
+        while not self._closing.wait(PUMP_EVERY_S):
+            if turn % WANTED_EVERY == 0:
+                try:
+                    self._choose()
+                except Exception as error:  # noqa: BLE001  # nobody else would look after what is wanted
+                    self._say("which queues have to be looked after cannot be known now", error)
+            turn += 1
+            for name, reader in list(self._open.items()):
+                try:
+                    reader.keep_up()
+                    reader.check()
+                except Exception as error:  # noqa: BLE001  # another reader is made for it, and the others go on
+                    self._say(f"queue {name!r} is not looked after for a while", error)
+                    self._leave(name)
+        for name in list(self._open):
+            self._leave(name)
+
+    def _say(self, what: str, error: Exception) -> None:
+        """What is foreseen is told in passing; a mistake of ours with where it was made, now and again."""
+        if isinstance(error, FORESEEN):
+            log.info("%s: %s", what, error)
+        elif self._mistakes.due(what):
+            log.error("%s: nobody foresaw this", what, exc_info=error)
+
+    def _choose(self) -> None:
+        """Begin with what is wanted and has no reader here; leave what nobody wants any more."""
+        read = {reader.queue.name for reader in self._readers() if not reader.closed}
+        with self._lock:
+            known = dict(self._wanted)
+        try:
+            left = {
+                name
+                for service in self._catalog.all(Service)
+                if service.queue in read
+                for name in service.queues_before
+            }
+            there = {queue.name: queue.incarnation for queue in self._catalog.all(Queue)}
+        except FORESEEN as error:
+            log.debug("which queues have to be looked after cannot be known now: %s", error)
+            return
+        for name, queue in known.items():
+            if name not in left or there.get(name) != queue.incarnation:
+                self._leave(name)
+                with self._lock:
+                    if self._wanted.get(name) is queue:
+                        del self._wanted[name]
+            elif name in read:  # for as long as that reader lives
+                self._leave(name)
+            elif name not in self._open:
+                try:
+                    self._open[name] = self._make(queue)
+                except Exception as error:  # noqa: BLE001  # as in `_run`: the other queues have their turn
+                    self._say(f"queue {name!r} cannot be looked after yet", error)
+
+    def _leave(self, name: str) -> None:
+        reader = self._open.pop(name, None)
+        if reader is not None:
+            try:
+                reader.close()
+            except Exception as error:  # noqa: BLE001  # its partitions are taken by whoever finds them silent
+                self._say(f"queue {name!r} was not given back as it should be", error)
+
+    def close(self) -> None:
+        """Give everything back."""
+        self._closing.set()
+        with self._lock:
+            thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    def forked(self) -> None:
+        """In a forked child: closed, see `bridge.runtime.forks`."""
+        self._closing = threading.Event()
+        self._closing.set()
+        self._lock = threading.Lock()
+        self._thread = None
+        for reader in self._open.values():
+            reader.forked()

@@ -1,0 +1,295 @@
+"""The view in Redis: written by owners through one fenced script, read by people (protocol.md section 8).
+
+Nothing rests on it. Redis may be away, empty or full of lies: work goes on, and the owner writes the view anew.
+
+Keys of a partition share the hash tag `{<data topic>.<subscription>/<partition>}`:
+    konverse:{…}:header      incarnation, highest CLAIM offset, journal offset, owner, unread messages, open endpoints
+    konverse:{…}:e:<bucket>  conversation and role -> journal offset and packed endpoint (`dialog.owner.view`)
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib.resources import files
+from typing import Any, Final
+
+import redis
+
+from konverse.bridge.runtime.threads import in_background
+from konverse.dialog.owner.view import Row, Show, bucket_of, unpack
+from konverse.schemas.catalog.objects import Queue
+from konverse.schemas.errors import MalformedRecord
+from konverse.schemas.identifiers import view_key
+from konverse.schemas.limits import VIEW_BUCKETS
+
+from .client import Trouble, connect_redis
+
+Rows = list[tuple[bytes, bytes]]
+
+log: Final = logging.getLogger("konverse.view")
+
+ROWS_PER_CALL: Final = 500
+SHOWS_WAITING_MAX: Final = 1_000
+CHECK_EVERY_S: Final = 1.0
+COUNT_EVERY_S: Final = 30.0
+"""Rows that Redis evicted, or that a stranger wrote, are found so; counting costs Redis some milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What the view says of a partition."""
+
+    journal_offset: int
+    claim_offset: int
+    owner: str
+    unread: int
+    open: int
+    complete: bool
+
+
+def _header(values: Any) -> Header | None:
+    try:
+        return Header(
+            int(values[b"journal"]),
+            int(values[b"claim"]),
+            values[b"owner"].hex(),
+            int(values[b"unread"]),
+            int(values[b"open"]),
+            values[b"complete"] == b"1",
+        )
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+class ViewStore:
+    """The view of one queue."""
+
+    def __init__(self, client: redis.Redis, queue: Queue) -> None:
+        self._client = client
+        self._queue = queue
+        self._script = client.register_script(files("konverse.bridge").joinpath("scripts/show.lua").read_text("utf-8"))
+
+    def show(self, partition: int, show: Show) -> bool:
+        """Write; False when the view has to be written whole first. Raises redis.RedisError."""
+        call = partial(self._call, partition, show)
+        if not show.whole:
+            return call("some", show.rows, show.gone) >= 0
+        if call("first", [], []) == 0:
+            return True
+        for start in range(0, len(show.rows), ROWS_PER_CALL):
+            call("more", show.rows[start : start + ROWS_PER_CALL], [])
+        return call("last", [], []) >= 0
+
+    def present(self, partition: int, claim_offset: int) -> bool:
+        """Whether the header is there and no older than this claim; a zombie may have written where nothing was."""
+        header = self.header(partition)
+        return header is not None and header.claim_offset >= claim_offset
+
+    def missing(self, partition: int) -> int | None:
+        """The journal offset at which the view has other rows than its header counts; None when it has them all."""
+        header = self.header(partition)
+        if header is None:
+            return -1
+        counts = self._read([("HLEN", self._bucket(partition, number)) for number in range(VIEW_BUCKETS)])
+        return None if None not in counts and sum(counts) == header.open else header.journal_offset
+
+    def header(self, partition: int) -> Header | None:
+        """The header; None means unknown, never `nothing is there`."""
+        (values,) = self._read([("HGETALL", self._key(partition, "header"))])
+        return _header(values)
+
+    def whole(self, partition: int) -> tuple[Header, list[Row]] | None:
+        """Header and all rows as they stood at one moment; None when they are not all there, or of a dropped queue."""
+        buckets = [("HGETALL", self._bucket(partition, number)) for number in range(VIEW_BUCKETS)]
+        values, *found = self._read([("HGETALL", self._key(partition, "header")), *buckets], together=True)
+        header = _header(values)
+        if header is None or not header.complete or values.get(b"incarnation") != self._queue.incarnation:
+            return None
+        rows = self._rows(partition, found)
+        return (header, rows) if len(rows) == header.open else None
+
+    def rows(self, partition: int) -> list[Row]:
+        """All endpoints that the view shows; what is not a row is left out."""
+        buckets = self._read([("HGETALL", self._bucket(partition, number)) for number in range(VIEW_BUCKETS)])
+        return self._rows(partition, buckets)
+
+    def find(self, conversation: bytes) -> list[tuple[int, Row]]:
+        """The sides of a conversation that live in this queue, with their partitions."""
+        fields = (conversation + b"I", conversation + b"T")
+        places = [(partition, field) for partition in range(self._queue.partitions) for field in fields]
+        values = self._read([("HGET", self._bucket(partition, bucket_of(field)), field) for partition, field in places])
+        return [
+            (partition, row)
+            for (partition, field), value in zip(places, values, strict=True)
+            if value is not None and (row := self._row(partition, field, value)) is not None
+        ]
+
+    def clear(self) -> None:
+        """Delete the view of all partitions (of an earlier queue of that name)."""
+        for partition in range(self._queue.partitions):
+            keys = [self._bucket(partition, number) for number in range(VIEW_BUCKETS)]
+            self._client.unlink(self._key(partition, "header"), *keys)
+
+    def _read(self, commands: Sequence[tuple[str | bytes, ...]], *, together: bool = False) -> list[Any]:
+        """The replies, in one round trip; None also for a key that holds something else than a view does.
+
+        `together`: nobody writes between them.
+        """
+        pipeline = self._client.pipeline(transaction=together)
+        for command in commands:
+            pipeline.execute_command(*command)  # type: ignore[no-untyped-call]
+        replies = pipeline.execute(raise_on_error=False)
+        for reply in replies:
+            if isinstance(reply, Exception) and not str(reply).startswith("WRONGTYPE"):
+                raise reply
+        return [None if isinstance(reply, Exception) else reply for reply in replies]
+
+    def _rows(self, partition: int, buckets: list[Any]) -> list[Row]:
+        shown = [self._row(partition, field, value) for bucket in buckets for field, value in (bucket or {}).items()]
+        return [row for row in shown if row is not None]
+
+    def _row(self, partition: int, field: bytes, value: bytes) -> Row | None:
+        try:
+            return unpack(field, value)
+        except MalformedRecord:
+            log.warning("the view of %s/%d holds something that is no row", self._queue.name, partition)
+            return None
+
+    def _call(
+        self,
+        partition: int,
+        show: Show,
+        how: str,
+        rows: list[tuple[bytes, bytes]],
+        gone: list[bytes],
+    ) -> int:
+        places: dict[int, int] = {}
+        body: list[Any] = []
+        for field, value in rows:
+            body += (self._place(places, field), field, value)
+        for field in gone:
+            body += (self._place(places, field), field)
+        buckets = range(VIEW_BUCKETS) if how == "first" else places
+        keys = [self._key(partition, "header"), *(self._bucket(partition, number) for number in buckets)]
+        place = (self._queue.incarnation, show.claim_offset, show.journal_offset, show.owner)
+        return int(self._script(keys=keys, args=[*place, show.unread, show.open, how, len(rows), *body]))
+
+    @staticmethod
+    def _place(places: dict[int, int], field: bytes) -> int:
+        return places.setdefault(bucket_of(field), len(places) + 2)
+
+    def _bucket(self, partition: int, number: int) -> str:
+        return self._key(partition, f"e:{number}")
+
+    def _key(self, partition: int, suffix: str) -> str:
+        return view_key(self._queue.topic, self._queue.subscription, partition, suffix)
+
+
+class ViewWriter:
+    """A thread that writes the shows of a reader's partitions, so that no commit ever waits for Redis."""
+
+    def __init__(self, url: str, queue: Queue) -> None:
+        self._store = ViewStore(connect_redis(url), queue)
+        self._waiting: deque[tuple[int, Show]] = deque(maxlen=SHOWS_WAITING_MAX)
+        self._wake = threading.Condition()
+        self._closed = False
+        self._writing = False
+        self._watched: dict[int, int] = {}
+        """Partition -> claim of the last show."""
+        self._count_at = 0.0
+        self._suspects: dict[int, int] = {}
+        """Partitions whose rows did not agree with their header, and the journal offset at which they did not."""
+        self._unshown: set[int] = set()
+        """Partitions that were to be shown while Redis did not answer; they are lost as soon as it does."""
+        self.lost: deque[int] = deque()
+        """Partitions whose view must be written whole; the reader takes them."""
+        self._trouble = Trouble(log, "the view", "written")
+        self._thread = in_background("konverse-view", self._run)
+
+    def show(self, partition: int, show: Show) -> None:
+        """Write soon; the oldest goes when too many wait (and with it the view, which is then written whole)."""
+        with self._wake:
+            self._watched[partition] = show.claim_offset
+            if self._unshown:
+                self._unshown.add(partition)
+                return
+            if len(self._waiting) == SHOWS_WAITING_MAX:
+                self.lost.append(self._waiting[0][0])
+            self._waiting.append((partition, show))
+            self._wake.notify()
+
+    def forget(self, partition: int) -> None:
+        """The partition is not ours any more."""
+        self._watched.pop(partition, None)
+
+    def close(self, timeout_s: float = 5.0) -> None:
+        """Write what waits, then stop."""
+        with self._wake:
+            self._closed = True
+            self._wake.notify()
+        self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        while True:
+            with self._wake:
+                if not self._waiting and not self._closed:
+                    self._wake.wait(CHECK_EVERY_S)
+                if self._closed and not self._waiting:
+                    return
+                job = self._waiting.popleft() if self._waiting else None
+            try:
+                if job is None:
+                    self._look_again()
+                elif self._store.show(*job):
+                    self._trouble.wrote()
+                else:
+                    self.lost.append(job[0])
+                if time.monotonic() >= self._count_at:
+                    self._count()
+            except (redis.RedisError, ValueError, TypeError) as error:
+                self._trouble.failed(error)
+                self._lose_all(job)
+
+    def _look_again(self) -> None:
+        """Find out whose view is not there, or could not be written before."""
+        watched = dict(self._watched)
+        absent = {partition for partition, claim in watched.items() if not self._store.present(partition, claim)}
+        with self._wake:
+            missing = (absent | self._unshown) & self._watched.keys()
+            self.lost.extend(missing)
+            self._unshown.clear()
+        if watched and not missing:
+            self._trouble.complete()
+
+    def _count(self) -> None:
+        """Find views with other rows than they should have. A view that is being written may look so once."""
+        self._count_at = time.monotonic() + COUNT_EVERY_S
+        found = {partition: self._store.missing(partition) for partition in list(self._watched)}
+        suspects = {partition: offset for partition, offset in found.items() if offset is not None}
+        self.lost.extend(partition for partition, offset in suspects.items() if self._suspects.get(partition) == offset)
+        self._suspects = suspects
+
+    def _lose_all(self, job: tuple[int, Show] | None) -> None:
+        """Redis does not answer. Nothing is packed for it before it does: that would slow the work down."""
+        with self._wake:
+            self._unshown |= {partition for partition, _ in self._waiting} | ({job[0]} if job else set())
+            self._waiting.clear()
+            if not self._closed:
+                self._wake.wait(CHECK_EVERY_S)
+
+
+def forget_view(url: str, queue: Queue) -> None:
+    """Delete what Redis shows of a queue that was dropped; it stays when Redis is away."""
+    client = connect_redis(url)
+    try:
+        ViewStore(client, queue).clear()
+    except redis.RedisError as error:
+        log.warning("what Redis shows of queue %r stays there: %s", queue.name, error)
+    finally:
+        client.close()

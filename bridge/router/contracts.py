@@ -1,0 +1,83 @@
+"""What the catalog says of a router and of its decisions, for routers of every kind: services, and jobs of Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from contextlib import suppress
+
+from konverse.bridge.catalog.catalog import Catalog
+from konverse.routing.contracts import check_accepts, check_declared, check_union
+from konverse.schemas.catalog.objects import Contract, SentBy, Service
+from konverse.schemas.catalog.table_entries import Target
+from konverse.schemas.errors import InvalidRoute, Unavailable
+
+
+class Resolving:
+    """Looks at what a classifier has decided (`konverse.routing.step.Resolve`)."""
+
+    def __init__(self, catalog: Catalog, queue: str, *, forwards: bool) -> None:
+        """`queue` is the one that the router receives."""
+        self._catalog = catalog
+        self._queue = queue
+        self._forwards = forwards
+
+    def __call__(self, target: Target, contract: str) -> Target:
+        """The target by the catalog; of another database it is left as it is.
+
+        Raises ServiceNotFound; InvalidRoute for a service on the router's queue, and, to forward, for one that does not
+        accept the contract of the conversation.
+        """
+        if target.broker_instance not in {None, str(self._catalog.broker_id)}:
+            return target
+        service = self._catalog.get(Service, target.service)
+        if service.queue == self._queue:
+            raise InvalidRoute(
+                f"a conversation was classified as one for {target.service!r}, a service on queue {self._queue!r}, "
+                "which the router itself receives: it would come back for ever. Let the classifier answer with a "
+                "service on another queue, or null"
+            )
+        if not self._forwards:  # the initiator chooses the contract
+            return target
+        if contract not in service.contracts:
+            service = self._anew(service)
+            check_accepts(contract, service.name, service.contracts)
+        return target._replace(broker_instance=None)
+
+    def _anew(self, service: Service) -> Service:
+        """As it is now: somebody may just have added the contract."""
+        with suppress(Unavailable):
+            self._catalog.refresh()
+        return self._catalog.get(Service, service.name)
+
+
+def check_forwarding(
+    catalog: Catalog, router: Service, declared: Collection[str] | None, targets: Collection[str] | None
+) -> None:
+    """Raise InvalidRoute unless the router accepts what it was declared with, and the union of what its targets accept.
+
+    Nothing is said of what is None. Raises ServiceNotFound for a target that does not exist.
+    """
+    _check_declared(catalog, router, declared)
+    if targets is not None:
+        accepted = {name: catalog.get(Service, name).contracts for name in sorted(targets)}
+        check_union(router.name, router.contracts, accepted)
+
+
+def _check_declared(catalog: Catalog, router: Service, declared: Collection[str] | None) -> None:
+    """Raise InvalidRoute unless these are the contracts that the router accepts, ContractNotFound."""
+    for name in declared or ():
+        catalog.get(Contract, name)
+    if declared is not None:
+        check_declared(router.name, declared, router.contracts)
+
+
+def check_redirecting(catalog: Catalog, router: Service, declared: Collection[str] | None, redirect_type: str) -> None:
+    """Raise InvalidRoute unless each contract of the router lets it tell the initiator where to go."""
+    _check_declared(catalog, router, declared)
+    for name in router.contracts:
+        if catalog.get(Contract, name).sent_by.get(redirect_type) not in {SentBy.TARGET, SentBy.ANY}:
+            raise InvalidRoute(
+                f"router {router.name!r} accepts contract {name!r}, which does not let the target send "
+                f"{redirect_type!r}: nobody could be redirected. Create a contract in which TARGET sends "
+                f"{redirect_type!r}, or let the router forward"
+            )

@@ -1,0 +1,208 @@
+"""The figures of a router in Redis, to be looked at: each of its processes writes its own, once a second.
+
+Nothing rests on them. Redis may be away or empty: routing goes on, and the figures come again.
+
+The key is a hash, `konverse:{<catalog topic>}:<database>:router:<service>`:
+    <process>     JSON: `at_ms`, when it was written; counts as in `Routed`; `last_errors`, the latest first
+It goes by itself when no process has written for a minute. Until then each process that begins takes out those of gone
+ones that are too many.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import threading
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+
+import redis
+
+from konverse.bridge.redis.client import connect_redis, reading
+from konverse.bridge.runtime.log_throttle import Seldom
+from konverse.bridge.runtime.threads import in_background
+from konverse.routing.routed import Failure, Routed
+from konverse.schemas.catalog.objects import Service
+from konverse.schemas.errors import InvalidSettings
+from konverse.schemas.identifiers import catalog_topic, router_key
+from konverse.schemas.limits import ROUTER_PROCESS_ENTRIES_MAX
+
+if TYPE_CHECKING:
+    from konverse.bridge.reader.activation import Host
+
+log: Final = logging.getLogger("konverse.router")
+
+PUBLISH_EVERY_S: Final = 1.0
+FRESH_MS: Final = 5_000
+"""A process that has written nothing for so long runs no more."""
+
+KEPT_S: Final = 60
+ERRORS_SHOWN: Final = 5
+
+
+class Routes(Protocol):
+    """As much of a `RoutingService` as is shown."""
+
+    service: str
+    shown_as: str
+    """Tells it from others of its process, however often it is run there."""
+
+    @property
+    def routed(self) -> Routed:
+        """Counts."""
+        ...
+
+    @property
+    def last_errors(self) -> list[Failure]:
+        """The latest first."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What all processes of a router have done since they were started."""
+
+    at_ms: int
+    processes: int
+    """That run."""
+    routed: Routed
+    last_errors: tuple[Failure, ...]
+    """The latest first."""
+
+
+@contextmanager
+def publishing(broker: Host, router: Routes) -> Iterator[None]:
+    """While the block runs, and once behind it, write what a router does in this process. Without Redis: nothing."""
+    if not broker.settings.redis:
+        yield
+        return
+    client = connect_redis(broker.settings.redis)
+    key = _key(broker, router.service)
+    process = f"{socket.gethostname()}:{os.getpid()}:{router.shown_as}"
+    over, trouble = threading.Event(), Seldom()
+
+    def write() -> None:
+        try:
+            with client.pipeline(transaction=False) as pipeline:
+                pipeline.hset(key, process, _packed(router, redis_time_ms(client)))
+                pipeline.expire(key, KEPT_S)
+                pipeline.execute()
+        except redis.RedisError as error:
+            if trouble.due():
+                log.warning("the figures of router %r are not shown: %s", router.service, error)
+        else:
+            trouble.over()
+
+    def work() -> None:
+        while not over.wait(PUBLISH_EVERY_S):
+            write()
+
+    _make_room(client, key)
+    thread = in_background("konverse-router-figures", work)
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+        write()
+        client.close()
+
+
+def _make_room(client: redis.Redis, key: str) -> None:
+    """Take out the figures that are not read any more: those of too many processes that wrote last (`summed`)."""
+    with suppress(redis.RedisError):
+        if client.hlen(key) >= 2 * ROUTER_PROCESS_ENTRIES_MAX:
+            found = cast("Mapping[bytes, bytes]", client.hgetall(key))
+            written = sorted((_written_ms(value), process) for process, value in found.items())
+            client.hdel(key, *(process for _, process in written[:-ROUTER_PROCESS_ENTRIES_MAX]))
+
+
+def _written_ms(value: bytes) -> int:
+    with suppress(ValueError, TypeError, KeyError, AttributeError):  # anybody may write into Redis
+        return _unpacked(value)[0]
+    return 0
+
+
+def read_figures(broker: Host, service: str) -> Figures:
+    """What Redis has of a router.
+
+    Raises InvalidSettings when no Redis was named, ServiceNotFound, and RedisUnavailable when it is away.
+    """
+    if not broker.settings.redis:
+        raise InvalidSettings(
+            "no Redis was named, and routers show their figures there: connect routers and this command with --redis "
+            "(KONVERSE_REDIS); in the process of a router `routed` and `last_errors` have its own"
+        )
+    broker.catalog.get(Service, service)
+    client = connect_redis(broker.settings.redis)
+    try:
+        at_ms, found = redis_time_ms(client), _values(client, _key(broker, service))
+    except redis.RedisError as error:
+        raise reading(error, broker.settings.redis) from None
+    finally:
+        client.close()
+    return summed(found, at_ms)
+
+
+def _values(client: redis.Redis, key: str) -> list[bytes]:
+    try:
+        found: Mapping[bytes, bytes] = client.hgetall(key)  # type: ignore[assignment]  # a sync client
+    except redis.ResponseError:
+        return []  # something else than figures
+    return list(found.values())
+
+
+def summed(values: list[bytes], at_ms: int) -> Figures:
+    """The figures of all processes together, of too many of those that wrote last; what is none is left out."""
+    routed, processes, failures = Routed(), 0, list[Failure]()
+    known = []
+    for value in values:
+        with suppress(ValueError, TypeError, KeyError, AttributeError):  # anybody may write into Redis
+            known.append(_unpacked(value))
+    known.sort(key=itemgetter(0), reverse=True)
+    for written_ms, counts, errors in known[:ROUTER_PROCESS_ENTRIES_MAX]:
+        routed = routed.plus(counts)
+        failures += errors
+        processes += at_ms - written_ms < FRESH_MS
+    failures.sort(key=lambda failure: failure.at, reverse=True)
+    return Figures(at_ms, processes, routed, tuple(failures[:ERRORS_SHOWN]))
+
+
+def _packed(router: Routes, at_ms: int) -> str:
+    failures = router.last_errors[:ERRORS_SHOWN]
+    errors = [{**one._asdict(), "at": one.at.isoformat(), "conversation": str(one.conversation)} for one in failures]
+    return json.dumps({"at_ms": at_ms, **asdict(router.routed), "last_errors": errors}, ensure_ascii=False)
+
+
+def _unpacked(value: bytes) -> tuple[int, Routed, list[Failure]]:
+    found: dict[str, Any] = json.loads(value)
+    counts = {one.name: int(found[one.name]) for one in fields(Routed) if one.name != "targets"}
+    targets = {str(service): int(count) for service, count in found["targets"].items()}
+    errors = [
+        Failure(
+            datetime.fromisoformat(one["at"]).astimezone(UTC),
+            uuid.UUID(one["conversation"]),
+            str(one["message_id"]),
+            str(one["message_type"]),
+            str(one["text"]),
+        )
+        for one in found["last_errors"]
+    ]
+    return int(found["at_ms"]), Routed(**counts, targets=targets), errors
+
+
+def redis_time_ms(client: redis.Redis) -> int:
+    """The time of Redis, as the clocks of the machines on which the processes run may differ. Raises RedisError."""
+    seconds, microseconds = client.time()
+    return seconds * 1_000 + microseconds // 1_000
+
+
+def _key(broker: Host, service: str) -> str:
+    return router_key(catalog_topic(broker.settings.instance), broker.database, service)

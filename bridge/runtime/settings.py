@@ -1,0 +1,303 @@
+"""Settings: arguments of `connect`, then environment variables `KONVERSE_…`, then one TOML file, then defaults."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from tomllib import TOMLDecodeError
+from typing import Any, Final, Literal, Self
+from urllib.parse import SplitResult, urlsplit
+
+from pydantic import Field, ValidationError, field_validator
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+    TomlConfigSettingsSource,
+)
+
+from konverse.schemas.catalog.objects import Queue
+from konverse.schemas.errors import InvalidSettings
+from konverse.schemas.identifiers import check_name
+from konverse.schemas.limits import POOL_KEY_ENTRIES_MAX, POOL_SLACK_MS, POOL_SLACK_MS_MIN
+from konverse.schemas.timeouts import milliseconds
+
+from .arguments import did_you_mean
+from .redis_urls import check_options, masked
+
+log: Final = logging.getLogger("konverse.settings")
+
+PREFIX: Final = "KONVERSE_"
+FILE: Final = "konverse.toml"
+
+
+OWN_PROPERTIES: Final = frozenset({
+    "acks", "auto.offset.reset", "bootstrap.servers", "delivery.report.only.error", "enable.auto.commit",
+    "enable.auto.offset.store", "enable.idempotence", "enable.partition.eof", "group.id", "group.protocol",
+    "isolation.level", "message.timeout.ms", "request.required.acks", "transactional.id",
+})  # fmt: skip
+"""Properties of librdkafka with which a guarantee stands or falls."""
+
+
+SECRET: Final = re.compile(r"password|secret|oauthbearer\.config|jaas|\.pem$|token", re.IGNORECASE)
+"""Names of properties whose values are never shown."""
+
+
+ENCODED: Final = "write / as %2F, # as %23, ? as %3F, @ as %40, : as %3A, [ as %5B, ] as %5D and % as %25"
+"""How a sign of a user or password is written in a URL."""
+UNREADABLE: Final = f"needs a host, and a port from 0 to 65535; in a user or password {ENCODED}"
+URLS: Final = frozenset({"kafka", "redis"})
+
+DEFAULT_DATABASE: Final = "default"
+
+
+class Settings(BaseSettings):
+    """Where the servers are and how patient we are with them. The file is `konverse.toml` in the working folder."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="forbid", frozen=True, toml_file=FILE)
+
+    kafka: str = "kafka://localhost:9092"
+    """`kafka://host:port,host:port`."""
+    redis: str | None = None
+    """`redis://host:port/db`; without it the view is not written."""
+    database: str = DEFAULT_DATABASE
+    """Names are looked up in this database, like SQL Server's."""
+    instance: str = "konverse"
+    """First part of every topic name: systems with different instances share a Kafka cluster without meeting."""
+    replication_factor: int = Field(default=-1, ge=-1)
+    """Of topics that are created; -1 leaves it to the broker."""
+    connect_timeout_s: float = Field(default=10.0, gt=0)
+    """How long `connect` waits for Kafka."""
+    append_timeout_s: float = Field(default=15.0, gt=0)
+    """An append to a journal without an answer for so long has an unknown outcome."""
+    send_timeout_s: float = Field(default=60.0, gt=0)
+    """How long `send` waits for room before QueueFull, and `flush` for acknowledgements before OutcomeUnknown."""
+    silence_timeout_s: float = Field(default=600.0, ge=1, allow_inf_nan=False)
+    """A partition whose journal stood still for so long has lost its owner, whatever the consumer group says: a reader
+    claims it. The same for all processes, and more than the longest handler of a reader with one thread."""
+    group_protocol: Literal["consumer", "classic"] = "consumer"
+    """`consumer` is KIP-848 (Kafka 4.0 and newer), `classic` works everywhere."""
+    transmit: bool = True
+    """A process that makes transactions also delivers them; without it somebody runs `konverse transmit`."""
+    client: dict[str, str] = Field(default_factory=dict)
+    """Further librdkafka properties for every client (security.protocol, sasl.* …)."""
+
+    def __repr__(self) -> str:
+        return f"Settings({', '.join(f'{name}={_shown(name, value)}' for name, value in self)})"
+
+    __str__ = __repr__
+
+    @field_validator("kafka")
+    @classmethod
+    def _kafka_url(cls, value: str) -> str:
+        if "@" in value:
+            raise ValueError(
+                "must look like kafka://host:port, without a user or password; give these in `client`, as "
+                "sasl.username and sasl.password"
+            )
+        parts = _parts(value)
+        if parts.scheme != "kafka" or not parts.netloc:
+            raise ValueError("must look like kafka://host:port")
+        for broker in parts.netloc.split(","):
+            one = _parts(f"kafka://{broker}")
+            if not one.hostname or _port(one) == 0:
+                raise ValueError("must name a host and a port of each broker, like kafka://host:port,host:port")
+        return value
+
+    @field_validator("client")
+    @classmethod
+    def _client_properties(cls, value: dict[str, str]) -> dict[str, str]:
+        own = OWN_PROPERTIES.intersection(value)
+        if own:
+            raise ValueError(f"{min(own)} decides what konverse promises, and is konverse's own to set")
+        return value
+
+    @field_validator("redis")
+    @classmethod
+    def _redis_url(cls, value: str | None) -> str | None:
+        if value:
+            parts = _parts(value)
+            if parts.scheme not in {"redis", "rediss", "unix"}:
+                raise ValueError("must look like redis://host:port")
+            if "@" in parts.path + parts.query + parts.fragment or parts.netloc.count("@") > 1:
+                raise ValueError(f"has a user or password with a sign that means something else in a URL; {ENCODED}")
+            if parts.scheme != "unix" and not (parts.path.strip("/") or "0").isdecimal():
+                raise ValueError("must end in the number of a Redis database, like redis://host:port/0")
+            _port(parts)
+            check_options(value)
+        return value
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003  # the signature is pydantic's
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Arguments before environment before file."""
+        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
+
+    @classmethod
+    def load(cls, **given: Any) -> Self:
+        """Settings from all sources; InvalidSettings names the setting that is wrong."""
+        _warn_of_misspelt()
+        try:
+            return cls(**{name: value for name, value in given.items() if value is not None})
+        except ValidationError as error:
+            first = error.errors()[0]
+            name = ".".join(str(part) for part in first["loc"])
+            if first["type"] == "extra_forbidden":
+                like = did_you_mean(name, cls.model_fields)
+                raise InvalidSettings(f"there is no setting {name!r}{like} (arguments and konverse.toml)") from None
+            said = first["ctx"]["error"] if first["type"] == "value_error" else first["msg"]
+            raise InvalidSettings(
+                f"setting {name!r} (environment KONVERSE_{name.upper()}, or konverse.toml): "
+                f"{said}, not {_shown(name, first['input'])}"
+            ) from None
+        except TOMLDecodeError as error:
+            raise InvalidSettings(f"{Path(FILE).resolve()} cannot be read: {error}") from None
+        except (SettingsError, ValueError) as error:  # pydantic's own and those of json and the codecs
+            raise InvalidSettings(f"the environment or {FILE} cannot be read: {error}") from None
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether what goes to Kafka and comes from it is encrypted on the way (TLS)."""
+        return self.client.get("security.protocol", "").lower() in {"ssl", "sasl_ssl"}
+
+    @property
+    def bootstrap(self) -> str:
+        """Broker addresses as librdkafka wants them."""
+        return urlsplit(self.kafka).netloc
+
+
+def _shown(name: str, value: object) -> str:
+    """A value for a message or a representation; a secret is none of either."""
+    if SECRET.search(name):
+        return "'***'"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key!r}: {_shown(str(key), each)}" for key, each in value.items()) + "}"
+    if name in URLS and isinstance(value, str):
+        return repr(masked(value))
+    if name == "client" or not isinstance(value, str | int | float | None):
+        return f"a value of the type {type(value).__name__}"
+    return repr(masked(value) if isinstance(value, str) and "://" in value else value)
+
+
+def _parts(url: str) -> SplitResult:
+    """The parts of a URL; the text of urllib's own error would show what may be a password."""
+    try:
+        return urlsplit(url)
+    except ValueError:
+        raise ValueError(UNREADABLE) from None
+
+
+def _port(parts: SplitResult) -> int | None:
+    try:
+        return parts.port
+    except ValueError:
+        raise ValueError(UNREADABLE) from None
+
+
+def _warn_of_misspelt() -> None:
+    """Tell of environment variables that look like one of ours and are none."""
+    known = {f"{PREFIX}{name.upper()}" for name in Settings.model_fields}
+    for variable in os.environ:
+        if variable.startswith(PREFIX) and variable not in known:
+            like = get_close_matches(variable, known, n=1, cutoff=0.85)
+            if like:
+                log.warning("the environment variable %s is not read; did you mean %s?", variable, like[0])
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderOptions:
+    """How a queue is read."""
+
+    batch: int = 100
+    """Conversation groups that share one commit, at most."""
+    max_messages: int | None = None
+    """Messages of a conversation in one transaction, at most (TOP n)."""
+    timeout: float | None = None
+    """Iteration ends when nothing came for so many seconds; None waits for ever (behaviours 69, 70)."""
+    partitions: tuple[int, ...] | None = None
+    """Take exactly these partitions instead of a share that the consumer group suggests."""
+    standby: bool = False
+    """Follow the other partitions, so that one which becomes ours is led at once."""
+    substitute: bool = False
+    """Take what has no owner, hand nothing out, and give way to everybody (`bridge.reader.substitutes`)."""
+
+    def check(self, queue: Queue) -> None:
+        """Raise InvalidSettings for what cannot be."""
+        if self.batch < 1:
+            raise InvalidSettings(f"batch is {self.batch}; at least one conversation group goes into a commit")
+        if self.timeout is not None and self.timeout < 0:
+            raise InvalidSettings(f"timeout is {self.timeout} s; leave it out to wait for ever, or give 0 or more")
+        if self.max_messages is not None and self.max_messages < 1:
+            raise InvalidSettings(f"max_messages is {self.max_messages}; leave it out or give at least 1")
+        if self.partitions is not None and not 0 < len(set(self.partitions)) == len(self.partitions):
+            raise InvalidSettings(f"partitions are {self.partitions}; name each once, or leave it out for a share")
+        for number in self.partitions or ():
+            if not 0 <= number < queue.partitions:
+                raise InvalidSettings(f"queue {queue.name!r} has partitions 0 to {queue.partitions - 1}, not {number}")
+
+
+@dataclass(frozen=True, slots=True)
+class PoolOptions:
+    """How conversations are used again."""
+
+    from_service: str
+    to_service: str
+    contract: str
+    name: str | None = None
+    """Processes that use it one after the other go on with the same conversations; None: this one's alone."""
+    size: int | None = None
+    """So many conversations that take turns; None: one for each key, or for each thread where no key is given."""
+    max_age: float = 3600.0
+    """Seconds after which a conversation is recycled."""
+    max_messages: int | None = None
+    """Messages after which it is."""
+    lifetime: float | None = None
+    """Of each conversation, in seconds."""
+    end_of_stream: str = "EndOfStream"
+    """Message type that tells the target that nothing more comes on a conversation."""
+    read: bool = True
+    """A thread reads the queue of `from_service` and answers what the targets say about the end of conversations."""
+
+    @property
+    def timer_s(self) -> float | None:
+        """Seconds after which the dialog timer of a conversation is due: later than its sender recycles it.
+
+        None when its lifetime is over before it is recycled.
+        """
+        due_s = self.max_age + min(max(self.max_age, POOL_SLACK_MS_MIN / 1000), POOL_SLACK_MS / 1000)
+        if self.lifetime is None:
+            return due_s
+        return min(due_s, (self.max_age + self.lifetime) / 2) if self.max_age < self.lifetime else None
+
+    def check(self) -> None:
+        """Raise InvalidSettings or InvalidTimeout for what cannot be."""
+        if self.max_age <= 0:
+            raise InvalidSettings(
+                f"max_age is {self.max_age:g}; give the seconds after which a conversation is recycled, above 0, or "
+                "leave it out for an hour"
+            )
+        milliseconds(self.timer_s or self.max_age, "max_age of a pool")
+        if self.lifetime is not None:
+            if self.lifetime <= 0:
+                raise InvalidSettings(
+                    f"lifetime is {self.lifetime:g}; give the seconds after which each conversation of the pool is "
+                    "over, above 0, or leave it out for conversations without an end"
+                )
+            milliseconds(self.lifetime, "lifetime of a pool")
+        if self.size is not None and not 1 <= self.size <= POOL_KEY_ENTRIES_MAX:
+            raise InvalidSettings(f"size is {self.size}; a pool has 1 to {POOL_KEY_ENTRIES_MAX} conversations")
+        if self.max_messages is not None and self.max_messages < 1:
+            raise InvalidSettings(f"max_messages is {self.max_messages}; leave it out or give at least 1")
+        if self.name is not None:
+            check_name("pool", self.name)

@@ -1,0 +1,79 @@
+"""What the second fold says to records that nobody accepts, and to the home of those behind which a side ends."""
+
+from __future__ import annotations
+
+from konverse.bridge.verifier.records import LogRecord, origin_of
+from konverse.schemas.identifiers import Role
+from konverse.schemas.system_messages import END_DIALOG, ERROR, NO_PEER_BODY
+from konverse.schemas.wire.records import NAMED, REFUSED, Bounce, BounceReason, End, Envelope, Kind
+
+from .state import Said, SecondState
+from .writers import opened_by, reads_at
+
+
+def bounce(state: SecondState, envelope: Envelope, record: LogRecord, reason: BounceReason, why: str = "") -> str:
+    """A message goes back to the mailbox of its writer, named by the place where that counts."""
+    suffix, home, origin = envelope.suffix, reads_at(state, envelope), origin_of(record)
+    if home is not None:
+        at = state.address if origin is None else origin.at
+        detail = Bounce(envelope.writer, envelope.counter, at, reason)
+        state.sent_back.append((detail, suffix.origin or envelope.writer))
+        state.say(home, Said(
+            state.order, Kind.BOUNCE, 1 - envelope.role, envelope.conversation, envelope.sequence, suffix.message_type,
+            record.body or b"", detail, suffix.origin,
+        ))  # fmt: skip
+    return f"bounced {why or reason.name}"
+
+
+def stray(state: SecondState, envelope: Envelope) -> str:
+    """A target's record for an initiator that does not live: NO_PEER."""
+    state.tally["no peer"] += 1
+    if (int(Role.INITIATOR), envelope.conversation) not in state.over:
+        state.strays.add(envelope.conversation)
+    to = envelope.suffix.home
+    if to is not None:
+        state.say(to, Said(
+            state.order, Kind.NO_PEER, int(Role.INITIATOR), envelope.conversation, -1, ERROR,
+            state.brief(NO_PEER_BODY), None,
+        ))  # fmt: skip
+    return "no peer"
+
+
+def answer_end(state: SecondState, envelope: Envelope, detail: End) -> None:
+    """An END for a target that does not live."""
+    answer = End(detail.opener, detail.home)
+    state.say(detail.home, Said(
+        state.order, Kind.END, int(Role.TARGET), envelope.conversation, -1, END_DIALOG, b"", answer, None,
+        envelope.flags & REFUSED,
+    ))  # fmt: skip
+
+
+def ask_for_end(state: SecondState, last: Envelope) -> None:
+    """A row of a query was the last message of its side: home is to end it."""
+    begin = last.suffix.begin
+    home = begin.home if begin is not None else last.suffix.home
+    if home is not None and last.role is Role.INITIATOR:
+        state.say(home, Said(state.order, Kind.END_CALL, 0, last.conversation, -1, END_DIALOG, b"", None))
+
+
+def refuse_begin(state: SecondState, envelope: Envelope) -> bool:
+    """A BEGIN from which nothing will come: its target is told."""
+    begin = envelope.suffix.begin
+    if begin is not None:
+        state.say(begin.target, Said(
+            state.order, Kind.END, int(Role.INITIATOR), envelope.conversation, -1, END_DIALOG, b"",
+            End(opened_by(envelope), begin.home), None, REFUSED,
+        ))  # fmt: skip
+        if envelope.flags & NAMED:
+            state.named.refused.add(envelope.conversation)
+    return begin is not None
+
+
+def refuse_over(state: SecondState, envelope: Envelope) -> None:
+    """A BEGIN with the id of a conversation that is over: its target gets an Error if something comes of it there."""
+    begin = envelope.suffix.begin
+    if begin is not None:
+        state.say(begin.target, Said(
+            state.order, Kind.ERROR, int(Role.INITIATOR), envelope.conversation, -1, ERROR, b"",
+            End(opened_by(envelope), begin.home), None, REFUSED | NAMED,
+        ))  # fmt: skip

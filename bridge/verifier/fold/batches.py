@@ -1,0 +1,215 @@
+"""Batches of queries, read a second time: a decision picks from the list of rows that wait."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from konverse.bridge.verifier.records import LogRecord, Record
+from konverse.schemas.errors import MalformedRecord
+from konverse.schemas.identifiers import Address, Role
+from konverse.schemas.limits import BATCH_RECORDS_MAX, VETO_ENTRIES_MAX
+from konverse.schemas.wire.batches import (
+    ABANDONED,
+    Batch,
+    Counts,
+    Winners,
+    decode_batch,
+    decode_winners,
+    encode_winners,
+    winners_at,
+)
+from konverse.schemas.wire.envelope import decode_suffix
+from konverse.schemas.wire.operations import Abandon, Exclude
+from konverse.schemas.wire.records import Decision, Envelope, Kind, Pending, Veto, address_from_avro
+
+from .state import Said, SecondState, Taken, Waits
+from .writers import is_over
+
+WHOLE: Final = (Kind.BATCH, Kind.DECISION)
+"""Kinds whose bodies must be read: they are not kept as digests."""
+
+
+def hear_row(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
+    """A row of an attempt."""
+    detail, batches = envelope.suffix.detail, state.batches
+    if not isinstance(detail, Pending):
+        state.tally["malformed"] += 1
+        return
+    settled = batches.meet((detail.query, detail.begins))
+    row = Waits(
+        detail.query, detail.begins, detail.batch, envelope.writer, envelope.counter, detail.judge, envelope, record
+    )
+    if detail.batch <= settled or row.number not in range(BATCH_RECORDS_MAX):
+        state.tally["row void"] += 1
+    elif row[:5] in batches.there:
+        state.tally["duplicate"] += 1
+        state.tally["row twice"] += 1
+        before = next(other for other in batches.waiting if other[:5] == row[:5])
+        if (before.envelope.conversation, before.record.body or b"") != (envelope.conversation, record.body or b""):
+            state.problem(f"I19: row {row.number} of attempt {row.attempt.hex()} is another one at {record.offset}")
+    else:
+        batches.wait(row)
+
+
+def exclude(state: SecondState, operation: Exclude) -> None:
+    """An owner has no room for the rows of an attempt."""
+    batches = state.batches
+    name = (operation.query, operation.begins, operation.batch, operation.attempt)
+    rows = [row for row in batches.waiting if row[:4] == name]
+    if not rows or name in batches.asked or rows[0].judge is None:
+        state.problem(f"I19: attempt {operation.attempt.hex()} is vetoed, of which nothing waits any more")
+        return
+    batches.asked.add(name)
+    veto = Veto(operation.query, operation.batch, operation.begins, operation.attempt, state.address)
+    state.say(rows[0].judge, _said(state, Kind.VETO, operation.query, veto, b""))
+
+
+def hear_decision(state: SecondState, envelope: Envelope, record: LogRecord) -> list[tuple[Envelope, LogRecord]]:
+    """A decision; the records that are to be heard now, as if the query had sent them."""
+    detail, batches = envelope.suffix.detail, state.batches
+    try:
+        winners = decode_winners(record.body or b"")
+    except MalformedRecord:
+        winners = None
+    if not isinstance(detail, Decision) or winners is None:
+        state.tally["malformed"] += 1
+        return []
+    settled = batches.meet((detail.query, detail.begins))
+    of_track = [row for row in batches.waiting if (row.query, row.begins) == (detail.query, detail.begins)]
+    if not detail.final:
+        for loser, _ in winners:
+            gone = [row for row in of_track if (row.batch, row.attempt) == (detail.batch, loser)]
+            batches.release(gone)
+            state.tally["row void"] += len(gone)
+        return []
+    if detail.batch <= settled:
+        return []
+    batches.settled[detail.query, detail.begins] = detail.batch
+    batches.told.append((detail.query, detail.begins, detail.batch))
+    over = [row for row in of_track if row.batch <= detail.batch]
+    batches.release(over)
+    state.tally["row void"] += len(over)
+    by_name = {(row.attempt, row.number): row for row in over if row.batch == detail.batch}
+    names = [(attempt, number) for attempt, count in winners for number in range(count)]
+    rows = [by_name[name] for name in names if name in by_name]
+    if len(rows) < len(names):
+        batches.missing += len(names) - len(rows)
+        state.problem(
+            f"I19: {len(names) - len(rows)} rows of batch {detail.batch} of query {detail.query.hex()} won and are not "
+            f"here, says the decision at {record.offset}"
+        )
+        return []
+    state.tally["row void"] -= len(rows)
+    batches.taken += [Taken(*row[:5], row.record.offset) for row in rows]
+    return [(_plain(row), row.record) for row in rows]
+
+
+def _plain(row: Waits) -> Envelope:
+    """The record that the query would have sent; its counter is given when it is heard."""
+    envelope = row.envelope
+    kind = Kind.BEGIN if row.begins else Kind.MESSAGE
+    suffix = envelope.suffix._replace(detail=None)
+    return envelope._replace(kind=kind, writer=row.query, sequence=-1, suffix=suffix)
+
+
+def hear_batch(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
+    """Who won a batch, if it is the first to say so."""
+    batches = state.batches
+    try:
+        batch = decode_batch(record.body or b"")
+    except MalformedRecord:
+        state.tally["malformed"] += 1
+        return
+    if is_over(state, batch.query):
+        state.tally["BATCH of a query that is over"] += 1
+        return
+    if not batches.knows(batch.query):
+        return
+    if batch.number <= batches.decided(batch.query):
+        state.tally["BATCH too late"] += 1
+    elif {*batch.attempts} & {*batches.excluded[batch.query]}:
+        state.tally["BATCH refused"] += 1
+    else:
+        _decide(state, batch, envelope.writer)
+
+
+def hear_veto(state: SecondState, envelope: Envelope) -> None:
+    """An attempt has no room somewhere: it shall not win, if it has not yet."""
+    detail, batches = envelope.suffix.detail, state.batches
+    if isinstance(detail, Veto) and is_over(state, detail.query):
+        _tell_loser(state, detail)
+        return
+    if not isinstance(detail, Veto) or not batches.knows(detail.query):
+        return
+    excluded = batches.excluded[detail.query]
+    if detail.batch <= batches.decided(detail.query):
+        state.tally["veto too late"] += 1
+    elif len(excluded) < VETO_ENTRIES_MAX:
+        excluded[detail.attempt] = detail.batch
+        _tell_loser(state, detail)
+
+
+def give_up(state: SecondState, operation: Abandon) -> None:
+    """A query is over."""
+    batches = state.batches
+    if batches.knows(operation.query) and batches.decided(operation.query) < ABANDONED:
+        homes: Counts = dict.fromkeys(operation.homes, ())
+        targets: Counts = dict.fromkeys(operation.targets, ())
+        _decide(state, Batch(operation.query, ABANDONED, (), homes, targets), b"")
+
+
+def _decide(state: SecondState, batch: Batch, by: bytes) -> None:
+    state.batches.judged[batch.query].append((batch, by))
+    excluded = state.batches.excluded[batch.query]
+    state.batches.excluded[batch.query] = {a: number for a, number in excluded.items() if number > batch.number}
+    for begins, counts in ((True, batch.homes), (False, batch.targets)):
+        for address, numbers in counts.items():
+            for home in () if begins else batch.homes:
+                state.hold(address, behind=home)
+            decision = Decision(batch.query, batch.number, begins, final=True)
+            _tell(state, address, decision, winners_at(batch, numbers))
+
+
+def _tell_loser(state: SecondState, veto: Veto) -> None:
+    decision = Decision(veto.query, veto.batch, veto.begins, final=False)
+    _tell(state, veto.at, decision, ((veto.attempt, 0),))
+
+
+def _tell(state: SecondState, address: Address, decision: Decision, winners: Winners) -> None:
+    state.say(address, _said(state, Kind.DECISION, decision.query, decision, encode_winners(winners)))
+
+
+def _said(state: SecondState, kind: Kind, query: bytes, detail: Decision | Veto, body: bytes) -> Said:
+    return Said(state.order, kind, int(Role.INITIATOR), query, -1, "", body, detail)
+
+
+def restore_batches(state: SecondState, base: dict[str, Any]) -> None:
+    """What a snapshot says of batches, without the rows."""
+    batches = state.batches
+    for item in base["tracks"]:
+        batches.settled[item["query"], item["begins"]] = item["decided"]
+    for attempt in base["attempts"]:
+        if attempt["judge"] is None:
+            batches.asked.add(_attempt_of(base, attempt))
+    for item in base["judgements"]:
+        last = Batch(item["query"], item["decided"], (), {}, {})
+        batches.judged[item["query"]] = [(last, item["by"])] if item["decided"] >= 0 else []
+        batches.excluded[item["query"]] = {attempt["id"]: attempt["batch"] for attempt in item["vetoed"]}
+
+
+def _attempt_of(base: dict[str, Any], attempt: dict[str, Any]) -> tuple[bytes, bool, int, bytes]:
+    track = base["tracks"][attempt["track"]]
+    return track["query"], track["begins"], attempt["batch"], attempt["id"]
+
+
+def restore_row(state: SecondState, base: dict[str, Any], item: dict[str, Any]) -> None:
+    """A row that waited when a snapshot was made."""
+    body, attempt = item["body"] or b"", base["attempts"][item["attempt"]]
+    record = Record(item["offset"], None, state.brief(body), item["timestamp_ms"])
+    suffix = decode_suffix(item["suffix"])
+    envelope = Envelope(
+        Kind.PENDING, item["flags"], Role(item["role"]), state.address.tag, attempt["id"], item["conversation"],
+        item["number"], -1, suffix,
+    )  # fmt: skip
+    judge = None if attempt["judge"] is None else address_from_avro(attempt["judge"])
+    state.batches.wait(Waits(*_attempt_of(base, attempt), item["number"], judge, envelope, record))

@@ -1,0 +1,118 @@
+"""What the second fold remembers of sides that have ended, where the product acts on it later (protocol.md 6)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from konverse.bridge.verifier.records import Key
+from konverse.schemas.identifiers import Address, Role
+from konverse.schemas.limits import NAMED_OPENER_ENTRIES_MAX, NAMED_OVER_ENTRIES_MAX
+from konverse.schemas.wire.records import NAMED
+
+if TYPE_CHECKING:
+    from .state import Said
+
+ENDED, FAILED, BEHIND_PEER, BEHIND_ERROR, CLEANED_UP, MOVED, NEVER_BEGUN = range(7)
+"""How a side ended (`dialog.named.How`)."""
+
+_BY_CODE: Final = {"DI": BEHIND_PEER, "ER": BEHIND_ERROR}
+
+
+def how_it_ends(code: str, *, failed: bool) -> int:
+    """How a side ends that is in this state."""
+    return _BY_CODE.get(code, FAILED if failed else ENDED)
+
+
+@dataclass(slots=True)
+class Cleanups:
+    """What ENDs WITH CLEANUP have left behind."""
+
+    cleaned: dict[bytes, tuple[Address, int]] = field(default_factory=dict)
+    """Targets that went so: where their initiators are, and when; until those know."""
+    cut_off: set[Key] = field(default_factory=set)
+    """All sides that went so and whose peer was not told."""
+    taken_back: dict[tuple[Address, int], Said | None] = field(default_factory=dict)
+    """Outputs that say nothing any more, and what they said; None where that is not known."""
+
+
+@dataclass(slots=True)
+class NamedSides:
+    """Sides of conversations whose id the caller has chosen."""
+
+    living: set[Key] = field(default_factory=set)
+    """Those that began here and have not ended."""
+    over: dict[Key, tuple[int, int]] = field(default_factory=dict)
+    """How the others ended, and when."""
+    heard: set[bytes] = field(default_factory=set)
+    """Conversations whose initiator is here and knows that its target has ended."""
+    openers: dict[Key, list[bytes]] = field(default_factory=dict)
+    """Who began what lives or lived last."""
+    former: dict[Key, list[bytes]] = field(default_factory=dict)
+    """Who began what was over when it was begun anew, and has not begun that as well."""
+    begins: Counter[tuple[bytes, bytes]] = field(default_factory=Counter)
+    """Sessions with conversations -> how often they have asked this partition to begin them."""
+    refused: set[bytes] = field(default_factory=set)
+    """Of those that home did not begin again; a target that has forgotten them may live, and gets an Error."""
+
+    def begin(self, key: Key, opener: bytes) -> None:
+        """A side begins here."""
+        before = self.former.get(key, []) + self.openers.get(key, []) if key in self.over else self.former.get(key, [])
+        self.former[key], self.openers[key] = before, []
+        self.over.pop(key, None)
+        self.living.add(key)
+        self.take_part(key, opener)
+        if key[0] == Role.INITIATOR:
+            self.heard.discard(key[1])
+
+    def take_part(self, key: Key, opener: bytes) -> None:
+        """Another BEGIN or FIRST of what lives."""
+        if key in self.living:
+            for known, more in ((self.openers, [opener]), (self.former, [])):
+                known[key] = ([one for one in known.get(key, []) if one != opener] + more)[-NAMED_OPENER_ENTRIES_MAX:]
+
+    @property
+    def began(self) -> tuple[dict[Key, list[bytes]], dict[Key, list[bytes]]]:
+        """Who began what, and what was before it."""
+        openers, former = ({key: ids for key, ids in one.items() if ids} for one in (self.openers, self.former))
+        return openers, former
+
+    def begun_here(self) -> set[tuple[bytes, bytes]]:
+        """Conversations that have their home here, with each session that has begun them."""
+        known = [*self.openers.items(), *self.former.items()]
+        return {(key[1], opener) for key, openers in known if key[0] == Role.INITIATOR for opener in openers}
+
+    def target_has_ended(self, conversation: bytes) -> None:
+        """Its END or Error is heard at home."""
+        if {(int(Role.INITIATOR), conversation)} & (self.living | self.over.keys()):
+            self.heard.add(conversation)
+
+    def end(self, key: Key, how: int, now_ms: int) -> None:
+        """A side ends that may be one of them."""
+        if key in self.living:
+            self.living.remove(key)
+            self.forbid(key, how, now_ms)
+
+    def forbid(self, key: Key, how: int, now_ms: int) -> None:
+        """It is over, and does not begin again."""
+        if key not in self.over:
+            if len(self.over) == NAMED_OVER_ENTRIES_MAX:
+                self._let_go(next(iter(self.over)))
+            self.over[key] = how, now_ms
+
+    def flags(self, key: Key) -> int:
+        """Of the end of a side."""
+        return NAMED if key[0] == Role.INITIATOR and key in self.living else 0
+
+    def prune(self, floor_ms: int) -> None:
+        """Old ones are let go."""
+        for key in [key for key, over in self.over.items() if over[1] < floor_ms]:
+            self._let_go(key)
+
+    def _let_go(self, key: Key) -> None:
+        self.over.pop(key)
+        self.openers.pop(key, None)
+        self.former.pop(key, None)
+        if key[0] == Role.INITIATOR:
+            self.heard.discard(key[1])

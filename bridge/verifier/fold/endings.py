@@ -1,0 +1,102 @@
+"""END WITH CLEANUP and conversations that the broker gives up, in the second fold (protocol.md section 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from konverse.schemas.identifiers import Role
+from konverse.schemas.system_messages import ERROR, NO_PEER_BODY, error_body
+from konverse.schemas.wire.operations import Cleanup, Fail, GiveBack, Withdraw
+from konverse.schemas.wire.records import Bounce, BounceReason, Kind
+
+from .ended import CLEANED_UP
+from .state import NOT_YET, Said, SecondState, Side
+
+SPOKEN = (Kind.MESSAGE, Kind.END, Kind.ERROR, Kind.FIN)
+
+
+def clean(state: SecondState, operation: Cleanup) -> None:
+    """A side goes, and what it said and nobody is known to have is said no more."""
+    side = state.table.get(operation.endpoint)
+    if side is None:
+        state.problem(f"I3: a commit cleans up endpoint {operation.endpoint}, where nobody lives")
+        return
+    state.tally["cleaned up"] += 1
+    if side.peer_ended or side.peer_failed:
+        state.end(side, failed=False)  # the peer waits for it, and for nothing else
+        return
+    state.tally["cleaned up, not open"] += side.ended
+    if not side.ended:
+        side.thrown_away += side.heard[len(side.consumed) :]
+    side.ended = True
+    state.named.end(side.key, CLEANED_UP, state.now_ms)
+    side.forget_urgent()
+    state.given_up.add(side.key[1])
+    state.cleanups.cut_off.add(side.key)
+    _take_back(state, side, SPOKEN)
+    if side.key[0] == Role.TARGET:
+        state.cleanups.cleaned[side.key[1]] = side.peer_at, state.now_ms
+    state.remove(side)
+
+
+def leave_the_error(state: SecondState, operation: Withdraw) -> None:
+    """A side has ended WITH ERROR: that is all it says, as far as the rest is not known to be there."""
+    side = state.table.get(operation.endpoint)
+    if side is not None and side.ended:
+        _take_back(state, side, (Kind.MESSAGE, Kind.FIN))
+
+
+def _take_back(state: SecondState, side: Side, kinds: Collection[Kind]) -> None:
+    to, said = side.peer_at, state.outputs.get(side.peer_at, [])
+    for counter in range(state.acknowledged.get(to, 0), len(said)):
+        one = said[counter]
+        if one.kind in kinds and (one.role, one.conversation) == side.key:
+            state.tally["taken back"] += 1
+            state.cleanups.taken_back[to, counter] = one
+            order = one.order if one.order == NOT_YET else state.order
+            said[counter] = Said(order, Kind.VOID, *side.key, -1, "", b"", None)
+
+
+def return_unread(state: SecondState, operation: GiveBack) -> None:
+    """A target ends, and its peer's mailbox gets a note and all that the target has not received."""
+    side = state.table.get(operation.endpoint)
+    if side is None or side.key[0] != Role.TARGET:
+        state.problem(f"I3: a commit gives back what came to endpoint {operation.endpoint}, where no target lives")
+        return
+    if side.ended:
+        state.problem(f"I9: a commit gives back what came to {side.key[1].hex()}, which has ended")
+        return
+    first = len(side.consumed) + len(side.thrown_away)
+    unread = side.heard[first:]
+    letters = [(operation.message_type, state.brief(operation.body), -1, BounceReason.REDIRECTED)]
+    letters += [
+        (heard.type, heard.body, place, BounceReason.GIVEN_BACK)
+        for place, heard in enumerate(unread, first)
+        if heard.kind is Kind.MESSAGE
+    ]
+    for number, (name, body, place, reason) in enumerate(letters, first):
+        detail = Bounce(side.key[1], number, state.address, reason)
+        state.say(side.peer_at, Said(
+            state.order, Kind.BOUNCE, int(Role.TARGET), side.key[1], place, name, body, detail, side.opener
+        ))  # fmt: skip
+    state.end(side, failed=False)
+
+
+def told_of_cleanup(state: SecondState, conversation: bytes) -> bool:
+    """Somebody talks to a target that went: its initiator gets an Error."""
+    home, _ = state.cleanups.cleaned.pop(conversation, (None, 0))
+    if home is not None:
+        state.tally["cleaned up and spoken to"] += 1
+        body = state.brief(NO_PEER_BODY)
+        state.say(home, Said(state.order, Kind.NO_PEER, int(Role.TARGET), conversation, -1, ERROR, body, None))
+    return home is not None
+
+
+def give_up_side(state: SecondState, operation: Fail) -> None:
+    """Both sides of a conversation get an Error of the broker."""
+    side = state.table.get(operation.endpoint)
+    if side is None:
+        state.problem(f"I3: a commit fails endpoint {operation.endpoint}, where nobody lives")
+    elif not (side.ended or side.peer_ended or side.peer_failed):
+        state.tally["given up"] += 1
+        state.fail(side, state.ingested_to, error_body(operation.code, operation.description))

@@ -1,0 +1,84 @@
+"""Other content under a counter that was taken, for the second fold: a stranger writes in the name of a writer."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from konverse.schemas.identifiers import time_of_writer
+from konverse.schemas.wire.records import Envelope, Kind
+
+if TYPE_CHECKING:
+    from konverse.bridge.verifier.records import LogRecord
+
+    from .state import SecondState
+
+DIGEST_BYTES: Final = 12
+"""Enough against chance; two bodies with one digest take a forger 2^48 attempts."""
+
+
+class _Content(NamedTuple):
+    """What is kept of a record that was taken."""
+
+    offset: int
+    digest: bytes
+    is_void: bool
+
+
+class Contents:
+    """What was taken under each counter of each writer, since the first record that was read."""
+
+    def __init__(self) -> None:
+        self.copied = 0
+        """Records with a header of ours that names another incarnation."""
+        self.contested: dict[int, None] = {}
+        """Offsets that the commit being folded calls contested, and that were not met yet."""
+        self._taken: dict[tuple[bytes, int], list[_Content]] = {}
+
+    def take(self, envelope: Envelope, record: LogRecord) -> None:
+        """This one is accepted."""
+        self._taken[envelope.writer, envelope.counter] = [_content(envelope, record)]
+
+    def compare(self, state: SecondState, envelope: Envelope, record: LogRecord) -> bool:
+        """A duplicate is what was taken under its counter, or that is a problem; whether it counts all the same.
+
+        An owner says VOID in the place of an output that was taken back WITH CLEANUP: both are its own.
+        """
+        is_contested = record.offset in self.contested
+        self.contested.pop(record.offset, None)
+        known = self._taken.get((envelope.writer, envelope.counter))
+        if known is None:
+            return is_contested
+        came, first = _content(envelope, record), known[0]
+        is_owner = time_of_writer(envelope.writer) is None
+        differs = all(came.digest != one.digest for one in known) and not (is_owner and (came.is_void or first.is_void))
+        if differs:
+            fate = "both were accepted" if is_contested else "the second was dropped"
+            state.problem(
+                f"I23: offsets {first.offset} and {came.offset} hold other content under counter {envelope.counter} "
+                f"of {envelope.writer.hex()}: one of them is forged, and {fate}"
+            )
+        elif is_contested:
+            state.problem(f"I4: offset {came.offset} was accepted once more: offset {first.offset} holds the same")
+        if is_contested:
+            known.append(came)
+        return is_contested
+
+    def knows(self, writer: bytes, counter: int, header: bytes, body: bytes) -> bool:
+        """Whether a record with this content was taken."""
+        return any(one.digest == _digest(header, body) for one in self._taken.get((writer, counter), ()))
+
+    def judged(self, state: SecondState) -> None:
+        """The data of a commit were heard."""
+        for offset in self.contested:
+            state.problem(f"I3: a commit calls offset {offset} contested, which is no duplicate")
+        self.contested = {}
+
+
+def _content(envelope: Envelope, record: LogRecord) -> _Content:
+    digest = _digest(record.header or b"", record.body or b"")
+    return _Content(record.offset, digest, envelope.kind is Kind.VOID)
+
+
+def _digest(header: bytes, body: bytes) -> bytes:
+    return blake2b(len(header).to_bytes(4) + header + body, digest_size=DIGEST_BYTES).digest()

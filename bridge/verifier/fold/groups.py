@@ -1,0 +1,45 @@
+"""MOVE CONVERSATION in the second fold (protocol.md section 7.2).
+
+Priorities in the second fold: a side gets its level with the COMMIT with which it begins, or brings it along.
+"""
+
+from __future__ import annotations
+
+from konverse.schemas.wire.operations import Move, MoveAway, Prioritize
+
+from .state import SecondState
+
+
+def regroup(state: SecondState, operation: Move | MoveAway) -> None:
+    """A side goes to another group, with all that it has not read."""
+    side = state.table.get(operation.endpoint)
+    if side is None:
+        state.problem(f"I3: a commit moves endpoint {operation.endpoint}, where nobody lives, to another group")
+        return
+    both = (*state.mates(side), *state.groups.get(operation.group, ()))
+    if side.ended or any(mate.key in state.past.suspended for mate in both):
+        state.problem(f"I7: {side.key[1].hex()} goes to another group, and has ended or is suspended")
+    state.tally["moved to a group"] += 1
+    state.tally["moved to a group with unread"] += side.has_something
+    mates = state.mates(side)
+    mates.remove(side)
+    if not mates:
+        del state.groups[side.group]
+        state.moves.leaving.pop(side.group, None)
+    side.group = operation.group
+    state.join(side)
+    if isinstance(operation, MoveAway):
+        state.moves.leaving[side.group] = operation.to
+        state.tally["moved to a group elsewhere"] += 1
+
+
+def give_levels(state: SecondState, operation: Prioritize) -> None:
+    """Sides that began with this COMMIT have these levels; one that it has ended is gone already."""
+    for index, level in zip(operation.endpoints, operation.levels, strict=True):
+        side = state.table.get(index)
+        if side is None:
+            continue
+        if side.since != state.order or side.generation:
+            state.problem(f"I3: a commit gives endpoint {index} a level, and it had begun before")
+        state.tally["ranked"] += 1
+        side.level = level

@@ -1,0 +1,350 @@
+"""Data records into the second fold: who was heard, and what was answered to the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from konverse.bridge.verifier.records import LogRecord, Record, origin_of
+from konverse.schemas.errors import MalformedRecord
+from konverse.schemas.identifiers import Role
+from konverse.schemas.system_messages import ERROR, Rejected, rejected_body
+from konverse.schemas.wire.envelope import decode, encode_envelope
+from konverse.schemas.wire.records import (
+    ANEW,
+    FIRST,
+    LAST,
+    NAMED,
+    REFUSED,
+    RETURNING,
+    BounceReason,
+    End,
+    Envelope,
+    Kind,
+    NoticeReason,
+)
+
+from .answers import answer_end, ask_for_end, bounce, refuse_begin, refuse_over, stray
+from .batches import hear_batch, hear_decision, hear_row, hear_veto
+from .ended import NEVER_BEGUN
+from .endings import told_of_cleanup
+from .former import hear_former
+from .half_close import expand, hear_finished
+from .loss import misses, resumes, told_of_loss, too_late
+from .mailbox import decide, put
+from .moves import arrive, closed, follow, install
+from .state import Heard, SecondState, Side
+from .timers import hear_timer, live_until
+from .writers import close, goes_on, is_known, is_one_session, keep, may_come, notify, opened_by, tell_closed, untrusted
+
+
+def hear(state: SecondState, record: LogRecord) -> None:
+    """Take a record in log order."""
+    if record.header is None:
+        state.tally["foreign"] += 1
+        return
+    try:
+        envelope = decode(record.header)
+    except MalformedRecord:
+        state.tally["malformed"] += 1
+        return
+    if envelope.tag != state.address.tag:
+        state.tally["foreign"] += 1
+        state.contents.copied += 1
+        return
+    if envelope.kind is Kind.PENDING:
+        hear_row(state, envelope, record)
+        return
+    known = is_known(state, envelope.writer)
+    reason = None if known else untrusted(state, envelope.writer)
+    if reason is not None:
+        state.tally["stranger"] += 1
+        notify(state, envelope, 0, reason)
+        return
+    taken = state.accepted[envelope.writer] if known else []
+    if envelope.counter < len(taken):
+        if state.losses.answers(envelope.writer, envelope.counter):
+            state.verdicts[envelope.writer, envelope.counter] = too_late(state, envelope, record)
+        elif state.contents.compare(state, envelope, record):
+            _take_contested(state, envelope, record)
+        else:
+            state.tally["duplicate"] += 1
+        return
+    if envelope.counter > len(taken):
+        if not resumes(state, envelope.writer, envelope.counter):
+            state.tally["gap"] += 1
+            notify(state, envelope, len(taken), NoticeReason.GAP)
+            return
+        taken = state.accepted[envelope.writer]
+    state.accepted[envelope.writer] = taken
+    taken.append(envelope.counter)
+    state.contents.take(envelope, record)
+    if envelope.kind is Kind.BEGIN and envelope.flags & NAMED:
+        state.named.begins[opened_by(envelope), envelope.conversation] += 1
+    verdict = _judge(state, envelope, record)
+    state.verdicts[envelope.writer, envelope.counter] = verdict
+
+
+def _take_contested(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
+    """A record whose counter was taken by another one; its offset stands for it from here on."""
+    state.tally["forged"] += 1
+    notify(state, envelope, envelope.counter, NoticeReason.FORGED)
+    here = envelope.counter < state.closed.get(envelope.writer, envelope.counter + 1)
+    envelope = envelope._replace(counter=-1 - record.offset)
+    whole = Record(
+        *(record.offset, encode_envelope(envelope), record.body, record.timestamp_ms, record.order, record.body_bytes)
+    )
+    verdict = _hear(state, envelope, whole) if here else _answer_closed(state, envelope, whole)
+    state.verdicts[envelope.writer, envelope.counter] = verdict
+
+
+def _judge(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
+    if envelope.writer in state.closed:
+        return _answer_closed(state, envelope, record)
+    return _hear(state, envelope, record)
+
+
+def _hear(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
+    former = hear_former(state, envelope, record)
+    return former or (follow(state, envelope, record) if state.moves.stubs else None) or _take(state, envelope, record)
+
+
+def _take(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
+    heard = _HEARD.get(envelope.kind)
+    if heard is None:
+        return "unknown kind"
+    return heard(state, envelope, record) or "control"
+
+
+def _begin(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
+    begin = envelope.suffix.begin
+    key = (int(Role.INITIATOR), envelope.conversation)
+    anew = envelope.flags & ANEW and envelope.conversation in state.named.heard
+    if key in state.named.over and (key in state.living or not anew):
+        state.tally["begun when over"] += 1
+        state.named.refused.add(envelope.conversation)
+        refuse_over(state, envelope)
+    elif begin is not None and key not in state.living:
+        if envelope.flags & NAMED:
+            state.tally["begun anew"] += key in state.named.over
+            state.named.begin(key, opened_by(envelope))
+        known = state.losses.count or envelope.flags & NAMED  # its first BEGIN may be gone, or have been refused
+        if envelope.conversation in state.strays and not known:
+            state.problem(f"I20: {envelope.conversation.hex()} begins when its target was heard already")
+        opener = opened_by(envelope)
+        state.may_live(key, opener, envelope.writer)
+        live_until(state, state.create(key, opener, begin.target, -1, begin.group), begin, record.timestamp_ms)
+
+
+def _end_call(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
+    side = state.living.get((int(envelope.role), envelope.conversation))
+    if side is not None and not side.ended:
+        if not side.peer_failed:  # else the peer has heard of an Error before, not of this end
+            side.ended_by_session = envelope.suffix.origin or envelope.writer
+        state.end(side, failed=bool(record.body))
+
+
+def _decision(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
+    state.deciding = record.offset
+    for row, there in hear_decision(state, envelope, record):
+        _hear_row(state, row, there, record.timestamp_ms)
+    state.deciding = -1
+
+
+def _hear_row(state: SecondState, row: Envelope, record: LogRecord, decided_ms: int) -> None:
+    """A row that won, as the next record of its query, with the time at which it won."""
+    taken = state.accepted.setdefault(row.writer, [])
+    envelope = row._replace(counter=len(taken), flags=row.flags & ~LAST)
+    taken.append(envelope.counter)
+    whole = Record(record.offset, encode_envelope(envelope), record.body, decided_ms, record.order)
+    state.verdicts[envelope.writer, envelope.counter] = _judge(state, envelope, whole)
+    if row.flags & LAST and row.kind is Kind.MESSAGE and row.writer not in state.closed:
+        ask_for_end(state, row)
+
+
+def _open(state: SecondState, envelope: Envelope, record: LogRecord) -> str | None:
+    """FIRST makes a target; else what became of the message."""
+    key, begin = (int(Role.TARGET), envelope.conversation), envelope.suffix.begin
+    if not envelope.flags & FIRST or begin is None:
+        _late(state, envelope, ended=key in state.over)
+        verdict = bounce(state, envelope, record, BounceReason.NO_ENDPOINT)
+        if not told_of_cleanup(state, envelope.conversation):
+            told_of_loss(state, envelope)
+        return verdict
+    opener = opened_by(envelope)
+    if not may_come(state, opener):
+        return bounce(state, envelope, record, BounceReason.WRITER_CLOSED, "opener")
+    if state.tombstones.get(envelope.conversation) == opener:
+        del state.tombstones[envelope.conversation]
+        return bounce(state, envelope, record, BounceReason.ENDED, "tombstone")
+    if key in state.named.over and not envelope.flags & ANEW:
+        state.tally["FIRST when over"] += 1
+        return bounce(state, envelope, record, BounceReason.ENDED, "over")
+    state.may_live(key, opener, envelope.writer)
+    state.cleanups.cleaned.pop(envelope.conversation, None)
+    live_until(state, state.create(key, opener, begin.home, 0), begin, record.timestamp_ms)
+    if envelope.flags & NAMED:
+        state.named.begin(key, opener)
+    if key in state.over and not envelope.flags & ANEW:
+        state.again.append((envelope.conversation, opener, begin.home))
+    return None
+
+
+def _message(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
+    role = Role(1 - envelope.role)
+    key = (int(role), envelope.conversation)
+    if key not in state.living:
+        refused = stray(state, envelope) if role is Role.INITIATOR else _open(state, envelope, record)
+        if refused:
+            return refused
+    side = state.living[key]
+    if side.ended:
+        if envelope.flags & FIRST and key in state.named.over:
+            return bounce(state, envelope, record, BounceReason.ENDED, "over")
+        if not envelope.flags & RETURNING:
+            return "discarded"
+        return bounce(state, envelope, record, BounceReason.PEER_ENDED)
+    if side.peer_ended or side.peer_failed:
+        _late(state, envelope, ended=role is Role.TARGET)
+        return bounce(state, envelope, record, BounceReason.ENDED)
+    if side.peer_finished:
+        if side.finisher == (envelope.suffix.origin or envelope.writer):
+            state.problem(
+                f"I20: {envelope.conversation.hex()} goes on at {record.offset}, behind a FIN of the same writer"
+            )
+        return bounce(state, envelope, record, BounceReason.FINISHED)
+    if misses(state, side, envelope, record):
+        return bounce(state, envelope, record, BounceReason.ENDED)
+    if record.offset in state.rejected:
+        return _reject(state, side, envelope, record)
+    side.talked = True
+    side.begun_again |= bool(envelope.flags & FIRST and side.heard)
+    misnumbered = envelope.sequence not in (-1, len(side.heard))
+    state.tally["misnumbered"] += misnumbered
+    side.speakers.add(envelope.suffix.origin or envelope.writer)
+    at_home = origin_of(record) is None  # else it is not known here who was closed there
+    behind_gap = 0 < envelope.sequence - len(side.heard) <= side.taken_back
+    two_lives = side.begun_again or len(state.named.openers.get(side.key, ())) > 1
+    if misnumbered and at_home and not (behind_gap or two_lives) and is_one_session(state, side.speakers):
+        state.problem(f"I5: number {envelope.sequence} was accepted as {len(side.heard)} at {record.offset}")
+    side.voices[envelope.writer] = max(envelope.counter, side.voices.get(envelope.writer, -1))
+    side.heard.append(
+        Heard(record.offset, envelope.suffix.message_type, record.body or b"", envelope.writer, envelope.counter,
+              Kind.MESSAGE, record.timestamp_ms, origin_of(record), state.deciding)
+    )  # fmt: skip
+    return "accepted"
+
+
+def _reject(state: SecondState, side: Side, envelope: Envelope, record: LogRecord) -> str:
+    """The receiver did not want it: the conversation fails."""
+    state.tally["rejected"] += 1
+    if side.key[0] == Role.TARGET and not side.heard:
+        state.tally["rejected at once"] += 1
+        state.end(side, failed=True)
+    else:
+        which = Rejected(envelope.suffix.message_type, envelope.conversation, Role(side.key[0]), len(side.heard))
+        state.fail(side, record.offset, rejected_body(state.rejected[record.offset], which))
+    return "rejected"
+
+
+def _late(state: SecondState, envelope: Envelope, *, ended: bool) -> None:
+    late = (envelope.suffix.origin or envelope.writer, envelope.counter, envelope.conversation)
+    state.too_late.append(late)
+    if ended:
+        state.behind_end.append(late)
+
+
+def _void(state: SecondState, envelope: Envelope, _record: LogRecord) -> str:
+    side = state.living.get((1 - int(envelope.role), envelope.conversation))
+    if side is not None:
+        side.taken_back += 1
+    return "void"
+
+
+def _peer_end(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
+    role = Role(1 - envelope.role)
+    side = state.living.get((int(role), envelope.conversation))
+    detail = envelope.suffix.detail
+    if not isinstance(detail, End):
+        state.tally["malformed"] += 1
+        return
+    if role is Role.INITIATOR:
+        state.named.target_has_ended(envelope.conversation)
+    if side is None:
+        if role is Role.TARGET:
+            state.cleanups.cleaned.pop(envelope.conversation, None)
+            if not envelope.flags & REFUSED:  # else somebody else may begin it
+                state.over_before_it_began((int(role), envelope.conversation), detail.opener)
+            if envelope.flags & NAMED:
+                state.named.forbid((int(role), envelope.conversation), NEVER_BEGUN, state.now_ms)
+            if envelope.kind is Kind.ERROR and envelope.flags & REFUSED:
+                return
+            if may_come(state, detail.opener):
+                state.tombstones[envelope.conversation] = detail.opener
+            answer_end(state, envelope, detail)
+        elif envelope.sequence >= 0:
+            stray(state, envelope)
+        return
+    if not envelope.flags & REFUSED or side.opener == detail.opener:
+        _peer_is_over(state, side, envelope, record, failed=envelope.kind is Kind.ERROR)
+
+
+def _no_peer(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
+    if envelope.role == Role.TARGET:
+        state.named.target_has_ended(envelope.conversation)
+    side = state.living.get((1 - int(envelope.role), envelope.conversation))
+    if side is not None:
+        state.tally["no peer heard"] += 1
+        _peer_is_over(state, side, envelope, record, failed=True)
+
+
+def _peer_is_over(state: SecondState, side: Side, envelope: Envelope, record: LogRecord, *, failed: bool) -> None:
+    if side.peer_ended or side.peer_failed:
+        return
+    side.peer_failed, side.peer_ended = failed, not failed
+    heard = Heard(record.offset, ERROR if failed else envelope.suffix.message_type, record.body or b"", envelope.writer,
+                  envelope.counter, envelope.kind, record.timestamp_ms, origin_of(record))  # fmt: skip
+    if side.ended:
+        state.bury(side)
+    elif failed:
+        side.error = heard
+    else:
+        side.heard.append(heard)
+
+
+def _answer_closed(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
+    if envelope.kind is Kind.MESSAGE and not goes_on(state, envelope.writer):
+        return bounce(state, envelope, record, BounceReason.WRITER_CLOSED)
+    if envelope.kind is Kind.TRANSACTION and not goes_on(state, envelope.writer):
+        whole = Record(record.offset, record.header, state.brief(record.body or b""), record.timestamp_ms)
+        return bounce(state, envelope, whole, BounceReason.WRITER_CLOSED, "whole")
+    refused = envelope.kind is Kind.BEGIN and refuse_begin(state, envelope)
+    tell_closed(state, envelope)
+    return "refused BEGIN" if refused else "closed"
+
+
+_HEARD: Final[dict[Kind, Callable[[SecondState, Envelope, LogRecord], str | None]]] = {
+    Kind.MESSAGE: _message,
+    Kind.BEGIN: _begin,
+    Kind.END_CALL: _end_call,
+    Kind.END: _peer_end,
+    Kind.ERROR: _peer_end,
+    Kind.BOUNCE: put,
+    Kind.CONFIRM: lambda state, envelope, _: decide(state, envelope),
+    Kind.REDIRECT: lambda state, envelope, _: decide(state, envelope),
+    Kind.NO_PEER: _no_peer,
+    Kind.SET_TIMER: hear_timer,
+    Kind.CLOSE_WRITER: lambda state, envelope, _: close(state, envelope),
+    Kind.NOTICE: lambda state, envelope, _: keep(state, envelope.suffix.detail),
+    Kind.WRITER_CLOSED: lambda state, envelope, _: keep(state, envelope.suffix.detail),
+    Kind.BATCH: hear_batch,
+    Kind.VETO: lambda state, envelope, _: hear_veto(state, envelope),
+    Kind.DECISION: _decision,
+    Kind.FIN: lambda state, envelope, _: hear_finished(state, envelope),
+    Kind.FIN_ANSWER: lambda state, envelope, _: hear_finished(state, envelope),
+    Kind.TRANSACTION: expand,
+    Kind.INSTALL: install,
+    Kind.FORWARD: lambda state, envelope, record: arrive(state, envelope, record, _take),
+    Kind.CLOSED: lambda state, envelope, _: closed(state, envelope),
+    Kind.VOID: _void,
+}

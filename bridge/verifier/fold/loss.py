@@ -1,0 +1,127 @@
+"""Data that was deleted before anybody ingested it, in the second fold: who fails by it, and who may go on behind it.
+
+The verdict is the same whether the records are still there to be read or not: from LOST on they never were.
+"""
+
+from __future__ import annotations
+
+from konverse.bridge.verifier.records import LogRecord, Record, origin_of
+from konverse.schemas.identifiers import Role
+from konverse.schemas.system_messages import ERROR, lost_body
+from konverse.schemas.wire.envelope import encode_envelope
+from konverse.schemas.wire.journal import Commit
+from konverse.schemas.wire.operations import Lost
+from konverse.schemas.wire.records import BounceReason, End, Envelope, Kind, Suffix
+
+from .answers import bounce, refuse_begin
+from .moves import follow
+from .state import Said, SecondState, Side
+from .writers import minted_ms, reads_at
+
+
+def hole_of(commit: Commit) -> Lost | None:
+    """Where the data that a commit ingests has a hole."""
+    holes = [operation for operation in commit.operations.rare if isinstance(operation, Lost)]
+    return holes[0] if holes else None
+
+
+def said_to_be_lost(start: int, end: int) -> str:
+    """What a verification finds wrong."""
+    return (
+        f"the records {start} to {end - 1} were deleted before they were received, or given up by an operator (LOST), "
+        "and the conversations that lived here got an Error"
+    )
+
+
+def miss(state: SecondState, lost: Lost) -> None:
+    """Whoever lives here may have missed something."""
+    state.problem(f"lost: {said_to_be_lost(*lost)}")
+    losses = state.losses
+    losses.count += 1
+    losses.hole = lost.start, lost.end
+    state.moves.installing.clear()
+    body = lost_body(*lost)
+    for index in sorted(state.table):
+        side = state.table.get(index)
+        if side is not None:
+            _fail(state, side, lost, body)
+    for key in [*state.moves.stubs]:
+        _fail_elsewhere(state, key[1], Role(1 - key[0]), lost, body)
+
+
+def _fail(state: SecondState, side: Side, lost: Lost, body: bytes) -> None:
+    if side.peer_ended or side.peer_failed or (side.code == "SO" and side.numbering >= 0):
+        return  # its peer has nothing to say, any more or yet
+    state.tally["freed by a loss" if side.ended else "failed by a loss"] += 1
+    if side.ended:
+        side.peer_failed = True
+        state.bury(side)
+    else:
+        state.fail(side, lost.start, body)
+
+
+def _fail_elsewhere(state: SecondState, conversation: bytes, role: Role, lost: Lost, body: bytes) -> None:
+    told = End(state.writer, state.address)
+    envelope = Envelope(
+        Kind.ERROR, 0, role, state.address.tag, state.writer, conversation, 0, -1, Suffix(ERROR, detail=told)
+    )
+    state.tally["failed elsewhere by a loss"] += 1
+    follow(state, envelope, Record(lost.start, encode_envelope(envelope), state.brief(body), state.now_ms))
+
+
+def resumes(state: SecondState, writer: bytes, counter: int) -> bool:
+    """A writer may go on behind a hole; nobody waits for what is missing."""
+    losses, taken = state.losses, state.accepted.get(writer, [])
+    if not losses.count:
+        return False
+    if writer not in state.closed:  # else all of it is sent again, or never
+        losses.skip(writer, len(taken), counter)
+    state.accepted[writer] = [*range(counter)]
+    who = "owner" if minted_ms(writer) is None else "session"
+    state.tally[f"{who} went on behind a loss"] += 1
+    return True
+
+
+def too_late(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
+    """A record that was missed comes behind others of its writer: nobody receives it."""
+    state.tally["late behind a loss"] += 1
+    verdict = "late"
+    if envelope.kind is Kind.MESSAGE:
+        verdict = bounce(state, envelope, record, BounceReason.NO_ENDPOINT, "late")
+    elif envelope.kind is Kind.TRANSACTION:
+        whole = Record(record.offset, record.header, state.brief(record.body or b""), record.timestamp_ms)
+        verdict = bounce(state, envelope, whole, BounceReason.NO_ENDPOINT, "late")
+    elif envelope.kind is Kind.BEGIN:
+        refuse_begin(state, envelope)
+    key = (1 - int(envelope.role), envelope.conversation)
+    side = state.living.get(key)
+    lost = Lost(*state.losses.hole)
+    if side is not None and envelope.kind in (Kind.MESSAGE, Kind.END, Kind.ERROR):
+        _fail(state, side, lost, lost_body(*lost))
+    elif key in state.moves.stubs and envelope.kind in (Kind.MESSAGE, Kind.END, Kind.ERROR):
+        _fail_elsewhere(state, envelope.conversation, envelope.role, lost, lost_body(*lost))
+    elif envelope.kind is Kind.MESSAGE and envelope.role is Role.INITIATOR:
+        told_of_loss(state, envelope)
+    return verdict
+
+
+def misses(state: SecondState, side: Side, envelope: Envelope, record: LogRecord) -> bool:
+    """A message before this one was passed over, by its number: the conversation fails."""
+    skipped = envelope.sequence > len(side.heard) and origin_of(record) is None
+    if not skipped or not state.losses.missed.get(envelope.writer):
+        return False
+    state.tally["missed behind a loss"] += 1
+    lost = Lost(*state.losses.hole)
+    _fail(state, side, lost, lost_body(*lost))
+    return True
+
+
+def told_of_loss(state: SecondState, envelope: Envelope) -> None:
+    """An initiator talks to nobody, where what it said first may be gone: its home gets an Error."""
+    home = reads_at(state, envelope)
+    lives = (int(Role.TARGET), envelope.conversation) in state.living
+    if home is None or lives or not state.losses.count:
+        return
+    state.tally["told of a loss"] += 1
+    body = state.brief(lost_body(*state.losses.hole))
+    state.say(home, Said(state.order, Kind.NO_PEER, int(Role.TARGET), envelope.conversation, -1, ERROR, body, None))

@@ -1,0 +1,200 @@
+"""Writers in the second fold: who was let in, who was closed for whom, who was forgotten, and what was said of it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from konverse.schemas.identifiers import Address, Role
+from konverse.schemas.limits import ANSWER_ENTRIES_MAX, NOTICED_WRITERS_MAX, WRITER_AHEAD_MS_MAX
+from konverse.schemas.wire.operations import Prune
+from konverse.schemas.wire.records import HEIR, Envelope, Kind, Notice, NoticeReason, Opened, WriterClosed
+
+from .state import Said, SecondState
+
+
+def minted_ms(writer: bytes) -> int | None:
+    """The time in a UUIDv7; other ids have none."""
+    number = int.from_bytes(writer, "big")
+    return number >> 80 if number >> 76 & 15 == 7 and number >> 62 & 3 == 2 else None
+
+
+def is_known(state: SecondState, writer: bytes) -> bool:
+    """The partition has an entry for it."""
+    return writer in state.accepted and writer not in state.forgotten
+
+
+def untrusted(state: SecondState, writer: bytes) -> NoticeReason | None:
+    """Why an unknown writer cannot be known."""
+    born = minted_ms(writer)
+    if born is not None and born < state.floor_ms:
+        return NoticeReason.PRUNED
+    if born is not None and born - state.now_ms > WRITER_AHEAD_MS_MAX:
+        return NoticeReason.CLOCK
+    return None
+
+
+def is_over(state: SecondState, query: bytes) -> bool:
+    """The driver of a single write has the id of its query as a writer, and has closed it, or a PRUNE did."""
+    if is_known(state, query):
+        return query in state.closed
+    return untrusted(state, query) is NoticeReason.PRUNED
+
+
+def notify(state: SecondState, envelope: Envelope, due: int, reason: NoticeReason) -> None:
+    """Say it once, to those who have a time."""
+    writer = envelope.writer
+    word = due if reason is NoticeReason.GAP else -int(reason)
+    if minted_ms(writer) is None or state.told.get(writer) == word:
+        return
+    state.told.pop(writer, None)
+    state.told[writer] = word
+    if len(state.told) > NOTICED_WRITERS_MAX:
+        state.told.pop(next(iter(state.told)))
+    home = reads_at(state, envelope)
+    if home is not None:
+        _say(state, home, Kind.NOTICE, Notice(writer, due, state.address, reason))
+
+
+def reads_at(state: SecondState, envelope: Envelope) -> Address | None:
+    """The home of who wrote a record."""
+    if envelope.role == Role.TARGET:
+        return None
+    if envelope.kind in (Kind.END_CALL, Kind.CONFIRM, Kind.REDIRECT):
+        return state.address
+    begin = envelope.suffix.begin
+    return envelope.suffix.home or (begin.home if begin is not None else None)
+
+
+def _say(state: SecondState, home: Address, kind: Kind, detail: Notice | WriterClosed) -> None:
+    state.say(home, Said(state.order, kind, int(Role.TARGET), detail.writer, -1, "", b"", detail))
+
+
+def close(state: SecondState, envelope: Envelope) -> None:
+    """CLOSE_WRITER."""
+    writer = envelope.conversation
+    home = envelope.suffix.home
+    if not is_known(state, writer):
+        reason = untrusted(state, writer)
+        if reason is not None:
+            if home is not None:
+                _say(state, home, Kind.NOTICE, Notice(writer, 0, state.address, reason))
+            return
+        state.accepted[writer] = []
+    if writer not in state.closed:
+        state.closed[writer] = len(state.accepted[writer])
+        state.seen.pop(writer, None)
+    state.batches.end(writer)
+    wanted = bool(envelope.flags & HEIR) and envelope.writer != writer
+    if writer not in state.heirs:
+        comes_again = envelope.sequence <= state.closed[writer]
+        at = envelope.counter if comes_again else -1
+        state.heirs[writer] = (envelope.writer, at) if wanted else (bytes(16), -1)
+    elif wanted and envelope.writer not in line_of(state, writer):
+        state.closed[envelope.writer] = len(state.accepted[envelope.writer])
+        state.heirs[envelope.writer] = (bytes(16), -1)
+        state.seen.pop(envelope.writer, None)
+        state.tally["late heir"] += 1
+    state.tombstones = {key: opener for key, opener in state.tombstones.items() if may_come(state, opener)}
+    if home is not None:
+        _say(state, home, Kind.WRITER_CLOSED, said_of(state, writer))
+
+
+def said_of(state: SecondState, writer: bytes) -> WriterClosed:
+    """What is said of a closed writer."""
+    heir, _ = state.heirs.get(writer, (None, -1))
+    return WriterClosed(writer, state.closed[writer], state.address, heir)
+
+
+def goes_on(state: SecondState, writer: bytes) -> bool:
+    """A closed writer's session may send again what it said, under another id: no record has ended it for good."""
+    return any(state.heirs.get(writer, (b"?", 0))[0])
+
+
+def opened_by(envelope: Envelope) -> bytes:
+    """The id of the BEGIN to which this record belongs."""
+    detail = envelope.suffix.detail
+    if isinstance(detail, Opened):
+        return detail.opener
+    return envelope.suffix.origin or envelope.writer
+
+
+def tell_closed(state: SecondState, envelope: Envelope) -> None:
+    """A record that is no message came from a closed writer."""
+    home = reads_at(state, envelope)
+    if home is not None:
+        _say(state, home, Kind.WRITER_CLOSED, said_of(state, envelope.writer))
+
+
+def line_of(state: SecondState, writer: bytes) -> list[bytes]:
+    """Its heir, the heir of that one, and so on."""
+    line: list[bytes] = []
+    while writer in state.heirs:
+        writer, _ = state.heirs[writer]
+        line.append(writer)
+    return line
+
+
+def is_one_session(state: SecondState, speakers: Collection[bytes]) -> bool:
+    """Whether they are the ids of one session, of which nothing was refused or lost."""
+    if state.losses.count and len(speakers) > 1:
+        return False
+    open_ones = [writer for writer in speakers if writer not in state.closed]
+    return len(open_ones) == 1 and all(
+        goes_on(state, writer) and open_ones[0] in line_of(state, writer)
+        for writer in speakers
+        if writer in state.closed
+    )
+
+
+def may_come(state: SecondState, opener: bytes) -> bool:
+    """A FIRST that names this opener may still be accepted."""
+    return all(map(any, line_of(state, opener)))
+
+
+def keep(state: SecondState, detail: object) -> None:
+    """What another partition says of a session's writer."""
+    if not isinstance(detail, Notice | WriterClosed):
+        return
+    key = (detail.writer, detail.at)
+    known = state.answers.get(key)
+    mild = (NoticeReason.GAP, NoticeReason.FORGED)
+    is_mild = isinstance(detail, Notice) and detail.reason in mild
+    if is_mild and known is not None and getattr(known, "reason", None) is not NoticeReason.FORGED:
+        return
+    state.answers.pop(key, None)
+    state.answers[key] = detail
+    if len(state.answers) > ANSWER_ENTRIES_MAX:
+        state.answers.pop(next(iter(state.answers)))
+
+
+def prune(state: SecondState, operation: Prune) -> None:
+    """PRUNE: notes who has changed; closes, and later forgets, who has not for long."""
+    floor = max(state.floor_ms, operation.floor_ms)
+    state.floor_ms = floor
+    # those of a side that has moved here count elsewhere
+    speaking = {writer for side in state.living.values() if not side.generation for writer in side.voices}
+    for writer, counters in state.accepted.items():
+        born = minted_ms(writer)
+        if born is None or writer in state.forgotten:
+            continue
+        count, since = state.seen.get(writer, (-1, 0))
+        if count != len(counters):
+            state.seen[writer] = (len(counters), state.now_ms)
+        elif since >= floor:
+            continue
+        elif writer not in state.closed:
+            state.closed[writer] = len(counters)
+            del state.seen[writer]
+            state.tally["closed by a PRUNE"] += 1
+        elif born < floor and writer not in speaking:
+            state.forgotten.add(writer)
+            del state.closed[writer], state.seen[writer]
+            state.heirs.pop(writer, None)
+            state.losses.missed.pop(writer, None)
+            state.tally["forgotten"] += 1
+    state.named.prune(floor)
+    state.cleanups.cleaned = {key: known for key, known in state.cleanups.cleaned.items() if known[1] >= floor}
+    for key in [key for key in state.answers if (minted_ms(key[0]) or 0) < floor]:
+        del state.answers[key]
+    for query in [query for query in state.batches.judged if is_over(state, query)]:
+        state.batches.end(query)

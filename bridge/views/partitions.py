@@ -1,0 +1,139 @@
+"""How the partitions of a database stand: folded from their logs, or as Redis shows them where that will do.
+
+Folding costs the reading of the newest snapshot of a partition, of its journal behind that and of what waits in its
+data log, and for a moment the memory of its state. It claims nothing and disturbs nobody.
+
+Redis will do when it has all of a partition, written by its last owner, who lives or has given the partition back and
+has ingested all data that is older than LAG_MS. Else it is empty, evicted, or behind, and the
+logs are folded.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final, NamedTuple
+
+import redis
+
+from konverse.bridge.catalog.catalog import Catalog
+from konverse.bridge.catalog.judge import CatalogJudge
+from konverse.bridge.kafka.clients import Kafka, LogTruncated
+from konverse.bridge.kafka.clock import kafka_time_ms
+from konverse.bridge.kafka.headers import header_of
+from konverse.bridge.kafka.log_reader import LogReader
+from konverse.bridge.owner.follower import Ahead, Following
+from konverse.bridge.redis.client import connect_redis
+from konverse.bridge.redis.view import Header, ViewStore
+from konverse.bridge.validation.validator import Validator
+from konverse.dialog.owner.view import Row
+from konverse.schemas.catalog.objects import Queue
+from konverse.schemas.errors import MalformedRecord
+from konverse.schemas.identifiers import journal_topic
+from konverse.schemas.wire.journal import Commit, decode
+
+from .listing import Source
+from .reading_state import silence_s
+
+LAG_MS: Final = 5_000
+"""What is younger may be missing in Redis: an owner ingests it and shows what has changed within less."""
+
+LAST_RECORDS: Final = 16
+"""Of a journal: among so many is the last COMMIT, unless a partition only changes hands."""
+
+NO_REDIS: Final = "no Redis was named"
+MISSING: Final = "Redis does not have all of it"
+BEHIND: Final = "Redis is behind the logs"
+
+
+class Folded(NamedTuple):
+    """A partition, folded from its logs."""
+
+    queue: Queue
+    partition: int
+    ahead: Ahead
+    now_ms: int
+    """Kafka's time."""
+
+    def source(self, reason: str = "") -> Source:
+        """What is said of rows that are made of it."""
+        return Source(self.queue.name, self.partition, from_redis=False, reason=reason, unseen=self.ahead.unseen)
+
+    def unled(self, silence_timeout_s: float) -> str:
+        """Why its outputs do not leave; empty when somebody sees to it that they do."""
+        head, where = self.ahead.head, f"{self.queue.name}/{self.partition}"
+        if head.clean:
+            return f"{where} has no owner"
+        silent_s = silence_s(head, self.now_ms)
+        return f"the owner of {where} is silent for {silent_s:,.0f} s" if silent_s > silence_timeout_s else ""
+
+
+class Looking:
+    """Looks at partitions, one after the other. Close it."""
+
+    def __init__(self, kafka: Kafka, catalog: Catalog, validator: Validator, redis_url: str | None) -> None:
+        self._kafka = kafka
+        self._silence_timeout_s = kafka.settings.silence_timeout_s
+        self._judge = CatalogJudge(catalog, validator, logging.DEBUG)  # nothing is rejected here: it is only foreseen
+        self._redis = connect_redis(redis_url) if redis_url else None
+        self._trouble = "" if redis_url else NO_REDIS
+        """Why Redis is asked nothing (more)."""
+        self._reader: LogReader | None = None
+
+    def fold(self, queue: Queue, partition: int) -> Folded:
+        """The partition as whoever led it now would find it.
+
+        Raises KafkaUnavailable when Kafka is silent, PartitionHalted when the logs contradict themselves.
+        """
+        with Following(self._kafka, queue, partition) as following:
+            now_ms = kafka_time_ms(self._kafka)
+            return Folded(queue, partition, following.look_ahead(self._judge, now_ms), now_ms)
+
+    def shown(self, queue: Queue, partition: int) -> list[Row] | str:
+        """The rows of Redis, or why they will not do. Raises KafkaUnavailable."""
+        if self._redis is None or self._trouble:
+            return self._trouble
+        try:
+            found = ViewStore(self._redis, queue).whole(partition)
+        except redis.RedisError as error:
+            self._trouble = f"Redis does not answer ({error})"
+            return self._trouble
+        if found is None:
+            return MISSING
+        header, rows = found
+        if self._reader is None:
+            self._reader = LogReader(self._kafka)
+        fresh = _is_fresh(self._reader, (queue, partition), header, kafka_time_ms(self._kafka), self._silence_timeout_s)
+        return rows if fresh else BEHIND
+
+    def close(self) -> None:
+        """Close the clients."""
+        if self._redis is not None:
+            self._redis.close()
+        if self._reader is not None:
+            self._reader.close()
+
+
+def _is_fresh(
+    reader: LogReader, place: tuple[Queue, int], header: Header, now_ms: int, silence_timeout_s: float
+) -> bool:
+    """Whether what Redis shows is what the owner of that header would show now, by the last records of the journal.
+
+    Records that change no endpoint are not shown: an owner that lives or left in order may have written some behind.
+    """
+    queue, partition = place
+    journal = journal_topic(queue.topic, queue.subscription)
+    begin, end = reader.ends(journal, partition)
+    start = max(begin, end - LAST_RECORDS)
+    try:
+        records = [one for chunk, _ in reader.read(journal, partition, start, end) for one in chunk]
+        decided = [decode(record.value() or b"") for record in records if header_of(record) is None]
+    except (LogTruncated, MalformedRecord):
+        return False
+    if not decided or decided[-1].owner.hex() != header.owner:
+        return False
+    commit = next((one for one in reversed(decided) if isinstance(one, Commit)), None)
+    left = isinstance(decided[-1], Commit) and decided[-1].release
+    dead = not left and records[-1].timestamp()[1] < now_ms - silence_timeout_s * 1000
+    if (commit is None and start > 0) or (dead and header.journal_offset != end - 1):
+        return False
+    return reader.offset_at(queue.topic, partition, now_ms - LAG_MS) <= (commit.ingest_to if commit else 0)

@@ -1,0 +1,241 @@
+"""`konverse run`: starts the processes that read an application's queues, again when one dies, and ends them."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from typing import Final
+
+from konverse.bridge.broker import Broker
+from konverse.bridge.reader.activation import Activation
+from konverse.bridge.runtime.exit_codes import CUT_OFF
+from konverse.bridge.runtime.presence import Seen
+from konverse.schemas.catalog.objects import Queue
+
+from .app import App, connection
+from .process import DRAINED, IN_VAIN, Job, command
+
+log: Final = logging.getLogger("konverse.run")
+
+LOOK_EVERY_S: Final = 0.05
+
+BACK_OFF_S: Final = 0.5
+BACK_OFF_S_MAX: Final = 30.0
+WELL_S: Final = 60.0
+"""A process that lived so long was well: it is started again as soon as it would be the first time.
+
+So is one that died in a handler, at whatever age: what has killed it is found and suspended by the next ones.
+"""
+
+LONG_SESSION_S: Final = 10.0
+"""A worker that Kafka misses only later holds up its partitions longer than a shop expects."""
+
+_FOR_GOOD: Final = frozenset({IN_VAIN + 2, IN_VAIN + 7})
+"""Codes of a process that would end so again and again; a handler may end its process with any other."""
+
+_STOPS: Final = (signal.SIGTERM, signal.SIGINT)
+
+
+def back_off_s(deaths: int) -> float:
+    """How long after the n-th death in a row (1 being the first) a process is started again."""
+    return min(BACK_OFF_S_MAX, BACK_OFF_S * (1 << min(deaths - 1, 16)))
+
+
+def jobs(app: App | Broker, job: Job, *, processes: bool) -> list[Job]:
+    """What each process does, like `job`; connects once, and raises what would hinder all of them."""
+    with connection(app) as broker:
+        answering = app.answering(broker)
+        for activation in answering:
+            activation.check(broker.catalog.get(Queue, activation.queue), processes=processes)
+        warn_of_a_long_session(broker.session_timeout_s(), broker.settings.group_protocol)
+    active = [one for one in answering if one.max_readers]
+    if processes:
+        return [replace(job, queue=queue) for queue in _each_reader(active)]
+    return [job] if active else []
+
+
+def warn_of_a_long_session(seconds: float, protocol: str) -> None:
+    """Say how long the partitions of a worker that dies wait, when that is long, and which setting changes it."""
+    if seconds <= LONG_SESSION_S:
+        return
+    name, place = (
+        ("session.timeout.ms", "the setting `client` of each worker")
+        if protocol == "classic"
+        else ("group.consumer.session.timeout.ms", "the brokers")
+    )
+    log.warning(
+        "the partitions of a worker that is killed wait %g s for another one: that is %s, here or as Kafka's default; "
+        "with %s=2000 and heartbeats of 200 ms in %s they wait 3 s",
+        seconds,
+        name,
+        name,
+        place,
+    )
+
+
+def _each_reader(activations: list[Activation]) -> Iterator[str]:
+    for activation in activations:
+        yield from [activation.queue] * activation.max_readers
+
+
+class Child:
+    """One process, and its successors."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._deaths = 0
+        self._start_at = 0.0
+        self._started_at = 0.0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._seen: Seen | None = None
+        """Whether it is in a handler."""
+        self.code: int | None = None
+        """What the last one has ended with for good; None while it works, or is to be started again."""
+
+    @property
+    def alive(self) -> bool:
+        """A process runs."""
+        return self._process is not None and self._process.poll() is None
+
+    def look(self) -> None:
+        """Start it when it is time; see whether it has ended."""
+        if self.code is not None:
+            return
+        if self._process is None:
+            if time.monotonic() >= self._start_at:
+                self._start()
+        elif (code := self._process.poll()) is not None:
+            self._ended(self._process, code)
+
+    def _start(self) -> None:
+        self._started_at = time.monotonic()
+        # A session of its own: Ctrl-C reaches whoever waits for it alone, and he lets it finish.
+        try:
+            self._seen = Seen()
+            file = self._seen.file
+            self._process = subprocess.Popen(  # noqa: S603  # ourselves
+                command(self._job, file), stdin=subprocess.PIPE, start_new_session=True, pass_fds=(file,)
+            )
+        except OSError as error:  # the machine has no room for a process now
+            self._died_in_a_handler()
+            self._deaths += 1
+            self._start_at = self._started_at + back_off_s(self._deaths)
+            log.error("a reader process cannot be started, it is tried again: %s", error)  # noqa: TRY400
+
+    def _ended(self, process: subprocess.Popen[bytes], code: int) -> None:
+        self._close(process)
+        self._process = None
+        attributed = self._died_in_a_handler()
+        if (code == DRAINED and self._job.until_drained) or code in _FOR_GOOD:
+            self.code = code
+            return
+        now = time.monotonic()
+        self._deaths = 1 if attributed or now - self._started_at > WELL_S else self._deaths + 1
+        wait_s = back_off_s(self._deaths)
+        self._start_at = now + wait_s
+        log.error(
+            "reader process %d has ended %s%s; it is started again in %.1f s, and what it had not committed is "
+            "received again",
+            process.pid,
+            f"by signal {_signal_name(-code)}" if code < 0 else f"with code {code}",
+            " in a handler" if attributed else "",
+            wait_s,
+        )
+
+    def _died_in_a_handler(self) -> bool:
+        """Asked once of each process."""
+        seen, self._seen = self._seen, None
+        if seen is None:
+            return False
+        with closing(seen):
+            return seen.in_a_handler()
+
+    def stop(self) -> None:
+        """Ask it to finish what it is at."""
+        if self._process is not None:
+            self._close(self._process)
+
+    def kill(self) -> None:
+        """End it now."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+        self._died_in_a_handler()
+
+    @staticmethod
+    def _close(process: subprocess.Popen[bytes]) -> None:
+        if process.stdin is not None:
+            process.stdin.close()
+
+
+def _signal_name(number: int) -> str:
+    """Real-time signals have none."""
+    return signal.Signals(number).name if number in set(signal.Signals) else str(number)
+
+
+class Supervisor:
+    """The processes of one `konverse run`."""
+
+    def __init__(self, jobs: list[Job], grace_s: float, *, ends_process: bool = False) -> None:
+        """`ends_process`: this process ends behind `run`, and a signal that comes when all is over changes nothing."""
+        self._children = [Child(job) for job in jobs]
+        self._grace_s = grace_s
+        self._signals = 0
+        self._ends_process = ends_process
+
+    def run(self) -> int:
+        """Work until all is drained, something lasting has failed, or a signal comes; returns the exit code.
+
+        On SIGTERM and SIGINT handlers that are at work have `grace_s` seconds to finish and commit. Then, or at a
+        second signal, they are cut off: what they had not committed is received again.
+        """
+        with self._listening():
+            try:
+                failed = self._work()
+                cut_off = self._stop()
+            finally:
+                for child in self._children:
+                    child.kill()
+        return failed - IN_VAIN if failed else CUT_OFF if cut_off else 0
+
+    def _work(self) -> int:
+        """Look after the processes until there is no more reason to; with what one has ended for good, or 0."""
+        while not self._signals:
+            for child in self._children:
+                child.look()
+            codes = [child.code for child in self._children]
+            failed = max((code for code in codes if code is not None and code >= IN_VAIN), default=0)
+            if failed or None not in codes:
+                return failed
+            time.sleep(LOOK_EVERY_S)
+        log.info("stopping: handlers that are at work have %.0f s; a second signal cuts them off", self._grace_s)
+        return 0
+
+    def _stop(self) -> bool:
+        """Let all processes finish; whether some had to be cut off."""
+        for child in self._children:
+            child.stop()
+        deadline = time.monotonic() + self._grace_s
+        while any(child.alive for child in self._children):
+            if time.monotonic() > deadline or self._signals > 1:
+                log.error("handlers are cut off; what they had not committed is received again")
+                return True
+            time.sleep(LOOK_EVERY_S)
+        return False
+
+    @contextmanager
+    def _listening(self) -> Iterator[None]:
+        def heard(*_: object) -> None:
+            self._signals += 1
+
+        before = {number: signal.signal(number, heard) for number in _STOPS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, signal.SIG_IGN if self._ends_process else handler)

@@ -1,0 +1,212 @@
+"""The local stack: Kafka and Redis as plain processes on free ports of the loopback interface.
+
+Two ways to have one:
+
+    with LocalStack.start() as stack: ...       ephemeral: a temporary folder; ends with this process, kill -9 included
+    LocalStack.up(StackSettings(name="demo"))   lasting: goes on until `stop`, or `konverse stack down`
+"""
+
+from __future__ import annotations
+
+import signal
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from konverse.deploy.host.faults import filesystem_faults
+from konverse.deploy.host.folders import StackHome
+from konverse.deploy.host.locks import locked
+from konverse.deploy.host.processes import end_all, wait_for_end
+from konverse.deploy.host.progress import Reporter, Silence
+from konverse.deploy.host.spawn import Spawner
+from konverse.deploy.servers.launcher import Launcher, Programs
+from konverse.deploy.servers.state import StackState, load
+from konverse.schemas.errors import InvalidSettings, StackError
+
+from .settings import StackSettings
+from .starting import NewStack, processes_of, start_again
+from .status import ServerStatus, status_of
+
+_LOCK_DEADLINE_S: Final = 180.0
+_CLEAN_END_DEADLINE_S: Final = 10.0
+_HASTY_END_DEADLINE_S: Final = 2.0
+"""When nobody will read the data again. One broker needs 0.5 s; the last of three waits in vain for the others."""
+
+_KILL_DEADLINE_S: Final = 5.0
+
+
+class LocalStack:
+    """Servers that run, or did: see the module for how to have them.
+
+    Safe to use from several threads. An ephemeral stack belongs to the process that started it; a forked child may use
+    its addresses but not change it.
+    """
+
+    def __init__(self, home: StackHome, state: StackState, programs: Programs, spawner: Spawner | None = None) -> None:
+        self._home = home
+        self._state = state
+        self._programs = programs
+        self._spawner = spawner
+        self._lock = threading.RLock()
+
+    @classmethod
+    def start(
+        cls, settings: StackSettings | None = None, *, reporter: Reporter | None = None, owner_pid: int | None = None
+    ) -> LocalStack:
+        """Start an ephemeral stack: it ends, and its files go, when `owner_pid` (default: this process) ends.
+
+        Raises a `StackError`; then nothing is left running and no file is left. Raises InvalidSettings for the folder
+        of a stack that is there already, and leaves that alone.
+        """
+        settings = settings or StackSettings()
+        if settings.directory is None:
+            with filesystem_faults(Path(tempfile.gettempdir())):
+                home = StackHome(Path(tempfile.mkdtemp(prefix="konverse-stack-")))
+        else:
+            home = settings.home()
+        programs = Programs(reporter or Silence())
+        with _changing(home):
+            if load(home.state) is not None:
+                raise InvalidSettings(
+                    f"{home.root} is the folder of a stack already. Choose another one, or end that stack first with: "
+                    f"konverse stack down --directory {home.root}"
+                )
+            state, spawner = NewStack(settings, home, programs, owner_pid=owner_pid).start()
+        return cls(home, state, programs, spawner)
+
+    @classmethod
+    def up(cls, settings: StackSettings, *, reporter: Reporter | None = None) -> tuple[LocalStack, bool]:
+        """Start a lasting stack, or start what is dead of the one that is there; True: all of it ran already.
+
+        Raises a `StackError`; then what this call started has ended, and data of earlier calls are untouched.
+        """
+        home = settings.home()
+        programs = Programs(reporter or Silence())
+        with _changing(home) as lock:
+            state = load(home.state)
+            if state is None:
+                state, _ = NewStack(settings, home, programs, lock=lock).start()
+                return cls(home, state, programs), False
+            settings.refuse_other_ports(state.bootstrap_port, state.port("redis"))
+            dead = [server.name for server in state.servers if not server.alive()]
+            if dead:
+                state = start_again(home, programs, state, dead, lock)
+            return cls(home, state, programs), not dead
+
+    @classmethod
+    def find(cls, settings: StackSettings) -> LocalStack | None:
+        """Return the stack of this name or directory, running or not; None if there is none."""
+        home = settings.home()
+        state = load(home.state)
+        return None if state is None else cls(home, state, Programs(Silence()))
+
+    @classmethod
+    def down(cls, settings: StackSettings, *, keep_data: bool = False) -> str | None:
+        """End the lasting stack of this name or directory and remove its files. Its name; None if there was none."""
+        home = settings.home()
+        if not home.root.exists():
+            return None
+        with _changing(home):
+            stack = cls.find(settings)
+            if stack is None:
+                home.remove(keep_data=keep_data)  # data that an earlier call kept
+                return None
+            name = stack.name
+            stack.stop(keep_data=keep_data)
+            return name
+
+    @property
+    def name(self) -> str:
+        """The name of the stack."""
+        return self._state.name
+
+    @property
+    def directory(self) -> Path:
+        """The folder with its data and logs."""
+        return self._home.root
+
+    @property
+    def bootstrap(self) -> str:
+        """Kafka's addresses as clients take them: "127.0.0.1:23456"; empty if it has no broker."""
+        return self._state.bootstrap
+
+    @property
+    def redis_url(self) -> str:
+        """Redis's address: "redis://127.0.0.1:23457/0"; empty if it has no Redis."""
+        return self._state.redis_url
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """The names that `kill`, `restart` and `log` take."""
+        return tuple(server.name for server in self._state.servers)
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """The process of each server that was started; it may have ended since."""
+        return {server.name: server.process.pid for server in self._state.servers if server.process}
+
+    def status(self) -> list[ServerStatus]:
+        """Look at each server."""
+        return [status_of(server, self.log(server.name)) for server in self._state.servers]
+
+    def log(self, server: str) -> Path:
+        """Return the log of a server."""
+        return self._home.log(self._state.server(server).name)
+
+    def kill(self, server: str) -> None:
+        """End a server with SIGKILL and wait until it has ended. Does nothing if it has ended already."""
+        with self._lock:
+            process = self._state.server(server).process
+            if process is None:
+                return
+            process.send(signal.SIGKILL)
+            if wait_for_end([process], _KILL_DEADLINE_S):
+                raise StackError(f"{server} (pid {process.pid}) does not end; it may hang in a device or be traced.")
+
+    def restart(self, server: str) -> None:
+        """Start a server again on its ports and data, and wait until it answers; end it cleanly first if it runs."""
+        with self._lock:
+            process = self._state.server(server).process
+            if process is not None:
+                end_all([process], _CLEAN_END_DEADLINE_S)
+            if self._spawner is None:
+                self._state = start_again(self._home, self._programs, self._state, [server])
+            else:
+                self._state = Launcher(self._home, self._programs, self._spawner).start(self._state, [server])
+
+    def stop(self, *, keep_data: bool = False) -> None:
+        """End all servers and remove the files, but for the data if asked so. Does nothing the second time."""
+        with self._lock:
+            if self._spawner is None:
+                end_all(processes_of(self._state), _CLEAN_END_DEADLINE_S if keep_data else _HASTY_END_DEADLINE_S)
+            elif keep_data:
+                end_all(processes_of(self._state), _CLEAN_END_DEADLINE_S)
+                self._spawner.release()
+            else:
+                self._spawner.stop()  # nobody will read the data again: no need to end cleanly
+            self._home.remove(keep_data=keep_data)
+            if keep_data:
+                self._state.stopped().save(self._home.kept)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+@contextmanager
+def _changing(home: StackHome) -> Iterator[int]:
+    """Hold the lock of a stack; afterwards nothing is left of a stack that is not there."""
+    home.refuse_if_foreign()
+    with locked(home.lock, deadline_s=_LOCK_DEADLINE_S) as lock:
+        try:
+            yield lock
+        finally:
+            home.remove_if_empty()

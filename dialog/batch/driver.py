@@ -1,0 +1,264 @@
+"""The driver of a query that writes in batches: who won is decided by the log, not by the driver.
+
+A machine without I/O: `step(event) -> effects`. It collects the reports of a batch's tasks. When it has one of each it
+puts BATCH into the transmission queue, and goes on only when the journal of that queue shows which BATCH won. That may
+be another one: of the driver before it, or of a second driver of the same query. Its rows are the batch then, and the
+rows that this driver's tasks wrote are dropped by those who have them.
+
+    IDLE  --Start-->  COLLECTING  --a report of each task-->  WAITING  --decided in the journal-->  IDLE
+
+A crashed driver leaves nothing behind that matters. The next one is given the same batch, or the one after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from enum import Enum
+from typing import Any, Final, NamedTuple
+
+from konverse.dialog.rules.writers import is_over
+from konverse.dialog.session.lanes import Handed
+from konverse.dialog.state.batches import Judgement
+from konverse.dialog.state.partition import Partition
+from konverse.schemas.identifiers import Address, Role
+from konverse.schemas.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX, BODY_BYTES_MAX, QUERY_ENTRIES_MAX
+from konverse.schemas.wire.batches import ABANDONED, Batch, encode_batch
+from konverse.schemas.wire.envelope import encode, encode_suffix, head
+from konverse.schemas.wire.records import NO_SEQUENCE, Kind, Suffix
+
+from .task import Report, too_large
+
+
+class Phase(Enum):
+    """Where a driver stands."""
+
+    IDLE = "idle"
+    COLLECTING = "collecting"
+    WAITING = "waiting"
+
+
+class Start(NamedTuple):
+    """Event: a batch begins; it has so many tasks."""
+
+    batch: int
+    tasks: int
+
+
+class Again(NamedTuple):
+    """Event: time has passed; what may have been lost goes again."""
+
+
+class Close(NamedTuple):
+    """Event: nothing comes behind the batch that was decided. For a query that has the id of its driver alone."""
+
+
+class Seen(NamedTuple):
+    """Event: what the journal of the transmission partition says of the query (`look`)."""
+
+    decided: int
+    by: bytes
+    """Writer of the BATCH that decided it."""
+    full: bool
+    """Too many queries are known there; this one is not."""
+    over: bool
+    """It is judged no more."""
+    heard: int
+    """Records of this driver that were read there."""
+    outputs: dict[Address, tuple[int, int]]
+    """Partition of the query -> outputs for it that arrived, and that were ever made."""
+
+
+class Put(NamedTuple):
+    """Effect: these records to the transmission partition, in this order."""
+
+    address: Address
+    records: list[Handed]
+
+
+class Decided(NamedTuple):
+    """Effect: the batch is decided; go on with the next one."""
+
+    batch: int
+    ours: bool
+    """The rows of this driver's tasks are the batch."""
+
+
+class Refused(NamedTuple):
+    """Effect: nothing of what the tasks of this driver wrote is received; the text says what to do."""
+
+    batch: int
+    reason: str
+
+
+class Unclear(NamedTuple):
+    """Effect: our BATCH has left, and others have gone on since: whether its rows are received is not remembered."""
+
+    batch: int
+    reason: str
+
+
+Effect = Put | Decided | Refused | Unclear
+
+
+def look(state: Partition, query: bytes, run: bytes, places: Iterable[Address]) -> Seen:
+    """What a fold of the transmission partition says of a query."""
+    known = state.judgements.get(query)
+    judgement = known or Judgement()
+    writer = state.writers.get(run)
+    streams = [(place, state.streams[place]) for place in places if place in state.streams]
+    return Seen(
+        judgement.decided,
+        judgement.by,
+        known is None and len(state.judgements) >= QUERY_ENTRIES_MAX,
+        is_over(state, query),
+        writer.next if writer is not None else 0,
+        {place: (stream.acked, stream.next) for place, stream in streams},
+    )
+
+
+class Driver:
+    """One process's run of a query."""
+
+    def __init__(
+        self, query: bytes, run: bytes, judge: Address, homes: tuple[Address, ...], targets: tuple[Address, ...]
+    ) -> None:
+        self.query = query
+        self.run = run
+        """Writer id, never used by another driver."""
+        self.judge = judge
+        self.homes = homes
+        """Every partition that may ever hold BEGINs of the query, of whatever attempt."""
+        self.targets = targets
+        """Every partition that may ever hold messages of it."""
+        self.phase = Phase.IDLE
+        self.batch = -1
+        self.tasks = 0
+        self.reports: dict[int, Report] = {}
+        self._awaited: dict[Address, int] | None = None
+        """Outputs that must have arrived before this driver's BATCH leaves: the decisions of batches before."""
+        self._sent = False
+        """The BATCH of this batch has left."""
+        self._put: list[Handed] = []
+        """Our BATCHes that the journal has not read yet."""
+        self._next = 0
+
+    @property
+    def places(self) -> tuple[Address, ...]:
+        """Every partition of the query."""
+        return tuple(dict.fromkeys((*self.homes, *self.targets)))
+
+    def step(self, event: Any) -> list[Effect]:
+        """Take an event, return what to do."""
+        return _STEPS[type(event)](self, event)
+
+    def _start(self, event: Start) -> list[Effect]:
+        assert self.phase is Phase.IDLE, "one batch at a time"
+        self.batch, self.tasks = event
+        self.reports = {}
+        self.phase = Phase.COLLECTING if self.tasks else Phase.WAITING
+        self._awaited = None
+        self._sent = False
+        return []
+
+    def _report(self, event: Report) -> list[Effect]:
+        task = event.task
+        ours = (task.query, task.run, task.batch) == (self.query, self.run, self.batch)
+        if self.phase is not Phase.COLLECTING or not ours or not 0 <= task.number < self.tasks:
+            return []  # of another run, of a batch that is over, or too late
+        strange = [a for a, begins in event.counts if a not in (self.homes if begins else self.targets)]
+        if strange:
+            return self._refuse(
+                f"a task wrote to partition {strange[0].partition} of {strange[0].topic}, which the query did not name "
+                "when it began. Name every queue that it may write to"
+            )
+        self.reports.setdefault(task.number, event)
+        if len(self.reports) == self.tasks:
+            self.phase = Phase.WAITING
+        return []
+
+    def _seen(self, event: Seen) -> list[Effect]:
+        del self._put[: max(0, len(self._put) - (self._next - event.heard))]
+        if self.phase is Phase.IDLE:
+            return []
+        if self._sent and (event.over or event.decided == ABANDONED or event.decided > self.batch):
+            return self._lose_sight(event)
+        if event.decided == ABANDONED:
+            return self._refuse("the query was abandoned; begin a new one, with a new checkpoint")
+        if event.decided >= self.batch:
+            self.phase = Phase.IDLE
+            return [Decided(self.batch, ours=(event.decided, event.by) == (self.batch, self.run))]
+        if event.over:
+            return self._refuse("the query has ended, or began too long ago; begin a new one")
+        if event.full:
+            return self._refuse(f"the transmission queue knows {QUERY_ENTRIES_MAX} other queries, and takes no more")
+        if self._sent:
+            if self._put:
+                return []  # not read yet
+            return self._refuse(
+                "so much came behind its rows that a partition has no room for them; write it again, in smaller "
+                "batches, with fewer queries at a time, or into a queue with more partitions"
+            )
+        if self.phase is not Phase.WAITING:
+            return []
+        if self._awaited is None:
+            self._awaited = {place: made for place, (_, made) in event.outputs.items()}
+        if any(event.outputs[place][0] < made for place, made in self._awaited.items()):
+            return []
+        return self._decide()
+
+    def _decide(self) -> list[Effect]:
+        """Put BATCH: one attempt of each task, all of its rows."""
+        reports = [self.reports[number] for number in range(self.tasks)]
+        for begins, places in ((True, self.homes), (False, self.targets)):
+            for place in places:
+                written = [report.counts.get((place, begins), (0, 0)) for report in reports]
+                if sum(n for n, _ in written) > BATCH_RECORDS_MAX or sum(size for _, size in written) > BATCH_BYTES_MAX:
+                    return self._refuse(too_large(place))
+
+        def counts(places: tuple[Address, ...], *, begins: bool) -> dict[Address, tuple[int, ...]]:
+            return {place: tuple(r.counts.get((place, begins), (0, 0))[0] for r in reports) for place in places}
+
+        attempts = tuple(report.attempt for report in reports)
+        homes, targets = counts(self.homes, begins=True), counts(self.targets, begins=False)
+        body = encode_batch(Batch(self.query, self.batch, attempts, homes, targets))
+        if len(body) > BODY_BYTES_MAX:
+            return self._refuse(f"{self.tasks} tasks and {len(self.places)} partitions are too many; use fewer tasks")
+        self._sent = True
+        prefix = head(Kind.BATCH, 0, Role.INITIATOR, self.judge.tag, self.run) + self.query
+        self._put.append((encode(prefix, self._next, NO_SEQUENCE, _EMPTY), self.query, body))
+        self._next += 1
+        return self._again(Again())
+
+    def _again(self, _event: Again) -> list[Effect]:
+        return [Put(self.judge, list(self._put))] if self._put else []
+
+    def _close(self, _event: Close) -> list[Effect]:
+        assert self.query == self.run, "others may write under that id"
+        assert self.phase is Phase.IDLE, "it is not decided"
+        prefix = head(Kind.CLOSE_WRITER, 0, Role.INITIATOR, self.judge.tag, self.run) + self.run
+        self._put.append((encode(prefix, self._next, NO_SEQUENCE, _EMPTY), self.run, None))
+        self._next += 1
+        return self._again(Again())
+
+    def _lose_sight(self, event: Seen) -> list[Effect]:
+        """Only the last decision of a query is remembered, and by whom."""
+        self.phase = Phase.IDLE
+        what = f"another run has written batch {event.decided} since"
+        if event.over or event.decided == ABANDONED:
+            what = "the query has ended since" if event.over else "the query was abandoned since"
+        return [Unclear(self.batch, what)]
+
+    def _refuse(self, reason: str) -> list[Effect]:
+        self.phase = Phase.IDLE
+        return [Refused(self.batch, reason)]
+
+
+_EMPTY: Final = encode_suffix(Suffix())
+
+_STEPS: Final[dict[type, Callable[[Driver, Any], list[Effect]]]] = {
+    Start: Driver._start,  # noqa: SLF001  # the table belongs to the class
+    Report: Driver._report,  # noqa: SLF001
+    Seen: Driver._seen,  # noqa: SLF001
+    Again: Driver._again,  # noqa: SLF001
+    Close: Driver._close,  # noqa: SLF001
+}

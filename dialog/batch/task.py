@@ -1,0 +1,128 @@
+"""One execution of a task that writes rows of a batch: numbers them, and says how many there are when all are there.
+
+A machine without I/O. Its rows go straight to the partitions that will accept them, as PENDING records: void until the
+driver of the query has decided. It may be executed any number of times, at once too, with other rows each time; each
+execution has an id of its own that was never used before.
+
+Its messages are returning (protocol.md M237): a query does not hear that a target has ended, and goes on.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from konverse.dialog.session.lanes import Handed
+from konverse.schemas.errors import TransactionTooLarge
+from konverse.schemas.identifiers import Address, Role
+from konverse.schemas.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX
+from konverse.schemas.wire.envelope import encode, encode_suffix, head
+from konverse.schemas.wire.records import FIRST, LAST, NO_SEQUENCE, RETURNING, Begin, Kind, Pending, Suffix
+
+Counts = dict[tuple[Address, bool], tuple[int, int]]
+"""Partition, and whether BEGINs or messages -> rows, and bytes of their bodies."""
+
+
+class TaskOf(NamedTuple):
+    """What an execution belongs to."""
+
+    query: bytes
+    """16 bytes that a query keeps as long as it has its checkpoint."""
+    judge: Address
+    """Partition of the transmission queue where all batches of the query are decided."""
+    run: bytes
+    """Writer id of the driver that has it executed."""
+    batch: int
+    number: int
+    """Of the task in its batch."""
+
+
+class Report(NamedTuple):
+    """What an execution wrote; all of it was acknowledged."""
+
+    task: TaskOf
+    attempt: bytes
+    counts: Counts
+
+
+class Row(NamedTuple):
+    """Effect: hand this record to the producer."""
+
+    address: Address
+    record: Handed
+
+
+class Task:
+    """One execution."""
+
+    def __init__(self, task: TaskOf, attempt: bytes) -> None:
+        self.task = task
+        self.attempt = attempt
+        """16 random bytes: no other execution ever has them, of whatever driver and however often it is tried."""
+        self.counts: Counts = {}
+        self.unacknowledged = 0
+        self._suffixes: dict[tuple[str, Address], bytes] = {}
+
+    def begin(self, conversation: bytes, begin: Begin) -> Row:
+        """BEGIN DIALOG, at the dialog's home."""
+        suffix = encode_suffix(Suffix(begin=begin, detail=self._detail(begins=True)))
+        number = self._take((begin.home, True), 1, 0)
+        header = encode(self._head(begin.home) + conversation, number, NO_SEQUENCE, suffix)
+        return Row(begin.home, (header, begin.key or conversation, None))
+
+    def opening(self, conversation: bytes, begin: Begin, message_type: str) -> tuple[bytes, bytes]:
+        """How the header of the first message of a dialog begins, and how it ends; a number is between them."""
+        suffix = encode_suffix(Suffix(message_type, begin=begin, detail=self._detail(begins=False)))
+        return self._head(begin.target, FIRST | RETURNING) + conversation, suffix
+
+    def prefix(self, to: Address, conversation: bytes) -> bytes:
+        """How the header of every further message of a dialog begins; `numbers` and `suffix` follow."""
+        return self._head(to, RETURNING) + conversation
+
+    def suffix(self, message_type: str, home: Address) -> bytes:
+        """How the header of every further message of that type ends, in dialogs of that home."""
+        suffix = self._suffixes.get((message_type, home))
+        if suffix is None:
+            suffix = encode_suffix(Suffix(message_type, home=home, detail=self._detail(begins=False)))
+            self._suffixes[message_type, home] = suffix
+        return suffix
+
+    def numbers(self, to: Address, count: int, size_bytes: int) -> int:
+        """The first of the numbers of so many messages there, which follow those before; their bodies' bytes."""
+        return self._take((to, False), count, size_bytes)
+
+    def acknowledged(self, count: int = 1) -> None:
+        """So many rows are in their logs, whatever became of the others."""
+        self.unacknowledged -= count
+
+    def report(self) -> Report | None:
+        """What the driver has to know; None before all rows are in their logs."""
+        if self.unacknowledged:
+            return None
+        return Report(self.task, self.attempt, dict(self.counts))
+
+    def _detail(self, *, begins: bool) -> Pending:
+        return Pending(self.task.query, self.task.batch, begins, self.task.judge)
+
+    def _head(self, to: Address, flags: int = 0) -> bytes:
+        return head(Kind.PENDING, flags, Role.INITIATOR, to.tag, self.attempt)
+
+    def _take(self, place: tuple[Address, bool], count: int, size_bytes: int) -> int:
+        number, size_before = self.counts.get(place, (0, 0))
+        if number + count > BATCH_RECORDS_MAX or size_before + size_bytes > BATCH_BYTES_MAX:
+            raise TransactionTooLarge(too_large(place[0]))
+        self.counts[place] = (number + count, size_before + size_bytes)
+        self.unacknowledged += count
+        return number
+
+
+def ending(prefix: bytes) -> bytes:
+    """How the header of a message begins with which its side ends the dialog, behind all rows of the batch."""
+    return bytes((prefix[0], prefix[1] | LAST)) + prefix[2:]
+
+
+def too_large(address: Address) -> str:
+    """What to tell whoever writes too much at once."""
+    return (
+        f"a batch has more than {BATCH_RECORDS_MAX} rows or {BATCH_BYTES_MAX} bytes for partition {address.partition} "
+        f"of {address.topic}; write smaller batches, or to more conversations. Nothing of this batch is received"
+    )

@@ -1,0 +1,191 @@
+"""Commits into state: what handlers decided (protocol.md section 3, `apply`).
+
+The order inside a commit is fixed: acknowledgements, begins, receives, sends, ends, what is rare, what time brings. A
+live owner stages what handlers do and changes nothing; it applies its own commit by the very function that replays
+everybody's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from konverse.dialog.rules.attempts import came_back, count_attempt, resume, skip, suspend, try_groups
+from konverse.dialog.rules.batches import abandon, exclude
+from konverse.dialog.rules.bounces import give_back
+from konverse.dialog.rules.endings import clean_up, end_endpoint, give_up, withdraw
+from konverse.dialog.rules.groups import move, move_away, prioritize
+from konverse.dialog.rules.half_close import finish
+from konverse.dialog.rules.loss import lose
+from konverse.dialog.rules.messages import create_initiator
+from konverse.dialog.rules.relocation import relocate
+from konverse.dialog.rules.timers import begin_lifetime, fire, set_timer, settle
+from konverse.dialog.rules.writers import prune
+from konverse.dialog.state.endpoint import NOTHING, Endpoint, bytes_of, system_bit
+from konverse.dialog.state.outbox import Run
+from konverse.dialog.state.partition import Partition
+from konverse.dialog.state.transitions import Event, State, next_state
+from konverse.schemas.errors import PartitionHalted
+from konverse.schemas.system_messages import error_body
+from konverse.schemas.wire.envelope import encode_suffix
+from konverse.schemas.wire.journal import SYSTEM_BITS, TOOK_SYSTEM, TOOK_TIMER, Commit, Operations
+from konverse.schemas.wire.operations import (
+    Abandon,
+    Attempt,
+    Cleanup,
+    Exclude,
+    Fail,
+    Finish,
+    GiveBack,
+    Lost,
+    Move,
+    MoveAway,
+    Prioritize,
+    Prune,
+    Relocate,
+    Resume,
+    SetTimer,
+    Skip,
+    Suspend,
+    Try,
+    Withdraw,
+)
+from konverse.schemas.wire.records import FIRST, NO_SEQUENCE, Kind, Suffix
+
+_STARTED: Final = State.STARTED_OUTBOUND
+"""Asked of every run of outputs: looking the member up takes longer than comparing it."""
+
+
+def apply(state: Partition, commit: Commit) -> None:
+    """Change the state as the commit says. Its data must have been ingested, and nothing behind it."""
+    if state.ingest_to != commit.ingest_to:
+        raise PartitionHalted(
+            f"commit {commit.number} of {state.identity.data_topic}/{state.identity.partition} ingests to "
+            f"{commit.ingest_to}, and {state.ingest_to} was ingested: the journal was changed. Compare it with a backup"
+        )
+    settle(state, state.now_ms)
+    for address, counter in commit.output_acks:
+        state.stream_to(address).acknowledge(counter)
+    if state.gated:
+        state.open_gates()
+    operations = commit.operations
+    if state.attempts.watching:
+        came_back(state, commit)
+    for conversation, begin in operations.begins:
+        endpoint = create_initiator(state, conversation, begin, state.writer_id)
+        begin_lifetime(state, endpoint, begin.lifetime_ms, None)
+        state.beginning[endpoint.index] = begin
+    _receive(state, operations)
+    _send(state, operations)
+    for end in operations.ends:
+        body = error_body(end.code, end.description) if end.code else None
+        end_endpoint(state, _known(state, end.endpoint), body)
+    for operation in operations.rare:
+        _RARE[type(operation)](state, operation)
+    fire(state)
+    state.rejected = {}
+    state.recent.contested = {}
+
+
+def _receive(state: Partition, operations: Operations) -> None:
+    table = state.table
+    for index, position in zip(operations.receive_endpoints, operations.receive_positions, strict=True):
+        endpoint = table[index] if index < len(table) else None
+        if endpoint is None:
+            raise _halted(state, index)
+        if not endpoint.changed:
+            state.touch(endpoint)
+        up_to = position >> SYSTEM_BITS
+        count = up_to - endpoint.consumed
+        queue = endpoint.queue
+        if count == len(queue):
+            state.unread_bytes -= bytes_of(queue)
+            endpoint.queue = NOTHING
+        elif 0 <= count < len(queue):
+            state.unread_bytes -= bytes_of(queue[:count])
+            del queue[:count]
+        else:
+            raise _halted(state, index)
+        endpoint.consumed = up_to
+        state.unread -= count
+        if position & TOOK_SYSTEM:
+            endpoint.urgent = tuple(entry for entry in endpoint.urgent if not system_bit(entry) & position)
+            if position & TOOK_TIMER:
+                state.clocks.expect(endpoint)
+
+
+def _send(state: Partition, operations: Operations) -> None:
+    """Outputs into the streams of their destinations, those of one conversation and type at once."""
+    make = tuple.__new__  # a call of Run() itself takes twice as long
+    suffixes = state.suffixes
+    for index, name, bodies in operations.sends:
+        endpoint = _known(state, index)
+        if not endpoint.changed:
+            state.touch(endpoint)
+        if endpoint.committed is _STARTED:
+            bodies = bodies[_send_first(state, endpoint, name, bodies[0]) :]  # noqa: PLW2901
+            if not bodies:
+                continue
+        stream, conversation, sequence = endpoint.stream, endpoint.conversation, endpoint.sent
+        role = endpoint.role
+        prefix = stream.heads[role] + conversation
+        stream.push(make(Run, (prefix, endpoint.key or conversation, sequence, suffixes[role][name], bodies)))
+        if sequence != NO_SEQUENCE:
+            endpoint.sent = sequence + len(bodies)
+
+
+def _send_first(state: Partition, endpoint: Endpoint, message_type: str, body: bytes) -> bool:
+    """The first message of a conversation that this owner began; False when a session began it, which sent it."""
+    endpoint.committed = next_state(endpoint.committed, Event.SENT)
+    begin = state.beginning.pop(endpoint.index, None)
+    if begin is None:
+        return False
+    stream = endpoint.stream
+    stream.push(
+        Run(
+            stream.head(Kind.MESSAGE, endpoint.role, FIRST) + endpoint.conversation,
+            endpoint.key or endpoint.conversation,
+            endpoint.sent,
+            encode_suffix(Suffix(message_type, begin=begin)),
+            [body],
+        )
+    )
+    endpoint.sent += 1
+    return True
+
+
+def _known(state: Partition, index: int) -> Endpoint:
+    endpoint = state.table[index] if 0 <= index < len(state.table) else None
+    if endpoint is None:
+        raise _halted(state, index)
+    return endpoint
+
+
+def _halted(state: Partition, index: int) -> PartitionHalted:
+    return PartitionHalted(
+        f"a commit of {state.identity.data_topic}/{state.identity.partition} speaks of endpoint {index} in a way that "
+        "its own journal contradicts: the data log was changed or cut. Nothing further is done with this partition"
+    )
+
+
+_RARE: Final[dict[type, Callable[[Partition, Any], None]]] = {
+    Prune: prune,
+    Attempt: count_attempt,
+    Try: try_groups,
+    Suspend: suspend,
+    Resume: resume,
+    Skip: skip,
+    Abandon: abandon,
+    Exclude: exclude,
+    Finish: finish,
+    Relocate: relocate,
+    Lost: lose,
+    SetTimer: set_timer,
+    Cleanup: clean_up,
+    Fail: give_up,
+    Withdraw: withdraw,
+    Move: move,
+    MoveAway: move_away,
+    Prioritize: prioritize,
+    GiveBack: give_back,
+}

@@ -1,0 +1,184 @@
+"""Which journal records count. Depends on the journal alone (invariants I1, I2), so that anyone may judge.
+
+CLAIM   counts when its epoch follows the one before it, and it names this very log
+COMMIT  counts when epoch and owner are those of the last CLAIM that counts, and its number follows the last one's
+
+Records of a journal as they were read, made into decisions: parts into the COMMIT that they are, the rest as it is.
+
+A COMMIT of k parts is there when its last part stands directly behind the k-1 others, in order (protocol.md section 2);
+whatever stands between them makes them void. That depends on the journal alone, so that anyone may judge.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from konverse.schemas.errors import MalformedRecord, PartitionHalted
+from konverse.schemas.identifiers import LogIdentity
+from konverse.schemas.limits import ALARMS_MAX
+from konverse.schemas.wire.journal import FOLD_VERSION, GENESIS_HASH, Claim, Commit, Part, decode
+from konverse.schemas.wire.snapshot import SnapshotEnd
+
+UNDECODABLE: Final = "is undecodable"
+"""Stands in each alarm about a record of the journal that is none."""
+
+
+class NewerFold(PartitionHalted):
+    """The log was written by a newer konverse whose rules this one does not know: upgrade this process."""
+
+
+@dataclass(slots=True)
+class JournalHead:
+    """What the judgement of the next record rests on."""
+
+    identity: LogIdentity
+    epoch: int = 0
+    owner: bytes = b""
+    number: int = 0
+    hash: bytes = GENESIS_HASH
+    claim_offset: int = -1
+    """Offset of the last CLAIM that counts."""
+    offset: int = -1
+    """Last record judged, counting or not."""
+    now_ms: int = 0
+    """Latest log-append time of a record that counts: the time of the partition."""
+    clean: bool = True
+    """The last owner released the partition (or there was none)."""
+
+    def copy(self) -> JournalHead:
+        """An independent head at the same place."""
+        return JournalHead(
+            self.identity,
+            self.epoch,
+            self.owner,
+            self.number,
+            self.hash,
+            self.claim_offset,
+            self.offset,
+            self.now_ms,
+            self.clean,
+        )
+
+    def restore(self, end: SnapshotEnd) -> None:
+        """Stand where a snapshot was made."""
+        self.epoch, self.owner, self.number, self.hash = end.epoch, end.owner, end.number, end.hash
+        self.claim_offset, self.offset, self.now_ms, self.clean = end.claim_offset, end.offset, end.now_ms, end.clean
+
+    def accepts(self, record: Claim | Commit) -> bool:
+        """Whether the record counts; PartitionHalted where the log contradicts itself."""
+        if isinstance(record, Claim):
+            if record.epoch != self.epoch + 1 or not self.names_this_log(record):
+                return False
+            if record.fold_version > FOLD_VERSION:
+                raise NewerFold(
+                    f"{self.where} is folded by rules {record.fold_version}; this process knows {FOLD_VERSION}"
+                )
+            return True
+        if record.epoch != self.epoch or record.owner != self.owner or record.number != self.number + 1:
+            return False
+        if record.previous_hash != self.hash:
+            raise PartitionHalted(
+                f"commit {record.number} of {self.where} does not follow the record before it: "
+                "the journal was changed or cut. Compare it with a backup before anything is written"
+            )
+        return True
+
+    def take(self, record: Claim | Commit, data: bytes, offset: int, timestamp_ms: int) -> None:
+        """Move past a record that counts."""
+        self.skip(offset)
+        self.now_ms = max(self.now_ms, timestamp_ms)
+        if isinstance(record, Claim):
+            self.epoch, self.owner, self.claim_offset, self.clean = record.epoch, record.owner, offset, False
+        else:
+            self.number = record.number
+            self.hash = hashlib.sha256(data).digest()
+            self.clean = record.release
+
+    def skip(self, offset: int) -> None:
+        """Move past a record that does not count."""
+        assert offset > self.offset, f"the journal of {self.where} went back from {self.offset} to {offset}"
+        self.offset = offset
+
+    def names_this_log(self, claim: Claim) -> bool:
+        """Whether the CLAIM is of this log, and not of another one of this name."""
+        identity = self.identity
+        return (claim.incarnation, claim.data_topic_id, claim.journal_topic_id) == (
+            identity.incarnation,
+            identity.data_topic_id,
+            identity.journal_topic_id,
+        )
+
+    @property
+    def where(self) -> str:
+        """The partition in words."""
+        return f"{self.identity.data_topic}/{self.identity.partition}"
+
+
+class JournalRecord(NamedTuple):
+    """A record of the journal as it was read."""
+
+    offset: int
+    data: bytes
+    timestamp_ms: int
+    """Log-append time, the broker's clock."""
+    header: bytes | None = None
+    """An envelope: no owner writes one here."""
+
+
+Decided = tuple[JournalRecord, Claim | Commit]
+"""A decision, and the record that says it: of a COMMIT in parts the last one, with the data of all."""
+
+
+class JournalFeed:
+    """What was read of one journal, up to the last record."""
+
+    def __init__(self, where: str) -> None:
+        self.alarms: deque[str] = deque(maxlen=ALARMS_MAX)
+        """What an operator should know: records of the journal that are not records. The driver takes them."""
+        self.undecodable = 0
+        """How many such records there were."""
+        self._where = where
+        self._parts: list[Part] = []
+        self._next = -1
+        """Where the next part has to stand."""
+
+    def decisions(self, records: Sequence[JournalRecord]) -> Iterator[Decided]:
+        """The decisions of these records, which are fed in offset order; a piece that is fed again begins anew."""
+        for record in records:
+            try:
+                if record.header is not None:
+                    raise MalformedRecord("it has the header of a data record")
+                decision = decode(record.data)
+                if isinstance(decision, Part):
+                    whole = self._whole(decision, record)
+                    if whole is None:
+                        continue
+                    record, decision = whole  # noqa: PLW2901  # what the part completes
+            except MalformedRecord as error:
+                self.undecodable += 1
+                self.alarms.append(f"journal record {record.offset} of {self._where} {UNDECODABLE}: {error}")
+            else:
+                yield record, decision
+
+    def _whole(self, part: Part, record: JournalRecord) -> Decided | None:
+        """The COMMIT that the part completes."""
+        known = self._parts
+        if part.part == 0:
+            known.clear()
+        elif len(known) != part.part or record.offset != self._next or known[0][:2] != part[:2]:
+            known.clear()
+            return None
+        known.append(part)
+        self._next = record.offset + 1
+        if len(known) < part.parts:
+            return None
+        data = b"".join(piece.data for piece in known)
+        known.clear()
+        commit = decode(data)
+        if not isinstance(commit, Commit) or (commit.owner, commit.number) != part[:2]:
+            raise MalformedRecord("parts that are not those of the COMMIT which they name")
+        return record._replace(data=data), commit

@@ -1,0 +1,106 @@
+"""Conversations that end from above: their service or contract was dropped (behaviours 15 and 20).
+
+No fold knows why. The owner sees what the catalog says, and its COMMIT ends them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from konverse.dialog.state.endpoint import Endpoint
+from konverse.dialog.state.partition import Partition
+from konverse.dialog.state.transitions import SENDING, State
+from konverse.schemas.limits import COMMIT_BYTES_TARGET, COMMIT_GROUPS_MAX, OUTBOX_RECORDS_MAX
+from konverse.schemas.wire.journal import END_BYTES, EndOperation, Operations
+from konverse.schemas.wire.operations import Attempt, Cleanup, Fail, GiveBack, Resume, Skip, Suspend, Try
+
+SERVICE_DROPPED: Final = -8470
+CONTRACT_DROPPED: Final = -8487
+_NO_SERVICE: Final = "The remote service has been dropped."
+_NO_CONTRACT: Final = "The contract of this conversation has been dropped."
+
+Ending = EndOperation | Fail
+"""How a conversation ends."""
+
+
+class Dropping:
+    """What has to end in a partition."""
+
+    def __init__(self, state: Partition) -> None:
+        self._state = state
+        self._left: deque[tuple[Endpoint, Ending]] = deque()
+
+    def __bool__(self) -> bool:
+        state = self._state
+        if state.attempts.careful or all(_is_busy(endpoint) for endpoint, _ in self._left):
+            return False
+        return state.waiting < OUTBOX_RECORDS_MAX
+
+    def look(self, exists: Callable[[str], bool], has_contract: Callable[[str], bool]) -> bool:
+        """Find the conversations of services and contracts that do not exist; whether there are such."""
+        state = self._state
+        gone = {service for service in {terms.service for terms in state.terms.values()} if not exists(service)}
+        broken = {
+            contract for contract in {terms.contract for terms in state.terms.values()} if not has_contract(contract)
+        }
+        found: list[tuple[Endpoint, Ending]] = []
+        for one in state.live() if gone or broken else ():
+            if one.service in gone:
+                found.append((one, EndOperation(one.index, SERVICE_DROPPED, _NO_SERVICE)))
+            elif one.contract in broken and one.state in SENDING:
+                found.append((one, Fail(one.index, CONTRACT_DROPPED, _NO_CONTRACT)))
+        self._left = deque(found)
+        return bool(gone or broken)
+
+    def fill(self, operations: Operations) -> None:
+        """Add those that this commit ends to all that it says already, up to the bytes of a commit.
+
+        One that a handler has is waited for, one of which the commit says something else comes with the next one, and
+        so do all while the outbox is full. After a crash what the dead owner may have handed out is tried first.
+        """
+        if not self:
+            return
+        named = {end.endpoint for end in operations.ends}
+        for operation in operations.rare:
+            if isinstance(operation, Resume | Skip | Suspend | Cleanup | GiveBack):
+                named.add(operation.endpoint)
+            elif isinstance(operation, Attempt | Try):
+                named.update(operation.endpoints)
+        for ending in self._next(self._left, named, COMMIT_BYTES_TARGET):
+            if isinstance(ending, EndOperation):
+                operations.ends.append(ending)
+            else:
+                operations.rare.append(ending)
+
+    def _next(self, waiting: deque[tuple[Endpoint, Ending]], named: set[int], room_bytes: int) -> list[Ending]:
+        found: list[Ending] = []
+        for _ in range(min(len(waiting), COMMIT_GROUPS_MAX)):
+            if room_bytes <= 0:
+                break
+            endpoint, ending = waiting.popleft()
+            if self._state.table[endpoint.index] is not endpoint or not _may(endpoint, ending):
+                continue
+            if _is_busy(endpoint) or endpoint.index in named:
+                waiting.append((endpoint, ending))
+            else:
+                named.add(endpoint.index)
+                found.append(ending)
+                room_bytes -= _size_bytes(ending)
+        return found
+
+
+def _size_bytes(ending: Ending) -> int:
+    return END_BYTES + len(ending.description.encode())
+
+
+def _may(endpoint: Endpoint, ending: Ending) -> bool:
+    """It has not ended by itself, or failed."""
+    state = endpoint.committed
+    return state in SENDING if isinstance(ending, Fail) else state is not State.DISCONNECTED_OUTBOUND
+
+
+def _is_busy(endpoint: Endpoint) -> bool:
+    """A handler has its group. One that is suspended is with nobody, and nobody gets it."""
+    return endpoint.held and not endpoint.suspended

@@ -1,0 +1,495 @@
+"""The owner of a partition: recover, claim, commit, step down (protocol.md section 4), as a machine without I/O.
+
+Two rules. Nothing counts before Kafka acknowledged it at exactly the offset behind the last record that was verified;
+where it did not, the journal is read and judged. And an owner that does not know an outcome stops at once: whoever
+claims next, itself included, folds the journal and knows.
+
+    RECOVERING  --journal folded-->  CLAIMING  --CLAIM acknowledged-->  READING_BACK  --mine-->  LEADING
+    FOLLOWING  --told to recover-->  RECOVERING, which goes on where it stands
+        any  --outcome unknown, claim lost, another owner-->  STOPPED        any  --contradiction-->  HALTED
+
+Drivers are `bridge.owning` (threads and confluent-kafka) and the simulator. They feed events to `step`, carry out the
+effects, and between events take transactions and give them back.
+
+What an owner does when it hears that data which it was to ingest next was deleted (protocol.md section 7.7).
+
+Only one whose CLAIM counts can say so. One that was overtaken sees its data truncated as well, by the owner that came
+after it; what it says then counts for nothing.
+
+A commit on its way, and what an owner counts.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from konverse.dialog.fold.fold import Fold, Overtaken
+from konverse.dialog.rules.batches import overflowing
+from konverse.dialog.state.endpoint import Endpoint
+from konverse.dialog.state.ready import NOTHING_READY, Ranked
+from konverse.dialog.transaction.received import Rule
+from konverse.dialog.transaction.transaction import Transaction
+from konverse.dialog.window import Window
+from konverse.schemas.errors import PartitionHalted, Unavailable
+from konverse.schemas.identifiers import Address, LogIdentity
+from konverse.schemas.limits import LOOK_AHEAD_BYTES_MAX, LOOK_AHEAD_RECORDS_MAX, OUTBOX_RECORDS_MAX
+from konverse.schemas.wire.journal import Commit, cut, encode_commit
+from konverse.schemas.wire.operations import Cleanup, Lost, Rare, Withdraw
+
+from .emitter import Emitter
+from .events import (
+    LEADING,
+    Append,
+    Appended,
+    DataEnd,
+    DataGone,
+    DataRead,
+    Drained,
+    Effect,
+    Feed,
+    Follow,
+    Halted,
+    JournalRead,
+    Leading,
+    OutOfRange,
+    Phase,
+    ProducerReplaced,
+    ReadData,
+    ReadJournal,
+    Recover,
+    SnapshotsRead,
+    SnapshotWritten,
+    Stopped,
+    Tick,
+    ViewLost,
+)
+from .poison import Trial
+from .recovery import Recovery
+from .settings import OwnerSettings
+from .snapshots import Snapshotting
+from .staging import Staging
+from .timekeeping import Upkeep
+from .view import Show, ViewFeed
+
+
+class Owner:
+    """One process's try at owning or following one partition. A stopped owner is thrown away."""
+
+    def __init__(self, identity: LogIdentity, claim: bytes, rule: Rule, settings: OwnerSettings) -> None:
+        self.identity = identity
+        self.claim_id = claim
+        """16 random bytes, never used before."""
+        self.phase = Phase.RECOVERING
+        self.fold = Fold(identity)
+        self.emitter = Emitter(self.fold.state.streams)
+        self.staging = Staging(self.fold.state, rule, settings)
+        self.trial = Trial(self.fold.state, self.staging)
+        self.view = ViewFeed(self.fold, settings.view_interval_ms)
+        self.recovery = Recovery(self.fold)
+        self.snapshots = Snapshotting(self.fold)
+        self.counters = Counters()
+        self.losing = Losing(self.fold, self.snapshots)
+        self.upkeep = Upkeep(self.fold, self.snapshots, settings.alive_every_ms)
+        self.duties: list[Rare] = []
+        """What this owner itself has to say in the next commit."""
+        self.congested = False
+        """The outbox is full: no group is handed out before some of it is acknowledged, in the journal too."""
+        self._journal_end = 0
+        self._in_flight: Flight | None = None
+        self._journaled_to = 0
+        self.waiting_since: int | None = None
+        """Since when (ms) the journal does not say what came in, or arrived elsewhere; None: it says all."""
+        self._releasing = False
+        self._unsaid: list[Effect] = []
+
+    # ------------------------------------------------------------------------------------------------ the one door
+
+    def step(self, event: Any, now_ms: int) -> list[Effect]:
+        """Take an event, return what to do. After STOPPED or HALTED nothing has an effect."""
+        if self.phase in (Phase.STOPPED, Phase.HALTED):
+            unsaid, self._unsaid = self._unsaid, []
+            return unsaid
+        try:
+            return _STEPS[type(event)](self, event, now_ms)
+        except Exception as error:  # noqa: BLE001  # whatever it is
+            return [self._halt(error)]
+
+    def _halt(self, error: Exception) -> Halted | Stopped:
+        """Something was done in part, so the state may be no fold of the journal any more: nothing is built on it."""
+        if isinstance(error, Overtaken | Unavailable):  # whoever judges messages could not ask
+            return self._stop(f"{error}; recover again")
+        self.phase = Phase.HALTED
+        return Halted(str(error) or repr(error), None if isinstance(error, PartitionHalted) else error)
+
+    # ---------------------------------------------------------------------------------------------------- recovery
+
+    def _follow(self, event: Follow, now_ms: int) -> list[Effect]:
+        self.phase = Phase.FOLLOWING
+        self.snapshots.heard(event.bounds.snapshots_end)
+        return self.recovery.start(event.bounds) or self._journal_folded(now_ms)
+
+    def _recover(self, event: Recover, now_ms: int) -> list[Effect]:
+        self.phase = Phase.RECOVERING
+        self.snapshots.abandon()
+        return self.recovery.start(event) or self._journal_folded(now_ms)
+
+    def _snapshots_read(self, event: SnapshotsRead, now_ms: int) -> list[Effect]:
+        return self.recovery.snapshots_read(event) or self._journal_folded(now_ms)
+
+    def _journal_read(self, event: JournalRead, now_ms: int) -> list[Effect]:
+        if self.phase is Phase.LEADING:
+            return [*self._judge_tail(event), *self._say_lost(now_ms)]
+        return self.recovery.journal_read(event) or self._journal_folded(now_ms)
+
+    def _data_read(self, event: DataRead, now_ms: int) -> list[Effect]:
+        if self.phase is Phase.LEADING:
+            return [ReadData(*span) for span in self.fold.feed_data(event.columns)]
+        return self.recovery.data_read(event) or self._journal_folded(now_ms)
+
+    def _out_of_range(self, event: OutOfRange, _now_ms: int) -> list[Effect]:
+        self.recovery.out_of_range(event)
+
+    def _journal_folded(self, now_ms: int) -> list[Effect]:
+        head = self.fold.head
+        self.snapshots.recovered(self.recovery)
+        if self.phase is Phase.FOLLOWING:
+            return self.snapshots.followed(now_ms)
+        if self.phase is Phase.RECOVERING:
+            self.phase = Phase.CLAIMING
+            return [Append([self.upkeep.claim(self.claim_id, now_ms)])]
+        if head.owner != self.claim_id:
+            return [self._stop("another process claimed the partition first", fenced=True)]
+        return self._lead(now_ms)
+
+    def _lead(self, now_ms: int) -> list[Effect]:
+        self.losing.lead(self.recovery.data_start)
+        self.phase = Phase.LEADING
+        self.counters.claims += 1
+        self.congested = self.emitter.waiting >= OUTBOX_RECORDS_MAX
+        self._journaled_to = self.fold.state.ingest_to
+        self.fold.state.judged_by(self.staging.judge)
+        self.trial.lead(self.recovery.data_end, now_ms)
+        self.staging.leaving.look()
+        self.emitter.allow(self.emitter.limits())
+        return [Leading(self.fold.data_to), *self.emitter.pending(), *self._say_lost(now_ms), *self._show(now_ms)]
+
+    def _data_gone(self, event: DataGone, now_ms: int) -> list[Effect]:
+        self.losing.heard(event.data_start)
+        return self._say_lost(now_ms) if self.losing.gone else [Feed()]
+
+    def _say_lost(self, now_ms: int) -> list[Effect]:
+        """Data that come next are gone: say so when nothing else is on its way, and go on behind them."""
+        if self.phase is not LEADING or self._in_flight is not None or not self.losing.gone:
+            return []
+        if self.upkeep.late(now_ms):
+            return self.commit(now_ms)
+        self.duties.append(self.losing.lose())
+        return [Feed(), *self.commit(now_ms)]
+
+    # ------------------------------------------------------------------------------------------------ transactions
+
+    @property
+    def free(self) -> bool:
+        """Its groups may be handed out."""
+        return self.phase is LEADING and not (self._releasing or self.congested)
+
+    def take(self, wanted: Endpoint | None = None, *, whole: bool = True) -> Transaction | None:
+        """The ready messages of the next free group, locked, or of a wanted one, or of its conversation alone."""
+        if not self.free:
+            return None
+        return self.staging.take() if wanted is None else self.staging.take_from(wanted, whole=whole)
+
+    def finish(self, transaction: Transaction) -> None:
+        """The handler is done: what it did joins the next commit."""
+        self.staging.finish(transaction)
+        self.counters.transactions += 1
+
+    def relocate(self, endpoint: Endpoint, to: Address, now_ms: int) -> None:
+        """Move an endpoint that no transaction holds with the next commit; raises what `Moving.ask` raises."""
+        self.staging.moving.ask(endpoint, to)
+        self.waiting_since = now_ms if self.waiting_since is None else self.waiting_since
+
+    # ---------------------------------------------------------------------------------------------------- commits
+
+    @property
+    def committing(self) -> bool:
+        """A commit is on its way; the next one waits for it."""
+        return self._in_flight is not None
+
+    @property
+    def has_room(self) -> bool:
+        """Whether more data should be ingested: look-ahead and outbox are bounded (invariant I15)."""
+        unread, unread_bytes = self.trial.unread
+        full = unread >= LOOK_AHEAD_RECORDS_MAX or unread_bytes >= LOOK_AHEAD_BYTES_MAX
+        return not full and not self.congested
+
+    def ingest(self, now_ms: int) -> int:
+        """Ingest what was read, within the look-ahead; returns how many records."""
+        if self.phase is not Phase.LEADING or not self.fold.data or not self.has_room or self.upkeep.late(now_ms):
+            return 0
+        if self.waiting_since is None:
+            self.waiting_since = now_ms
+        try:
+            return self.fold.ingest_some(LOOK_AHEAD_RECORDS_MAX, LOOK_AHEAD_BYTES_MAX + self.trial.parked.size_bytes)
+        except Exception as error:  # noqa: BLE001  # as in `step`, which says it
+            self._unsaid.append(self._halt(error))
+            return 0
+
+    def commit(self, now_ms: int) -> list[Effect]:
+        """Journal what is staged and ingested. Nothing when a commit is on its way or there is nothing to say."""
+        if self.phase is not Phase.LEADING or self._in_flight is not None:
+            return []
+        try:
+            return self._commit(now_ms)
+        except Exception as error:  # noqa: BLE001  # as in `step`
+            return [self._halt(error)]
+
+    def _commit(self, now_ms: int) -> list[Effect]:
+        state, head, staging = self.fold.state, self.fold.head, self.staging
+        acks = self.emitter.acknowledged()
+        told = staging.waiting or acks or self.duties or self.trial.due or self.upkeep.due(now_ms)
+        if not (told or state.ingest_to > self._journaled_to or self._releasing):
+            return []
+        operations, transactions = staging.merge()
+        operations.rare += overflowing(state)
+        self.trial.fill(operations, now_ms, releasing=self._releasing)
+        self.upkeep.commits(operations, now_ms)
+        operations.rare += self.duties  # behind the others: LOST forgets endpoints of which they may speak
+        self.duties = []
+        release = self._releasing and not staging.finished
+        place = head.epoch, self.claim_id, head.number + 1, head.hash, state.ingest_to
+        commit = Commit(*place, operations, acks, [*state.rejected.items()], [*state.recent.contested], release)
+        data = encode_commit(commit)
+        self.fold.apply(commit)
+        self.emitter.held = any(isinstance(operation, Cleanup | Withdraw) for operation in operations.rare)
+        self.congested = self.emitter.waiting >= OUTBOX_RECORDS_MAX
+        self._journaled_to = state.ingest_to
+        self.waiting_since = None
+        self.trial.release(transactions)
+        show = self.view.due(now_ms, last=release)
+        if not release and self.snapshots.due(self.counters.journal_bytes, now_ms):
+            self.snapshots.begin(self.counters.journal_bytes)
+        append = Append(cut(commit, data))
+        self._in_flight = Flight(commit, data, len(append.records), self.emitter.limits(), show)
+        self.counters.journal_bytes += len(data)
+        return [append]
+
+    def _appended(self, event: Appended, now_ms: int) -> list[Effect]:
+        head = self.fold.head
+        if event.offset is None:
+            return [self._stop("the outcome of an append to the journal is unknown")]
+        if event.offset <= head.offset:
+            raise PartitionHalted(
+                f"the journal of {head.where} acknowledged offset {event.offset} although {head.offset} was read: "
+                "the topic was created again or cut. Nothing further is written"
+            )
+        if self.phase is Phase.CLAIMING:
+            self.phase = Phase.READING_BACK
+            return self.recovery.read_on(event.offset + 1) or self._journal_folded(now_ms)
+        flight = self._in_flight
+        assert flight is not None
+        if event.offset == head.offset + flight.records and event.together:
+            return [*self._committed(event.offset, event.timestamp_ms), *self._say_lost(now_ms)]
+        self._journal_end = event.offset + 1
+        return [ReadJournal(head.offset + 1, self._journal_end)]
+
+    def _judge_tail(self, event: JournalRead) -> list[Effect]:
+        """Something stands between the last verified record and ours: judge it by the log alone."""
+        flight, head = self._in_flight, self.fold.head
+        assert flight is not None
+        effects: list[Effect] = []
+        for record, decision in self.fold.journal.decisions(event.records):
+            if self._in_flight is None or record.data != flight.data:
+                if head.accepts(decision):
+                    return [self._stop("another process has claimed the partition", fenced=True)]
+                head.skip(record.offset)
+            elif head.accepts(flight.commit):
+                effects += self._committed(record.offset, record.timestamp_ms)
+        head.offset = max(head.offset, event.next_offset - 1)
+        if self._in_flight is None:
+            return effects
+        if event.next_offset < self._journal_end:  # a short read: ours may stand behind it
+            return [ReadJournal(event.next_offset, self._journal_end)]
+        return [self._stop("a commit does not count", fenced=True)]
+
+    def _committed(self, offset: int, timestamp_ms: int) -> list[Effect]:
+        flight, self._in_flight = self._in_flight, None
+        assert flight is not None
+        self.fold.head.take(flight.commit, flight.data, offset, timestamp_ms)
+        self.snapshots.confirm()
+        self.fold.journal.alarms += self.trial.counted()
+        self.counters.commits += 1
+        self.emitter.allow(flight.limits)
+        effects: list[Effect] = [*self.emitter.pending()]
+        if flight.show is not None:
+            effects.append(flight.show._replace(journal_offset=offset))
+        if flight.commit.release:
+            effects.append(self._stop("released", clean=True))
+        return effects
+
+    # --------------------------------------------------------------------------------------------------- emission
+
+    def _drained(self, event: Drained, now_ms: int) -> list[Effect]:
+        self.emitter.drained(event.addresses)
+        return self._acknowledged(now_ms)
+
+    def _acknowledged(self, now_ms: int) -> list[Effect]:
+        if self.waiting_since is None:
+            self.waiting_since = now_ms
+        return [*self.emitter.pending()]
+
+    def _producer_replaced(self, event: ProducerReplaced, now_ms: int) -> list[Effect]:
+        self.emitter.restart(event.refused, now_ms)
+        return [*self.emitter.pending()]
+
+    # ------------------------------------------------------------------------------------------------------- time
+
+    def _tick(self, _event: Tick, now_ms: int) -> list[Effect]:
+        if self.phase is not Phase.LEADING:
+            return self.snapshots.go_on() if self.phase is Phase.FOLLOWING else []
+        effects: list[Effect] = self.upkeep.go_on()
+        self.staging.leaving.tick(now_ms)
+        since, gated, most_ms = self.waiting_since, self.fold.state.gated, self.staging.settings.uncommitted_ms
+        late = since is not None and (now_ms - since >= most_ms or self.emitter.opens(gated))
+        due = late or self.upkeep.due(now_ms) or self.staging.dropping or self.staging.moving
+        if self._in_flight is None and (self.trial.tick(now_ms) or due):  # else it waits on, for the next commit
+            self.waiting_since = None
+            effects += self.commit(now_ms)
+        return [*effects, *self.emitter.resume(now_ms), *self.snapshots.go_on(), *self._show(now_ms)]
+
+    def release(self, now_ms: int) -> list[Effect]:
+        """Give the partition back: commit what is finished and say that this was no crash."""
+        self._releasing = True
+        return self.commit(now_ms)
+
+    # ------------------------------------------------------------------------------------------------------- view
+
+    def _view_lost(self, _event: ViewLost, now_ms: int) -> list[Effect]:
+        self.view.lost()
+        return self._show(now_ms)
+
+    def _show(self, now_ms: int) -> list[Effect]:
+        """The view of the verified state, when the live state is exactly that."""
+        if self._in_flight is not None or self.fold.state.ingest_to != self._journaled_to:
+            return []
+        show = self.view.due(now_ms)
+        return [] if show is None else [show]
+
+    def _stop(self, reason: str, *, clean: bool = False, fenced: bool = False) -> Stopped:
+        self.phase = Phase.STOPPED
+        return Stopped(reason, clean, fenced)
+
+
+_Step = Callable[[Owner, Any, int], list[Effect]]
+_STEPS: Final[dict[type, _Step]] = {
+    Recover: Owner._recover,  # noqa: SLF001  # the table belongs to the class
+    Follow: Owner._follow,  # noqa: SLF001
+    JournalRead: Owner._journal_read,  # noqa: SLF001
+    DataRead: Owner._data_read,  # noqa: SLF001
+    DataGone: Owner._data_gone,  # noqa: SLF001
+    SnapshotsRead: Owner._snapshots_read,  # noqa: SLF001
+    DataEnd: lambda owner, event, _now_ms: owner.upkeep.data_end(event),
+    SnapshotWritten: lambda owner, event, now_ms: owner.snapshots.written(event.first_offset, now_ms),
+    Appended: Owner._appended,  # noqa: SLF001
+    Drained: Owner._drained,  # noqa: SLF001
+    ProducerReplaced: Owner._producer_replaced,  # noqa: SLF001
+    OutOfRange: Owner._out_of_range,  # noqa: SLF001
+    ViewLost: Owner._view_lost,  # noqa: SLF001
+    Tick: Owner._tick,  # noqa: SLF001
+}
+
+
+class Losing:
+    """Where the data log of one owner begins, as far as it has heard."""
+
+    def __init__(self, fold: Fold, snapshots: Snapshotting) -> None:
+        self._fold = fold
+        self._snapshots = snapshots
+        self._data_start = 0
+        self._accepted = False
+        """An operator has given up what is gone, with commits that rested on it."""
+
+    def lead(self, data_start: int) -> None:
+        """The partition is ours: the data log began there, or what an operator has given up ends behind that."""
+        given_up = self._fold.go_on_behind()
+        self._accepted = given_up > 0
+        self.heard(max(data_start, given_up))
+
+    def heard(self, data_start: int) -> None:
+        """The data log begins there. What is gone of it was ingested by us, and nobody could recover without that."""
+        self._data_start = max(self._data_start, data_start)
+        self._snapshots.needed_from = max(
+            self._snapshots.needed_from, min(self._data_start, self._fold.state.ingest_to)
+        )
+
+    @property
+    def gone(self) -> bool:
+        """Something that was to be read next is not there."""
+        return self._data_start > self._fold.data_to
+
+    def lose(self) -> Lost:
+        """Ingest what was read, and pass over what is gone; the next commit has to say it, and to begin a snapshot.
+
+        Who recovers from an older snapshot would miss what the commits behind it ingested.
+        """
+        fold, start = self._fold, self._fold.data_to
+        lost = Lost(start, self._data_start)
+        fold.ingest_to(start)
+        fold.pass_over(lost.end)
+        self._snapshots.needed_from = lost.end
+        how = "deleted before they were received"
+        if self._accepted:
+            how = "deleted, or are of no use without what was, and an operator has given them up"
+        fold.journal.alarms.append(
+            f"LOST: the records {lost.start} to {lost.end - 1} of {fold.head.where} were {how}. The conversations that "
+            "live there get an Error, on both sides; so does the home of one that a session began in these records, "
+            "when its next message comes. Of what stood alone in them nobody is told: compare both ends. Find out who "
+            "deletes"
+        )
+        return lost
+
+
+@dataclass(slots=True)
+class Flight:
+    """A commit that the journal has been handed."""
+
+    commit: Commit
+    data: bytes
+    records: int
+    """So many it has in the journal."""
+    limits: list[tuple[Window, int]]
+    show: Show | None
+
+
+@dataclass(slots=True)
+class Counters:
+    """What an owner did, for people and benchmarks."""
+
+    claims: int = 0
+    """That counted: 0 or 1."""
+    commits: int = 0
+    transactions: int = 0
+    journal_bytes: int = 0
+    commit_waits_ms: deque[float] = field(default_factory=lambda: deque(maxlen=10_000))
+    """How long the last commits waited for their acknowledgement; the driver keeps it."""
+
+
+def highest_first(owners: list[Owner]) -> Sequence[Owner]:
+    """The owners of a reader in the order in which it asks them for a group (behaviour 219)."""
+    if not (Ranked.made and any(isinstance(owner.fold.state.ready, Ranked) for owner in owners)):
+        return owners
+    return sorted(owners, key=_next_level, reverse=True)
+
+
+def _next_level(owner: Owner) -> int:
+    """The level of the group that an owner hands out next; what is not ready any more is dropped."""
+    ready, table = owner.staging.ready, owner.fold.state.table
+    while ready:
+        endpoint = ready[0]
+        if not endpoint.held and endpoint.waits and table[endpoint.index] is endpoint:
+            return endpoint.level
+        ready.popleft()
+    return NOTHING_READY

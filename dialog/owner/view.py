@@ -1,0 +1,162 @@
+"""What Redis should hold of a partition: one packed row per endpoint, one header (protocol.md section 8).
+
+A row is at most 64 bytes, so that Redis keeps it packed: journal offset (8 bytes, the fencing token), state, role, and
+Avro longs: sent, received, consumed, unread, error waiting, counter of the peer's writer, timer, attempts that failed
+(times two, plus one when the conversation is suspended).
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+from uuid import UUID
+from zlib import crc32
+
+from konverse.dialog.fold.fold import Fold
+from konverse.dialog.state.endpoint import NO_TIME, Endpoint
+from konverse.dialog.state.transitions import State
+from konverse.schemas.errors import MalformedRecord
+from konverse.schemas.identifiers import Role
+from konverse.schemas.limits import VIEW_BUCKETS, VIEW_VALUE_BYTES_MAX
+from konverse.schemas.wire.varint import read_varint, varint
+
+ROLE_NAMES: Final = ("I", "T")
+
+
+class Row(NamedTuple):
+    """An endpoint as the view shows it."""
+
+    conversation: UUID
+    role: Role
+    state: State
+    journal_offset: int
+    send_sequence: int
+    """Sequence number of the next message of this side; -1 where a session numbers them."""
+    receive_sequence: int
+    """Messages of the peer that were accepted."""
+    consumed: int
+    """Messages that handlers committed."""
+    unread: int
+    error_waits: bool
+    writer_counter: int
+    """Highest counter of the peer's last writer that was accepted; -1 for none."""
+    timer_due_ms: int
+    """By the partition's time; -1: no timer. One that was set just now is shown when it is known when."""
+    attempts: int
+    """Attempts of handlers in a row that failed."""
+    suspended: bool
+    """Its messages wait until an operator resumes, skips or ends it."""
+
+
+class Show(NamedTuple):
+    """Effect: make the view say this, unless it already says something newer."""
+
+    claim_offset: int
+    journal_offset: int
+    owner: bytes
+    rows: list[tuple[bytes, bytes]]
+    """Field (conversation and role) and packed value."""
+    gone: list[bytes]
+    """Fields of forgotten endpoints."""
+    unread: int
+    open: int
+    """Endpoints that live."""
+    whole: bool
+    """These are all endpoints: what else the view holds is stale."""
+
+
+def field_of(endpoint: Endpoint) -> bytes:
+    """Redis field: conversation and role."""
+    return endpoint.conversation + ROLE_NAMES[endpoint.role].encode()
+
+
+def bucket_of(field: bytes) -> int:
+    """Number of the hash that holds the field."""
+    return crc32(field) % VIEW_BUCKETS
+
+
+def pack(endpoint: Endpoint) -> bytes:
+    """The value without its first eight bytes (the journal offset), which are known when the commit is."""
+    lane = endpoint.lane
+    numbers = (
+        endpoint.sent,
+        endpoint.received,
+        endpoint.consumed,
+        len(endpoint.queue),
+        endpoint.error is not None,
+        lane.last if lane else -1,
+        NO_TIME if endpoint.clock is None else endpoint.clock.timer_ms,
+        endpoint.attempts << 1 | endpoint.suspended,
+    )
+    return bytes((endpoint.committed,)) + b"".join(map(varint, numbers))
+
+
+def unpack(field: bytes, value: bytes) -> Row:
+    """A row from Redis; MalformedRecord for anything else (the view is never trusted)."""
+    if len(value) > VIEW_VALUE_BYTES_MAX:
+        raise MalformedRecord(f"a row of the view with {len(value)} bytes; at most {VIEW_VALUE_BYTES_MAX} are allowed")
+    try:
+        numbers = []
+        at = 9
+        while at < len(value):
+            number, at = read_varint(value, at)
+            numbers.append(number)
+        sent, received, consumed, unread, error, counter, timer, attempts = numbers
+        return Row(
+            UUID(bytes=field[:16]),
+            Role(ROLE_NAMES.index(field[16:].decode("ascii"))),
+            State(value[8]),
+            int.from_bytes(value[:8], "big"),
+            sent,
+            received,
+            consumed,
+            unread,
+            bool(error),
+            counter,
+            timer,
+            attempts >> 1,
+            bool(attempts & 1),
+        )
+    except (ValueError, IndexError) as error:
+        raise MalformedRecord("a row of the view that is not one") from error
+
+
+class ViewFeed:
+    """Collects what the view has to learn and packs it at most every `interval_ms`; never, when that is None."""
+
+    def __init__(self, fold: Fold, interval_ms: int | None) -> None:
+        self._fold = fold
+        self._interval_ms = interval_ms
+        self._shown_at_ms: int | None = None
+        self._whole = True
+
+    def lost(self) -> None:
+        """The view has no header of ours: show everything, at once."""
+        self._whole = True
+        self._shown_at_ms = None
+
+    def due(self, now_ms: int, *, last: bool = False) -> Show | None:
+        """What to show now; None when it is too early or nothing has changed. Only when the state is a verified one.
+
+        With `last` it is never too early: the partition is given back.
+        """
+        state, head = self._fold.state, self._fold.head
+        if self._interval_ms is None:
+            state.changed.clear()  # the marks stay: nobody has to be told a second time
+            state.forgotten.clear()
+            return None
+        if not last and self._shown_at_ms is not None and now_ms - self._shown_at_ms < self._interval_ms:
+            return None
+        if not (self._whole or state.changed or state.forgotten):
+            return None
+        shown = state.live() if self._whole else state.changed
+        rows = [(field_of(e), pack(e)) for e in shown if state.table[e.index] is e]
+        gone = [field_of(e) for e in state.forgotten if state.endpoint(e.role, e.conversation) is None]
+        living = sum(map(len, state.sides))
+        show = Show(head.claim_offset, head.offset, head.owner, rows, gone, state.unread, living, self._whole)
+        for endpoint in state.changed:
+            endpoint.changed = False
+        state.changed = []
+        state.forgotten = []
+        self._whole = False
+        self._shown_at_ms = now_ms
+        return show

@@ -1,0 +1,450 @@
+"""A pool of conversations: which one each key has, when it is recycled, and what becomes of one that ended under it.
+
+Source: Service Broker's pattern of reused and recycled conversations (behaviours 224 to 229), protocol.md section 6.
+
+Two rules. A place (a key, a session, or one of n) has one open conversation at most, and all that it ever has are of
+one conversation group: so they have one home, which can send on one what has come back of another. And what came back
+goes first: when a conversation ended under its senders, the place has no other one before each message has a verdict,
+or the target has been silent for too long.
+
+    OPEN      is sent on
+    CLOSING   EndOfStream and FIN were sent; the target ends it, then this side. If its timer may have been due before,
+              home may have said so earlier, and what was sent since comes back: the place waits for that, too
+    BROKEN    the target has ended or failed it; what it did not receive comes back, then this side ends it
+
+A target that redirects a conversation gives all of it back behind a note (behaviour 233). From then on the place goes
+where that says, until it has done so for as long as a conversation is used: then the pool's own service is asked again.
+
+Nothing here waits or is a thread's: events come in as calls, `now_ms` is an argument, what has to be done is returned.
+Drivers: `bridge.pool`, and the simulator.
+
+In which order messages go again that have come back of several conversations of one place, one after the other.
+
+What came back of one that ended goes on the next. That may have ended too, before its home heard of some of it: these
+stay where they are in the mailbox, in front of those that were sent again before them and come back only then. Such a
+conversation got first what was sent again on it, and what its session sent itself behind all of that.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from heapq import nsmallest
+from itertools import islice
+from typing import Final
+
+from konverse.dialog.state.mailbox import Bounced
+from konverse.schemas.errors import KonverseError, QueueFull
+from konverse.schemas.identifiers import mark_of
+from konverse.schemas.limits import (
+    POOL_ASTRAY_MS,
+    POOL_CLOSING_ENTRIES_MAX,
+    POOL_EVICTED_ENTRIES,
+    POOL_KEY_ENTRIES_MAX,
+    POOL_VERDICT_MS_MAX,
+)
+from konverse.schemas.wire.records import BounceReason
+
+from .places import (
+    AskVerdict,
+    Drop,
+    Effect,
+    End,
+    Forget,
+    GiveUp,
+    MakeRoom,
+    Place,
+    Pooled,
+    PoolStatistics,
+    Recycle,
+    Resend,
+    Stage,
+    Standing,
+    Stray,
+    Way,
+    keep_latest,
+)
+from .recycling import RESENT
+
+NEVER_MS: Final = 2**62
+Follow = Callable[[Way, bytes], Way]
+"""The way of a conversation, with where a note redirects it; KonverseError when that leads nowhere."""
+
+
+class Pooling:
+    """The places of one pool."""
+
+    def __init__(self, *, max_age_ms: int, timer_ms: int | None, end_of_stream: str, follow: Follow) -> None:
+        """`timer_ms`: of each conversation's timer at its home, for when nobody recycles it; None: it has none."""
+        self.max_age_ms = max_age_ms
+        self._rings_after_ms = NEVER_MS if timer_ms is None else (max_age_ms + timer_ms) // 2  # clocks differ
+        self.end_of_stream = end_of_stream
+        self._follow = follow
+        self.statistics = PoolStatistics()
+        self.places: dict[bytes, Place] = {}
+        """By the mark of the group."""
+        self.evicted: dict[bytes, Place] = {}
+        """Those that had to make room, until all of their conversations are over."""
+        self.known: dict[bytes, Pooled] = {}
+        """Conversations that are not over; whose home was asked last stands last."""
+        self.closing = 0
+        """So many of them are not open."""
+        self.astray: dict[bytes, Place] = {}
+        self.behind: dict[bytes, Place] = {}
+        """By the mark of the group: places with nowhere to go, and such in which what came back found no room."""
+        self._codes: dict[bytes, int] = {}
+        """Of conversations that are over, whose messages may still come back."""
+        self._ways: dict[bytes, Way] = {}
+        """Likewise, of those that had been redirected."""
+        self._noted: dict[bytes, None] = {}
+        """Conversations whose note was heard: until home knows that, it is found again."""
+
+    # ------------------------------------------------------------------------------------------------------- calls
+
+    def place(self, group: bytes, now_ms: int) -> tuple[Place, list[Effect]]:
+        """The place of a group. When there are too many, those that were used least make room: they are recycled.
+
+        Raises QueueFull when the targets have to catch up with what was recycled before.
+        """
+        mark = mark_of(group)
+        known = self.places.get(mark)
+        if known is not None:
+            return known, []
+        effects = self._evict() if mark not in self.evicted and len(self.places) >= POOL_KEY_ENTRIES_MAX else []
+        place = self.places[mark] = self.evicted.pop(mark) if mark in self.evicted else Place(group)
+        place.used_ms = now_ms
+        return place, effects
+
+    def _evict(self) -> list[Effect]:
+        if len(self.evicted) >= POOL_CLOSING_ENTRIES_MAX:
+            raise QueueFull(f"the pool has {len(self.evicted)} keys whose messages wait; see `pool.undelivered`")
+        if not self.may_recycle:
+            raise QueueFull(
+                f"the pool has {len(self.places)} conversations, and {self.closing} that their targets have not ended "
+                f"yet, although they were told {self.end_of_stream!r}. Let a reader answer that with `end`; try again"
+            )
+        effects: list[Effect] = []
+        for place in nsmallest(POOL_EVICTED_ENTRIES, self.places.values(), key=lambda one: one.used_ms):
+            del self.places[mark_of(place.group)]
+            if place.has_more:
+                self.evicted[mark_of(place.group)] = place
+            if place.current is not None:
+                effects.append(Recycle(place.current))
+            effects.append(MakeRoom(place))
+        return effects
+
+    def begun(self, place: Place, conversation: bytes, now_ms: int, *, adopted: bool = False) -> Pooled:
+        """A place has an open conversation: begun by this process, or taken over from one that died."""
+        assert place.current is None, "a place has one open conversation at most"
+        pooled = place.current = self.known[conversation] = Pooled(conversation, place, now_ms)
+        pooled.adopted = adopted
+        if not adopted:  # else nobody knows when its timer was set
+            pooled.rings_ms += self._rings_after_ms
+        place.used_ms, place.noticed = now_ms, 0
+        self._lives(place, pooled)
+        self.count(begun=1)
+        return pooled
+
+    def way_of(self, place: Place, now_ms: int) -> Way:
+        """Where its next conversation goes."""
+        if place.way and now_ms - place.way_ms >= self.max_age_ms:
+            place.way = ()
+        return place.way
+
+    def stray(self, place: Place, reason: str, now_ms: int) -> None:
+        """It has nowhere to go."""
+        place.astray, place.again_ms, place.way = reason, now_ms + POOL_ASTRAY_MS, ()
+        self.astray[mark_of(place.group)] = place
+
+    def try_again(self, place: Place) -> None:
+        """What its home gives back next goes to the pool's own service; `let_pass` behind that."""
+        place.astray = None
+        self.astray.pop(mark_of(place.group), None)
+
+    def hold(self, place: Place) -> None:
+        """What came back there found no room; nothing goes before it."""
+        place.behind, self.behind[mark_of(place.group)] = True, place
+
+    def go_past(self, place: Place) -> None:
+        """What came back there has gone again, or is gone."""
+        place.behind = False
+        self.behind.pop(mark_of(place.group), None)
+        self.let_pass(place)
+
+    def closes(self, place: Place, conversation: bytes, now_ms: int, *, ended: bool = False) -> None:
+        """Another process had recycled that one, or left more than one; its target is to end it, or has `ended` it."""
+        pooled = self.known[conversation] = Pooled(conversation, place, now_ms)
+        pooled.stage, pooled.ended, pooled.adopted = Stage.BROKEN if ended else Stage.CLOSING, ended, True
+        self._lives(place, pooled)
+        self.closing += 1
+
+    def _lives(self, place: Place, pooled: Pooled) -> None:
+        """A place that made room for others meanwhile is found again for as long as its conversations are."""
+        place.living.append(pooled)
+        mark = mark_of(place.group)
+        if self.places.get(mark) is not place:
+            self.evicted.setdefault(mark, place)
+
+    def remember(self, conversation: bytes, code: int) -> None:
+        """The target has ended a conversation that is not this pool's any more: what may still come back of it."""
+        if code not in RESENT:
+            keep_latest(self._codes, conversation, code)
+
+    @property
+    def may_recycle(self) -> bool:
+        """Targets have not to catch up with what was recycled before."""
+        return self.closing < POOL_CLOSING_ENTRIES_MAX
+
+    def recycled(self, pooled: Pooled, now_ms: int, *, used: bool = True) -> None:
+        """EndOfStream and FIN stand behind what was sent on it: behind those of its home, when its timer was due."""
+        if pooled.stage is Stage.OPEN:
+            if used and now_ms >= pooled.rings_ms:
+                pooled.place.awaits.append(pooled)
+            self._leave(pooled, Stage.CLOSING, now_ms)
+            self.count(recycled=1)
+
+    def noticed(self, place: Place, sent: int, now_ms: int) -> None:
+        """So many messages were sent on its conversation by now."""
+        if sent != place.noticed:
+            place.noticed, place.used_ms = sent, now_ms
+
+    def resent(self, place: Place) -> None:
+        """A message that came back was sent on its conversation."""
+        self.count(resent=1)
+        if place.current is not None:
+            place.current.resumed = True
+
+    def count(self, **more: int) -> None:
+        """Add to the statistics, by the names of their fields."""
+        added = {name: getattr(self.statistics, name) + number for name, number in more.items()}
+        self.statistics = self.statistics._replace(**added)
+
+    # -------------------------------------------------------------------------------------------------------- news
+
+    def broken(self, conversation: bytes, code: int | None, now_ms: int) -> list[Effect]:
+        """The target has ended it, with an Error or (code 0) without; None: nobody here has read why."""
+        pooled = self.known.get(conversation)
+        if pooled is None:
+            return []
+        pooled.ended = True
+        if code:
+            pooled.code = code
+        return self._break(pooled, now_ms)
+
+    def ended(self, conversation: bytes) -> list[Effect]:
+        """This side ends it, as the target has answered EndOfStream."""
+        pooled = self.known.get(conversation)
+        return self._over(pooled) if pooled is not None else []
+
+    def home_says(
+        self, standings: Iterable[tuple[Pooled, Standing]], bounced: Iterable[Bounced], now_ms: int
+    ) -> list[Effect]:
+        """News of a home: how some conversations stand there, and what has come back, at the same time."""
+        living = [(pooled, standing) for pooled, standing in standings if pooled.stage is not Stage.OVER]
+        for pooled, standing in living:
+            pooled.ended = pooled.ended or standing.ended
+            pooled.code, pooled.unread = pooled.code or standing.code, standing.unread
+        returned = [(place, one) for one in bounced if (place := self._place_of(one)) is not None]
+        senders = {one.conversation: self.known.get(one.conversation) for _, one in returned}
+        notes = self._notes(returned, now_ms)
+        effects: list[Effect] = []
+        for pooled, standing in living:
+            if standing.over:
+                effects += self._over(pooled)
+                continue
+            stops = standing.ended or standing.finished
+            if (stops and pooled.stage is Stage.OPEN) or (standing.code and pooled.stage is Stage.CLOSING):
+                effects += self._break(pooled, now_ms)
+            elif pooled.stage is Stage.BROKEN and not standing.answered:
+                effects.append(AskVerdict(pooled))  # something may have had to go before FIN
+            if standing.answered and pooled.stage is Stage.CLOSING:
+                self._let_go(pooled)
+            elif standing.answered and pooled.stage is Stage.BROKEN and (pooled.ended or not pooled.misled):
+                effects += self._judged(pooled, now_ms)
+        return [*notes, *self._returned(returned, senders), *effects]
+
+    def _place_of(self, bounced: Bounced) -> Place | None:
+        mark = mark_of(bounced.conversation)
+        return self.places.get(mark) or self.evicted.get(mark)
+
+    def _notes(self, returned: list[tuple[Place, Bounced]], now_ms: int) -> list[Effect]:
+        """What routers have to say comes first."""
+        effects: list[Effect] = []
+        for place, one in returned:
+            if one.bounce.reason is BounceReason.REDIRECTED and place.astray is None:
+                effects += self._redirected(place, one, now_ms)
+        return effects
+
+    def _returned(self, returned: list[tuple[Place, Bounced]], senders: Mapping[bytes, Pooled | None]) -> list[Effect]:
+        """What becomes of what has come back, in that order; also of conversations that nobody here knows any more.
+
+        Of a place that is redirected nothing goes again before all has come back: it may have been on several ways.
+        """
+        resent: dict[Place, list[Bounced]] = {}
+        given_up: dict[tuple[Place, int], list[Bounced]] = {}
+        dropped: dict[Place, list[Bounced]] = {}
+        for place, one in returned:
+            if place.astray is not None or any(awaited.misled for awaited in place.awaits):
+                continue
+            pooled = senders[one.conversation]
+            code = pooled.code if pooled is not None else self._codes.get(one.conversation)
+            if one.message_type == self.end_of_stream or one.bounce.reason is BounceReason.REDIRECTED:
+                dropped.setdefault(place, []).append(one)
+            elif code is None or code in RESENT:
+                resent.setdefault(place, []).append(one)
+            else:
+                given_up.setdefault((place, code), []).append(one)
+        return [
+            *(Resend(place, in_order(many, senders)) for place, many in resent.items()),
+            *(GiveUp(place, many, code) for (place, code), many in given_up.items()),
+            *(Drop(place, many) for place, many in dropped.items()),
+        ]
+
+    def _redirected(self, place: Place, note: Bounced, now_ms: int) -> list[Effect]:
+        """Who had its messages says where they go, and so do all that follow.
+
+        Nothing new is that of a conversation which began before the place had its way: several may have been on theirs
+        to the same router. All of them will be redirected, so none of them takes anything more, and what comes back of
+        each goes first.
+        """
+        pooled = self.known.get(note.conversation)
+        way = pooled.way if pooled is not None else self._ways.get(note.conversation, ())
+        if place.way != way or note.conversation in self._noted:
+            return []
+        keep_latest(self._noted, note.conversation, None)
+        try:
+            place.way, place.way_ms = self._follow(way, note.body or b""), now_ms
+        except KonverseError as error:
+            self.stray(place, str(error), now_ms)
+        else:
+            self.count(redirected=1)
+        effects: list[Effect] = [] if place.astray is None else [Stray(place)]
+        for one in place.living:
+            if one.way == way and not one.misled:
+                one.misled = True
+                effects += self._break(one, now_ms)
+                if one not in place.awaits:
+                    place.awaits.append(one)
+        return effects
+
+    def tick(self, now_ms: int) -> list[Effect]:
+        """Time passes: conversations grow old, and nobody waits for ever."""
+        effects: list[Effect] = []
+        for pooled in list(self.known.values()):
+            if pooled.stage is Stage.OPEN:
+                old = pooled.due or now_ms - pooled.begun_ms >= self.max_age_ms
+                if old or mark_of(pooled.conversation) in self.evicted:
+                    effects.append(Recycle(pooled))
+            elif now_ms - pooled.since_ms >= POOL_VERDICT_MS_MAX:
+                if pooled.stage is Stage.BROKEN:
+                    effects += self._judged(pooled, now_ms)
+                else:
+                    self._let_go(pooled)
+        return effects
+
+    def unfinished(self, limit: int) -> list[Pooled]:
+        """Those that are closing or broken, no more than that many: in turn, as targets that are away say nothing."""
+        if not self.closing:
+            return []
+        found = list(islice((one for one in self.known.values() if one.stage is not Stage.OPEN), limit))
+        for pooled in found:
+            self.known[pooled.conversation] = self.known.pop(pooled.conversation)
+        return found
+
+    # ------------------------------------------------------------------------------------------------------ inside
+
+    def _leave(self, pooled: Pooled, stage: Stage, now_ms: int) -> None:
+        if pooled.stage is Stage.OPEN:
+            self.closing += 1
+        pooled.stage, pooled.since_ms = stage, now_ms
+        if pooled.place.current is pooled:
+            pooled.place.current = None
+
+    def _break(self, pooled: Pooled, now_ms: int) -> list[Effect]:
+        if pooled.stage not in (Stage.OPEN, Stage.CLOSING):
+            return []
+        if pooled.stage is Stage.OPEN:
+            self.count(replaced=1)
+            pooled.place.awaits.append(pooled)
+        self._leave(pooled, Stage.BROKEN, now_ms)
+        return [AskVerdict(pooled)]
+
+    def _judged(self, pooled: Pooled, now_ms: int) -> list[Effect]:
+        """Each of its messages was received or has come back, or that is waited for no longer."""
+        self._let_go(pooled)
+        if not pooled.ended:
+            pooled.stage, pooled.since_ms = Stage.CLOSING, now_ms  # home has sent EndOfStream, which the target answers
+            return []
+        return [] if pooled.unread else [End(pooled), *self._over(pooled)]
+
+    def _let_go(self, pooled: Pooled) -> None:
+        if pooled in pooled.place.awaits:
+            pooled.place.awaits.remove(pooled)
+
+    def let_pass(self, place: Place) -> None:
+        """A place that made room for others is forgotten with the last that it had."""
+        if not place.has_more:
+            self.evicted.pop(mark_of(place.group), None)
+
+    def _over(self, pooled: Pooled) -> list[Effect]:
+        if pooled.stage is Stage.OVER:
+            return []
+        was_open = pooled.stage is Stage.OPEN
+        self._leave(pooled, Stage.OVER, pooled.since_ms)
+        self.closing -= 1
+        self._let_go(pooled)
+        del self.known[pooled.conversation]
+        pooled.place.living.remove(pooled)
+        self.let_pass(pooled.place)
+        if was_open:
+            self.count(replaced=1)
+        if pooled.way:
+            keep_latest(self._ways, pooled.conversation, pooled.way)
+        if pooled.code is not None:
+            self.remember(pooled.conversation, pooled.code)
+        return [Forget(pooled)]
+
+
+def in_order(bounced: Sequence[Bounced], senders: Mapping[bytes, Pooled | None]) -> list[Bounced]:
+    """As they were sent: `senders` says of each conversation what the pool knows, None of those that are over.
+
+    None also of one that another process has begun, which had lost the pool and not heard of that yet.
+    """
+    of_each: dict[bytes, list[Bounced]] = {}
+    for one in bounced:
+        of_each.setdefault(one.conversation, []).append(one)
+    ranks: dict[bytes, float] = {}
+    for conversation, mine in of_each.items():  # as the first of each has come back
+        pooled = senders.get(conversation)
+        if pooled is not None and pooled in pooled.place.living:
+            ranks[conversation] = pooled.place.living.index(pooled)
+        else:
+            ranks[conversation] = _rank_of_unknown(mine[0].session, ranks, of_each, senders)
+    found: deque[Bounced] = deque()
+    for conversation in sorted(of_each, key=ranks.__getitem__):
+        pooled, mine = senders.get(conversation), of_each[conversation]
+        resumed = pooled is not None and pooled.resumed
+        found.extendleft(one for one in reversed(mine) if resumed and _is_sent_again(one))
+        found.extend(one for one in mine if not (resumed and _is_sent_again(one)))
+    return [*found]
+
+
+def _rank_of_unknown(
+    session: bytes,
+    ranks: Mapping[bytes, float],
+    of_each: Mapping[bytes, Sequence[Bounced]],
+    senders: Mapping[bytes, Pooled | None],
+) -> float:
+    """In front of all, as it is over; but behind what the same session had sent on one that was adopted from it."""
+    adopted = [
+        rank
+        for conversation, rank in ranks.items()
+        if (known := senders.get(conversation)) is not None and known.adopted
+        if of_each[conversation][0].session == session
+    ]
+    return max(adopted, default=-1.5) + 0.5
+
+
+def _is_sent_again(one: Bounced) -> bool:
+    """Home has sent it, or its target has given it back: what the session sends behind what went in vain is neither."""
+    return one.bounce.writer != one.session

@@ -1,0 +1,77 @@
+"""Conversation groups between two partitions: they have left one, and the other has not taken them up.
+
+An INSTALL says which group its endpoint is of. It stands in the outbox of the place that was left until the next place
+has it, and there in the data log until a COMMIT has ingested it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+from konverse.dialog.state.partition import Partition
+from konverse.dialog.state.recent import Columns
+from konverse.dialog.transaction.received import Found
+from konverse.schemas.errors import MalformedRecord
+from konverse.schemas.groups import own_group
+from konverse.schemas.identifiers import Address
+from konverse.schemas.wire.envelope import decode
+from konverse.schemas.wire.moved import MovedGroup, group_of_moved
+from konverse.schemas.wire.records import Kind
+from konverse.schemas.wire.varint import varint
+
+_INSTALL: Final = bytes((Kind.INSTALL << 1,))
+"""First byte of a header."""
+
+
+class InFlight(NamedTuple):
+    """An endpoint on its way, of the group that is looked for."""
+
+    generation: int
+    """How often it has moved when it arrives."""
+    found: Found
+    """Where it goes."""
+
+
+def sent(state: Partition, group: bytes) -> Iterator[InFlight]:
+    """Members of a group that have left this partition and may not have arrived, and those that came in part."""
+    for stream in state.streams.values():
+        runs = [run for run in stream.runs if run.prefix.startswith(_INSTALL)]
+        rows = ((run.headers(iter((varint(0),)))[0], run.bodies[0]) for run in runs)
+        yield from _among(rows, stream.address, group)
+    for pieces in state.moves.installing.values():
+        moved = _read(pieces[0])
+        if moved is not None and moved.group == group:
+            yield InFlight(moved.generation, Found(state.address, moved.service))
+
+
+def arriving(columns: Columns, to: Address, group: bytes) -> Iterator[InFlight]:
+    """Members of a group in data of partition `to`."""
+    return _among(zip(columns.headers, columns.bodies, strict=True), to, group)
+
+
+def newest(several: Iterable[InFlight]) -> Found | None:
+    """Where the group goes: an endpoint that has arrived and left again since then is of a later generation there."""
+    last = max(several, key=lambda one: one.generation, default=None)
+    return None if last is None else last.found
+
+
+def _among(rows: Iterable[tuple[bytes | None, bytes | None]], to: Address, group: bytes) -> Iterator[InFlight]:
+    for header, body in rows:
+        if header is None or not header.startswith(_INSTALL):
+            continue
+        try:
+            envelope = decode(header)
+        except MalformedRecord:
+            continue
+        number, _ = envelope.suffix.fragment or (-1, 0)
+        moved = _read(body or b"") if number == 0 and envelope.tag == to.tag else None
+        if moved is not None and group == (moved.group or own_group(envelope.role, envelope.conversation)):
+            yield InFlight(moved.generation, Found(to, moved.service))
+
+
+def _read(piece: bytes) -> MovedGroup | None:
+    try:
+        return group_of_moved(piece)
+    except MalformedRecord:
+        return None

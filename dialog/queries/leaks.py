@@ -1,0 +1,193 @@
+"""Conversations that somebody has forgotten: which side would stay open for ever, why, and what to do about it.
+
+Judged by the two sides alone, as the folds of their partitions have them. Time is no part of it: whoever asks knows
+that nothing was said on a conversation for long, since on one that lives each of these states is passed through.
+
+Source: service-broker.md section 9, "fire and forget is harmful", and R5 and R6 of section 11.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final, NamedTuple
+
+from konverse.dialog.state.endpoint import NO_TIME, Endpoint, timestamp_ms
+from konverse.dialog.state.transitions import SENDING, State
+from konverse.schemas.identifiers import Role
+from konverse.schemas.system_messages import END_DIALOG
+from konverse.schemas.wire.journal import Operations
+from konverse.schemas.wire.operations import Abandon, Attempt, Exclude, Lost, Prioritize, Prune, Try
+
+NOTHING_WAITS: Final = -1
+
+
+class Side(NamedTuple):
+    """One side of a conversation, what of it tells whether it was forgotten."""
+
+    conversation: bytes
+    role: Role
+    service: str
+    far_service: str
+    contract: str
+    state: State
+    sent: int = 0
+    """Messages of this side; -1 where the client that began the dialog counts them."""
+    received: int = 0
+    unread: int = 0
+    """Messages that wait, and a DialogTimer; neither EndDialog nor Error."""
+    end_waits: bool = False
+    """EndDialog or an Error waits to be received."""
+    newest_ms: int = NOTHING_WAITS
+    """When the last of what waits was written, in milliseconds since 1970."""
+    suspended: bool = False
+    timer_ms: int = NO_TIME
+    """When its timer fires."""
+    expires_ms: int = NO_TIME
+    """When its lifetime is over."""
+
+    @property
+    def waits(self) -> bool:
+        """Something can be received."""
+        return self.unread > 0 or self.end_waits
+
+
+class Cause(Enum):
+    """How a side came to be forgotten."""
+
+    END_UNREAD = "end unread"
+    """The peer has ended, and nobody receives that."""
+    NOT_ENDED = "not ended"
+    """It was received that the peer has ended, and this side was not ended."""
+    FIRE_AND_FORGET = "fire and forget"
+    """The same at a target that never answered."""
+    END_NOT_PASSED_ON = "end not passed on"
+    """The peer has ended, and this side does not know: nobody looks after the partition of the peer."""
+    PEER_GONE = "peer gone"
+    NEVER_ANSWERED = "never answered"
+    """It was begun, and there is no target."""
+    SILENT = "silent"
+    """Both sides are open, and nobody expects anything."""
+
+
+def side_of(endpoint: Endpoint) -> Side:
+    """What the fold of a partition says of an endpoint."""
+    queue, clock = endpoint.queue, endpoint.clock
+    ended = bool(queue) and queue[-1][1] == END_DIALOG  # nothing is accepted behind it
+    stamps = [timestamp_ms(entry[3]) for entry in (*queue[-1:], *endpoint.urgent)]
+    return Side(
+        endpoint.conversation,
+        endpoint.role,
+        endpoint.service,
+        endpoint.far_service,
+        endpoint.contract,
+        endpoint.committed,
+        endpoint.sent,
+        endpoint.received,
+        len(queue) - ended + endpoint.rings,
+        ended or endpoint.error is not None,
+        max(stamps, default=NOTHING_WAITS),
+        endpoint.suspended,
+        NO_TIME if clock is None else max(clock.timer_ms, clock.timer_after_ms),
+        NO_TIME if clock is None else max(clock.expires_ms, clock.expires_after_ms),
+    )
+
+
+def worked_on(operations: Operations) -> set[int]:
+    """Indices of the endpoints of which a commit tells: somebody has done something with them."""
+    found = {*operations.receive_endpoints, *(sends[0] for sends in operations.sends)}
+    found.update(end.endpoint for end in operations.ends)
+    for one in operations.rare:
+        match one:
+            case Attempt() | Try() | Prioritize():
+                found.update(one.endpoints)
+            case Prune() | Abandon() | Exclude() | Lost():
+                pass
+            case _:
+                found.add(one.endpoint)
+    return found
+
+
+def cause_of(side: Side, peer: Side | None) -> Cause | None:
+    """Why a side is forgotten on whose conversation nothing was said for long; None when it is not.
+
+    `peer` is None when the other side lives nowhere. What waits for a handler is not forgotten, unless it tells that
+    the conversation is over: `konverse why` says what keeps it. What is suspended is for `konverse suspended`.
+    """
+    if side.suspended:
+        return None
+    if side.state is State.DISCONNECTED_OUTBOUND:
+        return Cause.PEER_GONE if peer is None else None
+    if side.end_waits:
+        return Cause.END_UNREAD
+    if side.unread or side.timer_ms != NO_TIME:
+        return None
+    if side.state not in SENDING:
+        thrown = side.role is Role.TARGET and side.state is State.DISCONNECTED_INBOUND and not side.sent
+        return Cause.FIRE_AND_FORGET if thrown else Cause.NOT_ENDED
+    return _cause_of_open(side, peer)
+
+
+def _cause_of_open(side: Side, peer: Side | None) -> Cause | None:
+    """The same of a side that may send, for which nothing waits and that has set no timer."""
+    if side.expires_ms != NO_TIME:
+        return None  # it fails by itself
+    if peer is None:
+        return Cause.NEVER_ANSWERED if side.state is State.STARTED_OUTBOUND else Cause.PEER_GONE
+    if peer.state is State.DISCONNECTED_OUTBOUND:
+        return Cause.END_NOT_PASSED_ON
+    if peer.state not in SENDING or peer.waits or peer.timer_ms != NO_TIME or peer.expires_ms != NO_TIME:
+        return None
+    return Cause.SILENT
+
+
+def explained(side: Side, cause: Cause) -> tuple[str, str]:
+    """Two sentences: why it is forgotten, and what to do."""
+    failed = side.state is State.ERROR
+    if cause is Cause.PEER_GONE and side.state is State.DISCONNECTED_OUTBOUND:
+        return _WHY_LAST.format(far=side.far_service), _REMEDY_LAST.format(far=side.far_service)
+    return (
+        _WHY[cause].format(
+            service=side.service,
+            far=side.far_service,
+            over="It has failed" if failed else "The other side has ended",
+            word="Error" if failed else "EndDialog",
+            unread=f", behind {_messages(side.unread)}" if side.unread else "",
+        ),
+        _REMEDY[cause].format(service=side.service, far=side.far_service, word="Error" if failed else "EndDialog"),
+    )
+
+
+def _messages(number: int) -> str:
+    return f"{number:,} message{'' if number == 1 else 's'}"
+
+
+_WHY: Final = {
+    Cause.END_UNREAD: "{over}, and its {word} waits for service {service!r}, which does not receive{unread}.",
+    Cause.NOT_ENDED: "{over}, service {service!r} has received its {word}, and has not ended its own side.",
+    Cause.FIRE_AND_FORGET: "Service {far!r} ended without waiting for an answer (fire and forget); service {service!r} "
+    "has received everything, and has not ended its own side.",
+    Cause.END_NOT_PASSED_ON: "Service {far!r} has ended, and nobody has passed that on.",
+    Cause.PEER_GONE: "The other side is gone for good: it was ended WITH CLEANUP, its queue was dropped, or its logs "
+    "are lost.",
+    Cause.NEVER_ANSWERED: "It was begun, and service {far!r} does not know of it: nothing was sent, or the other side "
+    "is gone for good.",
+    Cause.SILENT: "Both sides are open, and neither has a message to receive, a timer, or a lifetime.",
+}
+
+_REMEDY: Final = {
+    Cause.END_UNREAD: "Start a reader of the queue of service {service!r} that ends on {word}.",
+    Cause.NOT_ENDED: "Have the handler of service {service!r} end the conversation when it receives {word}.",
+    Cause.FIRE_AND_FORGET: "Have the handler of service {service!r} end the conversation when it receives EndDialog, "
+    "and service {far!r} wait for the other side to end first.",
+    Cause.END_NOT_PASSED_ON: "Start a reader of the queue of service {far!r}.",
+    Cause.PEER_GONE: "End it WITH CLEANUP.",
+    Cause.NEVER_ANSWERED: "End it WITH CLEANUP; begin with a lifetime, and have the handler end on its Error (-8489).",
+    Cause.SILENT: "Have one side end it when its work is done; or begin with a lifetime, and end on its Error (-8489).",
+}
+
+_WHY_LAST: Final = (
+    "This side has ended, and the other side is gone: service {far!r} has ended too, and nobody has passed that on, or "
+    "it was ended WITH CLEANUP, its queue was dropped, or its logs are lost."
+)
+"""Of a side that has ended itself."""
+_REMEDY_LAST: Final = "Start a reader of the queue of service {far!r}; if it stays, end it WITH CLEANUP."

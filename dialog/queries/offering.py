@@ -1,0 +1,78 @@
+"""What an application is shown of the messages that came back to a home, and what it has decided about them.
+
+A message is shown until it was decided about, and again when the decision was in vain: when the home has heard of it,
+or never will, and the message is still there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from konverse.dialog.session.dialogs import SessionDialog
+from konverse.dialog.session.lanes import heard, refused
+from konverse.dialog.state.mailbox import Bounced
+from konverse.dialog.state.partition import Partition
+from konverse.schemas.identifiers import Address
+from konverse.schemas.wire.records import BounceId
+
+if TYPE_CHECKING:
+    from konverse.dialog.session.lanes import Hand
+    from konverse.dialog.session.session import Session
+
+WasSettled = Callable[[Partition], bool]
+"""Whether the home has heard of a decision, or never will, as its state says."""
+
+
+class Decisions:
+    """What one session has decided, by home."""
+
+    def __init__(self) -> None:
+        self._known: Final[dict[Address, dict[BounceId, WasSettled]]] = {}
+
+    def confirm(self, session: Session, dialog: SessionDialog, bounce: BounceId) -> list[Hand]:
+        """CONFIRM; nothing when it was decided about before: a REDIRECT may wait, and this would overtake it."""
+        known = self._known.setdefault(dialog.begin.home, {})
+        if bounce in known:
+            return []
+        hands = session.confirm(dialog, bounce)
+        lane, counter = dialog.home, dialog.home.next - 1
+        known[bounce] = lambda home: heard(home, lane, counter) or refused(home, lane, counter)
+        return hands
+
+    def redirect(self, session: Session, to: SessionDialog, bounce: BounceId) -> list[Hand]:
+        """REDIRECT; nothing when it was decided about before."""
+        known = self._known.setdefault(to.begin.home, {})
+        if bounce in known:
+            return []
+        hands = session.redirect(to, bounce)
+        known[bounce] = lambda _home: _is_settled(to, bounce)
+        return hands
+
+    def offered(self, home: Partition, session: Session, wanted: Callable[[Bounced], bool]) -> list[Bounced]:
+        """What is wanted of a home's mailbox, and may be decided about by the session now.
+
+        It may decide about what came back to itself, and to sessions that are closed: they can no more.
+        """
+        found = []
+        entries, known, ids = home.mailbox.entries, self._known.get(home.address, {}), session.ids
+        for bounce, was_settled in list(known.items()):
+            if bounce not in entries and was_settled(home):
+                known.pop(bounce, None)
+        for bounced in entries.values():
+            if not wanted(bounced):
+                continue
+            writer = home.writers.get(bounced.session)
+            closed = writer is not None and writer.closed_at is not None
+            if bounced.session not in ids and not closed:
+                continue
+            was_settled_now = known.get(bounced.id)
+            if was_settled_now is None or was_settled_now(home):  # decided, settled, and still there: it was in vain
+                known.pop(bounced.id, None)
+                found.append(bounced)
+        return found
+
+
+def _is_settled(dialog: SessionDialog, bounce: BounceId) -> bool:
+    redirects = dialog.redirects
+    return bounce not in dialog.held and (redirects is None or redirects.counter is None)

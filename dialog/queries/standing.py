@@ -1,0 +1,74 @@
+"""Where one side of a conversation stands, in words: for operators who wonder why nothing comes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+from uuid import UUID
+
+from konverse.dialog.state.endpoint import Endpoint
+from konverse.dialog.state.partition import Partition
+from konverse.dialog.state.transitions import State
+
+_STATES: Final = {
+    State.STARTED_OUTBOUND: "It was begun here, and nothing has come back yet.",
+    State.STARTED_INBOUND: "It was begun from the other side, and nothing of it has been received.",
+    State.CONVERSING: "Both sides may send.",
+    State.DISCONNECTED_INBOUND: "The other side has ended; this side has not, and receives what was sent before.",
+    State.DISCONNECTED_OUTBOUND: "This side has ended, and waits for the other side to end.",
+    State.ERROR: "It has failed: after its Error this side can only end.",
+}
+
+
+def standing(state: Partition, endpoint: Endpoint) -> Iterator[str]:
+    """Sentences about an endpoint, as the fold of its partition has it."""
+    yield _STATES[endpoint.committed]
+    to = state.moves.leaving.get(endpoint.group_id)
+    if to is not None:
+        yield (
+            f"It is about to move to {to.topic}/{to.partition}, to conversation group {UUID(bytes=endpoint.group_id)} "
+            "that lives there; the owner of its partition sees to it."
+        )
+    yield from _unread(endpoint)
+    yield from _outputs(state, endpoint)
+
+
+def _unread(endpoint: Endpoint) -> Iterator[str]:
+    """What waits to be received, and what keeps it."""
+    waits = [_count(len(endpoint.queue), "message")] if endpoint.queue else []
+    waits += ["a DialogTimer"] if endpoint.rings else []
+    waits += ["an Error"] if endpoint.error else []
+    if not waits:
+        if endpoint.committed is not State.DISCONNECTED_OUTBOUND:
+            yield "Nothing waits to be received."
+        return
+    what = " and ".join(waits)
+    if endpoint.suspended:
+        yield (
+            f"To be received: {what}. An operator has to resume, skip or end the conversation first, as its group is "
+            f"suspended after {endpoint.attempts} attempts that failed."
+        )
+    elif endpoint.attempts:
+        failed = _count(endpoint.attempts, "attempt")
+        yield f"To be received: {what}. It is tried again by service {endpoint.service!r}, after {failed} that failed."
+    else:
+        yield f"To be received: {what}. No handler of service {endpoint.service!r} has committed that yet."
+    others = len(endpoint.members) - 1
+    if others:
+        yield f"It is handed out together with what waits on {_count(others, 'other conversation')} of its group."
+
+
+def _outputs(state: Partition, endpoint: Endpoint) -> Iterator[str]:
+    """What this side has said and the other one does not have."""
+    for stream in state.streams.values():
+        own = sum(len(run.bodies) for run in stream.runs if run.prefix.endswith(endpoint.conversation))
+        if own:
+            where = f"{stream.address.topic}/{stream.address.partition}"
+            yield f"Sent and not known to have arrived in {where}: {_count(own, 'record')}."
+            if stream.gates:
+                gate = stream.gates[0]
+                yield f"Some of it may wait for what was sent to {gate.to.topic}/{gate.to.partition} before."
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"

@@ -1,0 +1,161 @@
+"""Attempts at conversation groups, and who may have killed their process (protocol.md section 7.1).
+
+All of it is decided by the journal. A handler that raised is counted by ATTEMPT. One that kills its process cannot be
+counted by anybody, so after a crash the owner says by TRY which groups it hands out next. A CLAIM that finds such a TRY
+open follows another crash: what has not come back is suspected, and if it was one group, that was an attempt.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from konverse.dialog.state.endpoint import NOTHING, Endpoint, bytes_of
+from konverse.schemas.errors import PartitionHalted
+from konverse.schemas.wire.journal import Commit
+from konverse.schemas.wire.operations import (
+    Attempt,
+    Cleanup,
+    Finish,
+    GiveBack,
+    Move,
+    MoveAway,
+    Resume,
+    SetTimer,
+    Skip,
+    Suspend,
+    Try,
+)
+
+if TYPE_CHECKING:
+    from konverse.dialog.state.partition import Partition
+
+_SPEAK: Final = Finish | SetTimer | Cleanup | Move | MoveAway | GiveBack
+"""What a handler does on an endpoint, beside the columns."""
+
+
+def attempts_of(endpoint: Endpoint) -> int:
+    """Attempts at its group: those at the conversation of it that failed most often."""
+    return max(member.attempts for member in endpoint.members)
+
+
+# ---------------------------------------------------------------------------------------------------- the journal says
+def claimed(state: Partition, *, clean: bool) -> None:
+    """A CLAIM counts; `clean` when the owner before released the partition."""
+    attempts = state.attempts
+    if clean:
+        return
+    attempts.careful = True
+    known = [state.table[index] for index in attempts.trying]
+    suspects = [endpoint for endpoint in known if endpoint is not None and endpoint.waits]
+    attempts.trying.clear()
+    if not suspects:
+        return
+    alone = all(endpoint in suspects[0].members for endpoint in suspects)
+    attempts.suspect([endpoint.index for endpoint in suspects], alone=alone)
+    if alone:
+        for endpoint in suspects:
+            state.touch(endpoint)
+            attempts.count(endpoint)
+
+
+def came_back(state: Partition, commit: Commit) -> None:
+    """A COMMIT takes its groups out of the TRY; who received something has no attempts any more (behaviour 209)."""
+    attempts, table, operations = state.attempts, state.table, commit.operations
+    touched = [
+        *operations.receive_endpoints,
+        *(index for index, _, _ in operations.sends),
+        *(end.endpoint for end in operations.ends),
+        *(operation.endpoint for operation in operations.rare if isinstance(operation, _SPEAK)),
+    ]
+    for index in touched:
+        endpoint = table[index] if index < len(table) else None
+        if endpoint is not None:
+            attempts.take_out(endpoint)
+    for index in operations.receive_endpoints if attempts.failing else ():
+        endpoint = table[index] if index < len(table) else None
+        if endpoint is not None and endpoint.trouble is not None:
+            state.touch(endpoint)
+            attempts.heal(endpoint)
+    if commit.release:  # whoever is still with a handler loses its work, and nobody died
+        attempts.trying.clear()
+
+
+def count_attempt(state: Partition, operation: Attempt) -> None:
+    """ATTEMPT: a handler failed, and its process lives."""
+    for index in operation.endpoints:
+        endpoint = _known(state, index)
+        state.touch(endpoint)
+        state.attempts.count(endpoint)
+        state.attempts.take_out(endpoint)
+
+
+def try_groups(state: Partition, operation: Try) -> None:
+    """TRY: those before have come back, whatever became of them."""
+    attempts = state.attempts
+    for index in attempts.trying:
+        attempts.suspects.pop(index, None)
+    for index in operation.endpoints:
+        _known(state, index)
+    attempts.trying = dict.fromkeys(operation.endpoints)
+    if not operation.endpoints:
+        attempts.suspects.clear()
+        attempts.careful = False
+
+
+def suspend(state: Partition, operation: Suspend) -> None:
+    """SUSPEND: the whole group, because it is locked and received as one."""
+    endpoint = _known(state, operation.endpoint)
+    state.attempts.take_out(endpoint)
+    for member in endpoint.members:
+        state.touch(member)
+        state.attempts.suspend(member, operation.reason, state.now_ms)
+
+
+def resume(state: Partition, operation: Resume) -> None:
+    """RESUME: the group is handed out again."""
+    _resume(state, _suspended(state, operation.endpoint))
+
+
+def skip(state: Partition, operation: Skip) -> None:
+    """SKIP: what would be received next is dropped, unless it tells of the end, which may have come since."""
+    endpoint = _suspended(state, operation.endpoint)
+    state.touch(endpoint)
+    if endpoint.rings:
+        endpoint.urgent = endpoint.urgent[1:]
+    elif endpoint.queue and not endpoint.ends_next:
+        state.unread_bytes -= bytes_of(endpoint.queue[:1])
+        endpoint.queue = endpoint.queue[1:] or NOTHING
+        endpoint.consumed += 1
+        state.unread -= 1
+    _resume(state, endpoint)
+
+
+def _resume(state: Partition, endpoint: Endpoint) -> None:
+    for member in endpoint.members:
+        state.touch(member)
+        state.attempts.heal(member)
+        member.held = False
+        state.clocks.expect(member)  # what came due meanwhile
+        if member.waits:
+            state.ready.append(member)
+
+
+def _suspended(state: Partition, index: int) -> Endpoint:
+    endpoint = _known(state, index)
+    if not endpoint.suspended:
+        raise _halted(state, index)
+    return endpoint
+
+
+def _known(state: Partition, index: int) -> Endpoint:
+    endpoint = state.table[index] if 0 <= index < len(state.table) else None
+    if endpoint is None:
+        raise _halted(state, index)
+    return endpoint
+
+
+def _halted(state: Partition, index: int) -> PartitionHalted:
+    return PartitionHalted(
+        f"a commit of {state.identity.data_topic}/{state.identity.partition} speaks of attempts at endpoint {index} in "
+        "a way that its own journal contradicts. Nothing further is done with this partition"
+    )

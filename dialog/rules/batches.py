@@ -1,0 +1,240 @@
+"""Rows of batches where they are to be accepted (protocol.md section 9b).
+
+A row is void until its batch is decided. Then the rows of the attempts that won are accepted, those of one attempt
+after the other, as if the query had sent them at that moment; all others of the batch and before it are dropped, also
+when they come later. So it does not matter how often a task was executed, or what its executions wrote.
+
+Which attempts win a batch: decided once, in one partition of the transmission queue (protocol.md section 9b).
+
+The first BATCH of a number wins. What it says goes to every partition of the query: the decision about BEGINs to the
+homes first, that about messages behind it, so that no target lives before its home.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from konverse.dialog.state.batches import Judgement, Row
+from konverse.dialog.state.endpoint import Record, Stamp, timestamp_ms
+from konverse.dialog.state.outbox import Run
+from konverse.dialog.state.partition import Partition
+from konverse.dialog.state.writer import Writer
+from konverse.schemas.errors import MalformedRecord
+from konverse.schemas.identifiers import Address, Role
+from konverse.schemas.limits import (
+    BATCH_RECORDS_MAX,
+    PENDING_BYTES_MAX,
+    PENDING_RECORDS_MAX,
+    QUERY_ENTRIES_MAX,
+    SUFFIX_CACHE_ENTRIES_MAX,
+    VETO_ENTRIES_MAX,
+)
+from konverse.schemas.wire.batches import (
+    ABANDONED,
+    Batch,
+    Counts,
+    Winners,
+    decode_batch,
+    decode_winners,
+    encode_winners,
+    winners_at,
+)
+from konverse.schemas.wire.envelope import decode, encode, encode_suffix, head
+from konverse.schemas.wire.operations import Abandon, Exclude, Rare
+from konverse.schemas.wire.records import LAST, NO_SEQUENCE, Decision, Envelope, Kind, Pending, Suffix, Veto
+
+from .endings import call_end
+from .messages import hear_begin, hear_message
+from .relocation import forwarded
+from .replies import refuse_closed
+from .writers import closing_of, is_over
+
+
+def hear_pending(state: Partition, offset: int, envelope: Envelope, record: Record) -> None:
+    """PENDING: a row of an attempt, each number once. Its writer is the attempt, which has no entry here."""
+    detail, number = envelope.suffix.detail, envelope.counter
+    if not isinstance(detail, Pending):
+        state.statistics.malformed += 1
+        return
+    pending = state.pending
+    track = (detail.query, detail.begins)
+    attempt = (track, detail.batch, envelope.writer)
+    if detail.batch <= pending.last_decided(track) or not 0 <= number < BATCH_RECORDS_MAX:
+        state.statistics.void += 1
+        return
+    if number in pending.attempts.get(attempt, ()):
+        state.statistics.duplicates += 1
+        return
+    suffix = _suffix_of(envelope.suffix)
+    row = Row(offset, envelope.flags, envelope.role, envelope.conversation, suffix, *record)
+    pending.meet(attempt, detail.judge)
+    pending.put(attempt, number, row)
+
+
+@lru_cache(SUFFIX_CACHE_ENTRIES_MAX)
+def _suffix_of(suffix: Suffix) -> bytes:
+    """The end of the header with which a row is accepted."""
+    return encode_suffix(suffix._replace(detail=None))
+
+
+def overflowing(state: Partition) -> list[Rare]:
+    """What an owner has to exclude so that what waits fits again: the attempts that came first, most of them dead."""
+    pending = state.pending
+    rows, size_bytes = pending.rows, pending.size_bytes
+    excluded: list[Rare] = []
+    for attempt in pending.live:
+        if rows <= PENDING_RECORDS_MAX and size_bytes <= PENDING_BYTES_MAX:
+            break
+        count, size = pending.weight(attempt)
+        rows, size_bytes = rows - count, size_bytes - size
+        (query, begins), batch, identifier = attempt
+        excluded.append(Exclude(query, batch, begins, identifier))
+    return excluded
+
+
+def exclude(state: Partition, operation: Exclude) -> None:
+    """Ask the judge of a query that an attempt shall not win. Until the answer its rows stay: it may have won."""
+    attempt = ((operation.query, operation.begins), operation.batch, operation.attempt)
+    if attempt not in state.pending.live:
+        return
+    stream = state.stream_to(state.pending.veto(attempt))
+    veto = Veto(*operation, state.address)
+    prefix = stream.head(Kind.VETO, Role.INITIATOR) + operation.query
+    stream.push(Run(prefix, operation.query, NO_SEQUENCE, encode_suffix(Suffix(detail=veto)), [None]))
+
+
+def hear_decision(state: Partition, _offset: int, _header: bytes, envelope: Envelope, record: Record) -> None:
+    """DECISION: the winners' rows are accepted, in the order of tasks and numbers, each once; the rest is dropped."""
+    detail = envelope.suffix.detail
+    try:
+        winners = decode_winners(record[0] or b"")
+    except MalformedRecord:
+        winners = None
+    if not isinstance(detail, Decision) or winners is None:
+        state.statistics.malformed += 1
+        return
+    pending = state.pending
+    track = (detail.query, detail.begins)
+    decided = pending.last_decided(track)
+    if not detail.final:
+        for loser, _ in winners:
+            state.statistics.void += len(pending.drop((track, detail.batch, loser)))
+        return
+    if detail.batch <= decided:
+        return
+    pending.decided[track] = detail.batch
+    over = [attempt for attempt in pending.attempts if attempt[0] == track and attempt[1] <= detail.batch]
+    waiting = {attempt: pending.drop(attempt) for attempt in over}
+    rows = [
+        waiting.get((track, detail.batch, attempt), {}).get(number)
+        for attempt, count in winners
+        for number in range(count)
+    ]
+    accepted = [row for row in rows if row is not None]
+    if len(accepted) < len(rows):  # a row was acknowledged and is not here: Kafka, or a task, has lied
+        state.statistics.missing += len(rows) - len(accepted)
+        accepted = []
+    state.statistics.void += sum(map(len, waiting.values())) - len(accepted)
+    decided_ms = timestamp_ms(record[1])
+    for row in accepted:
+        _accept(state, detail, row, decided_ms)
+
+
+def _accept(state: Partition, detail: Decision, row: Row, decided_ms: int) -> None:
+    """As if the query had sent it now, under its next counter."""
+    stamp: Stamp = decided_ms if isinstance(row.stamp, int) else (decided_ms, row.stamp[1])
+    writer = state.writers.get(detail.query)
+    if writer is None:
+        writer = state.writers[detail.query] = Writer(detail.query)
+    kind = Kind.BEGIN if detail.begins else Kind.MESSAGE
+    prefix = head(kind, row.flags & ~LAST, row.role, state.address.tag, writer.id) + row.conversation
+    header = encode(prefix, writer.next, NO_SEQUENCE, row.suffix)
+    envelope, record = decode(header), (row.body, stamp)
+    writer.advance()
+    if writer.closed_at is not None:
+        refuse_closed(state, envelope, record, closing_of(state, writer))
+        return
+    if state.moves.stubs and forwarded(state, row.offset, header, envelope, record):
+        pass  # its conversation has moved
+    elif detail.begins:
+        hear_begin(state, row.offset, header, envelope, record)
+    else:
+        hear_message(state, row.offset, header, envelope, record)
+    if row.flags & LAST and not detail.begins:
+        call_end(state, envelope)
+
+
+def hear_batch(state: Partition, _offset: int, _header: bytes, envelope: Envelope, record: Record) -> None:
+    """BATCH of a driver: the first one of a query's batch decides it; nothing is answered to later ones."""
+    try:
+        batch = decode_batch(record[0] or b"")
+    except MalformedRecord:
+        state.statistics.malformed += 1
+        return
+    judgement = _of(state, batch.query)
+    if judgement is None:
+        state.statistics.undeliverable += 1
+        return
+    if batch.number <= judgement.decided or any(attempt in judgement.vetoed for attempt in batch.attempts):
+        return
+    judgement.decide(batch.number, envelope.writer)
+    _tell_all(state, batch)
+
+
+def hear_veto(state: Partition, _offset: int, _header: bytes, envelope: Envelope, _record: Record) -> None:
+    """VETO of a partition: the attempt shall not win, unless it has; then the decision is on its way already."""
+    detail = envelope.suffix.detail
+    if isinstance(detail, Veto) and is_over(state, detail.query):
+        _tell_lost(state, detail)  # if it has won, that was said before
+        return
+    judgement = _of(state, detail.query) if isinstance(detail, Veto) else None
+    if not isinstance(detail, Veto) or judgement is None or len(judgement.vetoed) >= VETO_ENTRIES_MAX:
+        state.statistics.undeliverable += 1
+        return
+    if detail.batch > judgement.decided:
+        judgement.vetoed[detail.attempt] = detail.batch
+        _tell_lost(state, detail)
+
+
+def abandon(state: Partition, operation: Abandon) -> None:
+    """An operator gives a query up: a last batch that nobody wins."""
+    judgement = _of(state, operation.query)
+    if judgement is not None and judgement.decided < ABANDONED:
+        judgement.decide(ABANDONED, b"")
+        homes: Counts = dict.fromkeys(operation.homes, ())
+        targets: Counts = dict.fromkeys(operation.targets, ())
+        _tell_all(state, Batch(operation.query, ABANDONED, (), homes, targets))
+
+
+def _of(state: Partition, query: bytes) -> Judgement | None:
+    """What was decided of a query; None when it is over, or not known and too many are."""
+    if is_over(state, query):
+        return None
+    judgement = state.judgements.get(query)
+    if judgement is None and len(state.judgements) < QUERY_ENTRIES_MAX:
+        judgement = state.judgements[query] = Judgement()
+    return judgement
+
+
+def _tell_all(state: Partition, batch: Batch) -> None:
+    """Every partition of the query learns of it, also where nobody has won: what lost waits there too."""
+    for address, counts in batch.homes.items():
+        decision = Decision(batch.query, batch.number, begins=True, final=True)
+        _tell(state, address, decision, winners_at(batch, counts))
+    for address, counts in batch.targets.items():
+        for home in batch.homes:
+            state.hold(state.stream_to(address), behind=state.stream_to(home))
+        decision = Decision(batch.query, batch.number, begins=False, final=True)
+        _tell(state, address, decision, winners_at(batch, counts))
+
+
+def _tell_lost(state: Partition, veto: Veto) -> None:
+    decision = Decision(veto.query, veto.batch, veto.begins, final=False)
+    _tell(state, veto.at, decision, ((veto.attempt, 0),))
+
+
+def _tell(state: Partition, address: Address, decision: Decision, winners: Winners) -> None:
+    stream = state.stream_to(address)
+    prefix = stream.head(Kind.DECISION, Role.INITIATOR) + decision.query
+    suffix = encode_suffix(Suffix(detail=decision))
+    stream.push(Run(prefix, decision.query, NO_SEQUENCE, suffix, [encode_winners(winners)]))

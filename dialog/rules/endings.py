@@ -1,0 +1,237 @@
+"""How conversations end: by a call of their own side, by the peer, before they began (protocol.md section 6).
+
+What ends a conversation from above: END WITH CLEANUP, and a broker that gives it up (protocol.md section 6).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from konverse.dialog.state.endpoint import NOTHING, Endpoint, Entry, Record, bytes_of
+from konverse.dialog.state.named import How, Over
+from konverse.dialog.state.outbox import Run
+from konverse.dialog.state.partition import Partition
+from konverse.dialog.state.transitions import SENDING, Event, State, next_state
+from konverse.schemas.errors import PartitionHalted
+from konverse.schemas.identifiers import Role
+from konverse.schemas.limits import END_WRITERS_MAX
+from konverse.schemas.system_messages import END_DIALOG, ERROR, error_body
+from konverse.schemas.wire.envelope import encode_suffix
+from konverse.schemas.wire.operations import Cleanup, Fail, Withdraw
+from konverse.schemas.wire.records import NAMED, NO_SEQUENCE, REFUSED, End, Envelope, Kind, Suffix
+
+from .replies import answer_no_peer, other
+from .writers import may_open
+
+_CALL_SUFFIX: Final = encode_suffix(Suffix(END_DIALOG))
+_HOW: Final = {State.DISCONNECTED_INBOUND: How.BEHIND_PEER, State.ERROR: How.BEHIND_ERROR}
+
+
+def hear_end_call(state: Partition, _offset: int, _header: bytes, envelope: Envelope, record: Record) -> None:
+    """END CONVERSATION of a session, at home; a body is the Error document of WITH ERROR."""
+    endpoint = state.endpoint(envelope.role, envelope.conversation)
+    if endpoint is not None and endpoint.committed is not State.DISCONNECTED_OUTBOUND:
+        end_endpoint(state, endpoint, record[0] or None)
+
+
+def call_end(state: Partition, last: Envelope) -> None:
+    """Ask home to end the initiator's side behind its last message, which is accepted here.
+
+    Home answers with END. It comes here behind all that was accepted together with that message.
+    """
+    home = last.suffix.home if last.suffix.begin is None else last.suffix.begin.home
+    if last.role is not Role.INITIATOR or home is None:
+        return
+    stream = state.stream_to(home)
+    prefix = stream.head(Kind.END_CALL, Role.INITIATOR) + last.conversation
+    stream.push(Run(prefix, last.conversation, NO_SEQUENCE, _CALL_SUFFIX, [None]))
+
+
+def end_endpoint(state: Partition, endpoint: Endpoint, error_body: bytes | None) -> None:
+    """This side ends: what it did not read is discarded (behaviour 109), the peer is told, in sequence."""
+    discard(state, endpoint)
+    push_end(state, endpoint, error_body)
+    how = _HOW.get(endpoint.committed, How.ENDED if error_body is None else How.FAILED)
+    state.named.end((endpoint.role, endpoint.conversation), how, state.now_ms)
+    endpoint.committed = next_state(endpoint.committed, Event.END)
+    if endpoint.committed is State.CLOSED:
+        state.forget(endpoint)
+
+
+def discard(state: Partition, endpoint: Endpoint) -> None:
+    """This side receives nothing any more, and expects nothing."""
+    state.touch(endpoint)
+    state.statistics.discarded += len(endpoint.queue)
+    state.unread -= len(endpoint.queue)
+    state.unread_bytes -= bytes_of(endpoint.queue)
+    state.endings += 1
+    endpoint.queue = NOTHING
+    endpoint.urgent = ()
+    endpoint.clock = None if endpoint.clock is None else endpoint.clock.lifetime
+    state.shut(endpoint)
+
+
+def push_end(state: Partition, endpoint: Endpoint, error_body: bytes | None) -> None:
+    """Tell the peer that this side has ended, with a body that it failed: in sequence, and what it has received."""
+    here, stream = state.address, endpoint.stream
+    named = endpoint.role is Role.INITIATOR and (endpoint.role, endpoint.conversation) in state.named.living
+    received = tuple((lane.writer.id, lane.last) for lane in endpoint.lanes()[:END_WRITERS_MAX])
+    detail = End(endpoint.opener, here if endpoint.role is Role.INITIATOR else stream.address, received)
+    kind = Kind.END if error_body is None else Kind.ERROR
+    home = None if endpoint.role is Role.INITIATOR else here
+    suffix = Suffix(END_DIALOG if error_body is None else ERROR, home=home, detail=detail)
+    stream.push(
+        Run(
+            stream.head(kind, endpoint.role, NAMED * named) + endpoint.conversation,
+            endpoint.key or endpoint.conversation,
+            endpoint.sent,
+            encode_suffix(suffix),
+            [error_body],
+        )
+    )
+
+
+def fail(state: Partition, endpoint: Endpoint, offset: int, body: bytes) -> None:
+    """The broker gives a conversation up: both sides get an Error; what was accepted before can be received."""
+    push_end(state, endpoint, body)
+    peer_ends(state, endpoint, (offset, ERROR, body, state.now_ms), failed=True)
+
+
+def hear_end(state: Partition, offset: int, _header: bytes, envelope: Envelope, record: Record) -> None:
+    """END or ERROR of the peer: judged by its place in this log alone (invariant I9)."""
+    role = other(envelope.role)
+    endpoint = state.endpoint(role, envelope.conversation)
+    detail = envelope.suffix.detail
+    if not isinstance(detail, End):
+        state.statistics.malformed += 1
+        return
+    if role is Role.INITIATOR:
+        state.named.hear(envelope.conversation)
+    if endpoint is None:
+        _end_of_unknown(state, role, envelope, detail)
+        return
+    if envelope.flags & REFUSED and endpoint.opener != detail.opener:
+        return  # somebody else opened it, and was not refused
+    failed = envelope.kind is Kind.ERROR
+    message_type = ERROR if failed else envelope.suffix.message_type
+    peer_ends(state, endpoint, (offset, message_type, *record), failed=failed)
+
+
+def hear_no_peer(state: Partition, offset: int, _header: bytes, envelope: Envelope, record: Record) -> None:
+    """NO_PEER: for the side that talked to nobody it is Error and end. It is never answered."""
+    role = other(envelope.role)
+    if role is Role.INITIATOR:
+        state.named.hear(envelope.conversation)
+    endpoint = state.endpoint(role, envelope.conversation)
+    if endpoint is None:
+        state.statistics.undeliverable += 1
+        return
+    peer_ends(state, endpoint, (offset, ERROR, *record), failed=True)
+
+
+def peer_ends(state: Partition, endpoint: Endpoint, entry: Entry, *, failed: bool) -> None:
+    """The first word of a peer's end counts."""
+    if endpoint.committed in (State.DISCONNECTED_INBOUND, State.ERROR):
+        state.statistics.undeliverable += 1
+        return
+    state.touch(endpoint)
+    endpoint.committed = next_state(endpoint.committed, Event.PEER_FAILED if failed else Event.PEER_ENDED)
+    state.shut(endpoint)
+    if endpoint.committed is State.CLOSED:
+        state.forget(endpoint)
+        return
+    state.tell_end(endpoint)
+    if failed:
+        _put_error(state, endpoint, entry)
+    else:
+        endpoint.received += 1
+        state.enqueue(endpoint, entry)
+
+
+def outlive(state: Partition, endpoint: Endpoint, entry: Entry) -> None:
+    """The lifetime of a conversation is over: this side fails unless it has, also when the peer has ended (123)."""
+    if endpoint.committed is State.DISCONNECTED_INBOUND:
+        state.touch(endpoint)
+        endpoint.committed = next_state(endpoint.committed, Event.PEER_FAILED)
+        _put_error(state, endpoint, entry)
+    else:
+        peer_ends(state, endpoint, entry, failed=True)
+
+
+def _put_error(state: Partition, endpoint: Endpoint, entry: Entry) -> None:
+    """It overtakes what is unread (behaviour 115)."""
+    endpoint.urgent = (*endpoint.urgent, entry)
+    if not endpoint.queue:
+        state.ready.append(endpoint)
+
+
+def _end_of_unknown(state: Partition, role: Role, envelope: Envelope, detail: End) -> None:
+    """END for a target that never was: answer END, and refuse the FIRST that may still come."""
+    if role is not Role.TARGET:
+        if envelope.sequence == NO_SEQUENCE:  # such an answer: nobody waits for ours
+            state.statistics.undeliverable += 1
+        else:
+            answer_no_peer(state, envelope)
+        return
+    state.cleaned.pop(envelope.conversation, None)  # it has ended, and need not be told
+    if envelope.flags & NAMED:
+        state.named.remember((role, envelope.conversation), Over(How.NEVER_BEGUN, state.now_ms))
+    if envelope.kind is Kind.ERROR and envelope.flags & REFUSED:
+        return  # of a BEGIN that was over: that is remembered now, and nobody waits for an answer
+    if may_open(state, detail.opener):
+        state.remember_tombstone(envelope.conversation, detail.opener)
+    answer_end(state, envelope, detail)
+
+
+def answer_end(state: Partition, envelope: Envelope, detail: End) -> None:
+    """END for a target that does not live, so that the initiator can be forgotten."""
+    stream = state.stream_to(detail.home)
+    answer = Suffix(END_DIALOG, detail=End(detail.opener, detail.home))
+    prefix = stream.head(Kind.END, Role.TARGET, envelope.flags & REFUSED) + envelope.conversation
+    stream.push(Run(prefix, envelope.conversation, NO_SEQUENCE, encode_suffix(answer), [None]))
+
+
+def clean_up(state: Partition, operation: Cleanup) -> None:
+    """CLEANUP: the endpoint, what it has not read, and what it has said in vain so far go at once (behaviour 120).
+
+    A peer that has ended itself waits for the end of this side to be forgotten, and hears of nothing else.
+    """
+    endpoint = _known(state, operation.endpoint)
+    if endpoint.committed in (State.DISCONNECTED_INBOUND, State.ERROR):
+        end_endpoint(state, endpoint, None)
+        return
+    discard(state, endpoint)
+    endpoint.stream.take_back(endpoint.role, endpoint.conversation)
+    if endpoint.role is Role.TARGET:
+        state.remember_cleaned(endpoint.conversation, endpoint.stream.address)
+    state.named.end((endpoint.role, endpoint.conversation), How.CLEANED_UP, state.now_ms)
+    endpoint.committed = State.CLOSED
+    state.forget(endpoint)
+
+
+def withdraw(state: Partition, operation: Withdraw) -> None:
+    """WITHDRAW: of a side that has ended WITH ERROR only the Error leaves (behaviour 111).
+
+    A side is forgotten already when its peer had ended before: that takes nothing any more.
+    """
+    index = operation.endpoint
+    endpoint = state.table[index] if 0 <= index < len(state.table) else None
+    if endpoint is not None and endpoint.committed is State.DISCONNECTED_OUTBOUND:
+        endpoint.stream.take_back(endpoint.role, endpoint.conversation, ends=False)
+
+
+def give_up(state: Partition, operation: Fail) -> None:
+    """FAIL: both sides of an open conversation get an Error; what was accepted before can be received."""
+    endpoint = _known(state, operation.endpoint)
+    if endpoint.committed in SENDING:
+        fail(state, endpoint, state.ingest_to, error_body(operation.code, operation.description))
+
+
+def _known(state: Partition, index: int) -> Endpoint:
+    endpoint = state.table[index] if 0 <= index < len(state.table) else None
+    if endpoint is None:
+        raise PartitionHalted(
+            f"a commit of {state.identity.data_topic}/{state.identity.partition} ends endpoint {index}, where nobody "
+            "lives: the journal or the data log was changed. Nothing further is done with this partition"
+        )
+    return endpoint

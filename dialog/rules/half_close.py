@@ -1,0 +1,74 @@
+"""FIN, the half-close: a side says that nothing more comes from it, and goes on to receive (protocol.md section 6).
+
+FIN stands behind the messages of its direction in the same log, so the log alone says what came before it. Whoever
+hears it answers how far each writer was received: all that was sent has a verdict then.
+"""
+
+from __future__ import annotations
+
+from konverse.dialog.state.endpoint import OPEN, Endpoint, Record
+from konverse.dialog.state.outbox import Run
+from konverse.dialog.state.partition import Partition
+from konverse.schemas.errors import PartitionHalted
+from konverse.schemas.identifiers import Address
+from konverse.schemas.limits import END_WRITERS_MAX
+from konverse.schemas.wire.envelope import encode_suffix
+from konverse.schemas.wire.operations import Finish
+from konverse.schemas.wire.records import NO_SEQUENCE, Envelope, FinAnswer, Kind, Opened, Suffix
+
+from .replies import other
+
+
+def finish(state: Partition, operation: Finish) -> None:
+    """A handler's FIN: behind what its side has sent."""
+    index = operation.endpoint
+    endpoint = state.table[index] if 0 <= index < len(state.table) else None
+    if endpoint is None:
+        raise PartitionHalted(f"a commit of {state.identity.data_topic} finishes endpoint {index}, where nobody lives")
+    state.touch(endpoint)
+    endpoint.finished = (endpoint.finished or OPEN)._replace(own=True)
+    stream, key = endpoint.stream, endpoint.key or endpoint.conversation
+    prefix = stream.head(Kind.FIN, endpoint.role) + endpoint.conversation
+    stream.push(Run(prefix, key, NO_SEQUENCE, fin_suffix(state.address), [None]))
+
+
+def fin_suffix(home: Address, opened: Opened | None = None) -> bytes:
+    """The end of FIN's header: it names where its answer goes."""
+    return encode_suffix(Suffix(home=home, detail=opened))
+
+
+def hear_fin(state: Partition, _offset: int, _header: bytes, envelope: Envelope, _record: Record) -> None:
+    """FIN: accept no further message of that direction, and say how far each writer was received."""
+    endpoint = state.endpoint(other(envelope.role), envelope.conversation)
+    received: tuple[tuple[bytes, int], ...] = ()
+    if endpoint is not None:
+        state.touch(endpoint)
+        endpoint.finished = (endpoint.finished or OPEN)._replace(peer=True)
+        state.shut(endpoint)
+        received = tuple((lane.writer.id, lane.last) for lane in endpoint.lanes()[:END_WRITERS_MAX])
+    answer_fin(state, envelope, received)
+
+
+def answer_fin(state: Partition, envelope: Envelope, received: tuple[tuple[bytes, int], ...]) -> None:
+    """FIN_ANSWER, where a FIN asks for it."""
+    home = envelope.suffix.home
+    if home is None:
+        state.statistics.undeliverable += 1
+        return
+    stream = state.stream_to(home)
+    prefix = stream.head(Kind.FIN_ANSWER, other(envelope.role)) + envelope.conversation
+    answer = encode_suffix(Suffix(detail=FinAnswer(envelope.suffix.origin or envelope.writer, received)))
+    stream.push(Run(prefix, envelope.conversation, NO_SEQUENCE, answer, [None]))
+
+
+def hear_fin_answer(state: Partition, _offset: int, _header: bytes, envelope: Envelope, _record: Record) -> None:
+    """FIN_ANSWER: kept by the endpoint whose direction is finished, by whomever: its handlers may send no more."""
+    endpoint: Endpoint | None = state.endpoint(other(envelope.role), envelope.conversation)
+    detail = envelope.suffix.detail
+    if endpoint is None or not isinstance(detail, FinAnswer):
+        state.statistics.undeliverable += 1
+        return
+    state.touch(endpoint)
+    before = endpoint.finished or OPEN
+    askers = tuple(dict.fromkeys([*before.askers, detail.asker]))[-END_WRITERS_MAX:]
+    endpoint.finished = before._replace(own=True, answer=detail.received, askers=askers)

@@ -1,0 +1,111 @@
+"""Data that somebody deleted before it was ingested: what a partition does about it (LOST, protocol.md section 7.7).
+
+Nobody knows what stood there. So every conversation that may have missed something fails, on both sides, and says so;
+nothing is begun anew in silence. What each writer says next is heard, and may begin behind what is gone
+(`dialog.rules.holes`).
+"""
+
+from __future__ import annotations
+
+from konverse.dialog.state.endpoint import Endpoint, FarStamp, Record
+from konverse.dialog.state.partition import Partition
+from konverse.dialog.state.transitions import RECEIVING, State
+from konverse.schemas.identifiers import Role
+from konverse.schemas.system_messages import ERROR, lost_body
+from konverse.schemas.wire.envelope import encode_envelope
+from konverse.schemas.wire.journal import Commit
+from konverse.schemas.wire.operations import Lost
+from konverse.schemas.wire.records import NO_SEQUENCE, BounceReason, End, Envelope, Kind, Suffix
+
+from .endings import fail, peer_ends
+from .relocation import forwarded
+from .replies import answer_lost, bounce, other, refuse_begin
+
+
+def lost_by(commit: Commit) -> Lost | None:
+    """What a commit says is gone."""
+    return next((operation for operation in commit.operations.rare if isinstance(operation, Lost)), None)
+
+
+def lose(state: Partition, lost: Lost) -> None:
+    """LOST: every conversation that lives here may have missed something, and fails."""
+    state.statistics.lost += lost.end - lost.start
+    state.lost_from, state.lost_to = lost
+    state.moves.installing.clear()
+    body = lost_body(*lost)
+    for endpoint in state.live():
+        _fail(state, endpoint, lost, body)
+    for role, conversation in [*state.moves.stubs]:
+        _fail_elsewhere(state, other(role), conversation, lost, body)
+
+
+def said_of_loss(state: Partition) -> str:
+    """A sentence about what a partition has lost last; empty when it never lost anything."""
+    if not state.lost_to:
+        return ""
+    return (
+        f"The records {state.lost_from:,} to {state.lost_to - 1:,} of {state.address.topic}/{state.address.partition} "
+        "were deleted unread, or an operator has given them up (LOST). What stood in them is not received."
+    )
+
+
+def hear_late(state: Partition, envelope: Envelope, record: Record) -> None:
+    """A record that was passed over comes after all, behind others that followed it: as if it met nobody, once.
+
+    Where its conversation lives nevertheless, here or elsewhere, it has missed something, and fails.
+    """
+    if envelope.kind in (Kind.MESSAGE, Kind.TRANSACTION):
+        bounce(state, envelope, record, BounceReason.NO_ENDPOINT)
+    elif envelope.kind is Kind.BEGIN:
+        refuse_begin(state, envelope)
+    if envelope.kind not in (Kind.MESSAGE, Kind.END, Kind.ERROR):
+        return
+    endpoint, lost = state.endpoint(other(envelope.role), envelope.conversation), Lost(state.lost_from, state.lost_to)
+    if endpoint is not None:
+        _fail(state, endpoint, lost, lost_body(*lost))
+    elif (other(envelope.role), envelope.conversation) in state.moves.stubs:
+        _fail_elsewhere(state, envelope.role, envelope.conversation, lost, lost_body(*lost))
+    elif envelope.kind is Kind.MESSAGE and envelope.role is Role.INITIATOR:
+        answer_lost(state, envelope)
+
+
+def misses(state: Partition, endpoint: Endpoint, envelope: Envelope, record: Record) -> bool:
+    """Whether a message before this one was passed over; then the conversation fails at once, with nothing received.
+
+    A producer that failed leaves disorder, and behind a LOST a gap is passed over: what it sends again comes too late.
+    """
+    if envelope.sequence <= endpoint.received or isinstance(record[1], FarStamp):  # the first address has counted it
+        return False
+    writer = state.writers.get(envelope.writer)
+    if writer is None or not writer.holes:
+        return False
+    lost = Lost(state.lost_from, state.lost_to)
+    _fail(state, endpoint, lost, lost_body(*lost))
+    return True
+
+
+def _fail(state: Partition, endpoint: Endpoint, lost: Lost, body: bytes) -> None:
+    """Both sides get an Error; one that has ended waits no longer for its peer to do so."""
+    if endpoint.index in state.beginning and endpoint.committed is not State.DISCONNECTED_OUTBOUND:
+        return  # nobody knows of it yet
+    if endpoint.committed in RECEIVING:
+        fail(state, endpoint, lost.start, body)
+    elif endpoint.committed is State.DISCONNECTED_OUTBOUND:  # the others have heard the last of their peer
+        peer_ends(state, endpoint, (lost.start, ERROR, body, state.now_ms), failed=True)
+
+
+def _fail_elsewhere(state: Partition, role: Role, conversation: bytes, lost: Lost, body: bytes) -> None:
+    """What was to be sent on to an endpoint that moved away may be gone: it gets an Error as if by its peer."""
+    detail = End(state.writer_id, state.address)
+    envelope = Envelope(
+        Kind.ERROR,
+        0,
+        role,
+        state.address.tag,
+        state.writer_id,
+        conversation,
+        0,
+        NO_SEQUENCE,
+        Suffix(ERROR, detail=detail),
+    )
+    forwarded(state, lost.start, encode_envelope(envelope), envelope, (body, state.now_ms))

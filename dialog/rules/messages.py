@@ -1,0 +1,192 @@
+"""Messages and BEGINs into endpoints: who may speak on a conversation (protocol.md section 3).
+
+Messages that their receiver rejects: they break the contract, or their body is not what their type says.
+
+The verdict is the receiver's (behaviour 6). Its owner finds it once, by what it knows of the catalog then, and its
+COMMIT says so; every fold takes it from there and asks nobody (protocol.md section 7.8).
+"""
+
+from __future__ import annotations
+
+from konverse.dialog.state.endpoint import Endpoint, Lane, Record, far_lane
+from konverse.dialog.state.partition import Partition
+from konverse.dialog.state.transitions import RECEIVING, Event, State, next_state
+from konverse.schemas.identifiers import Role
+from konverse.schemas.system_messages import Rejected, Rejection, rejected_body
+from konverse.schemas.wire.envelope import PREFIX_BYTES, shared
+from konverse.schemas.wire.records import ANEW, FIRST, NAMED, NO_SEQUENCE, RETURNING, Begin, BounceReason, Envelope
+from konverse.schemas.wire.varint import LOW_MASK
+
+from .endings import end_endpoint, fail
+from .groups import rank
+from .loss import misses
+from .replies import answer_cleaned, answer_lost, answer_no_peer, bounce, opener_of, other, refuse_over
+from .timers import begin_lifetime
+from .writers import may_open
+
+
+def hear_message(state: Partition, offset: int, header: bytes, envelope: Envelope, record: Record) -> None:
+    """MESSAGE: received by its endpoint, or answered; FIRST makes the target's endpoint."""
+    role = other(envelope.role)
+    endpoint = state.endpoint(role, envelope.conversation)
+    begin = envelope.suffix.begin
+    if endpoint is None:
+        if role is Role.INITIATOR:
+            answer_no_peer(state, envelope)
+            return
+        if not envelope.flags & FIRST or begin is None:
+            bounce(state, envelope, record, BounceReason.NO_ENDPOINT)
+            if not answer_cleaned(state, envelope.conversation):
+                answer_lost(state, envelope)
+            return
+        opener = opener_of(envelope)
+        if not may_open(state, opener):
+            bounce(state, envelope, record, BounceReason.WRITER_CLOSED)
+            return
+        if state.tombstones.get(envelope.conversation) == opener:
+            del state.tombstones[envelope.conversation]
+            bounce(state, envelope, record, BounceReason.ENDED)
+            return
+        if (role, envelope.conversation) in state.named.over and not envelope.flags & ANEW:
+            bounce(state, envelope, record, BounceReason.ENDED)
+            return
+        state.cleaned.pop(envelope.conversation, None)  # its id is used again
+        endpoint = _create_target(state, envelope, begin)
+        if envelope.flags & NAMED:
+            state.named.begin((role, envelope.conversation), endpoint.opener)
+        begin_lifetime(state, endpoint, begin.lifetime_ms, record[1])
+    if endpoint.committed not in RECEIVING:
+        begun_again = envelope.flags & FIRST and (role, envelope.conversation) in state.named.over
+        if endpoint.committed is not State.DISCONNECTED_OUTBOUND or begun_again:
+            bounce(state, envelope, record, BounceReason.ENDED)
+        elif envelope.flags & RETURNING:
+            bounce(state, envelope, record, BounceReason.PEER_ENDED)
+        else:
+            state.statistics.discarded += 1
+        return
+    if endpoint.finished is not None and endpoint.finished.peer:
+        bounce(state, envelope, record, BounceReason.FINISHED)
+        return
+    if misses(state, endpoint, envelope, record):
+        bounce(state, envelope, record, BounceReason.ENDED)
+        return
+    why = _rejected(state, endpoint, offset, envelope.suffix.message_type, record[0])
+    if why is not None:
+        reject(state, endpoint, offset, envelope.suffix.message_type, why)
+        return
+    _accept(state, endpoint, header, envelope)
+    state.enqueue(endpoint, (offset, envelope.suffix.message_type, *record))
+
+
+def _rejected(
+    state: Partition, endpoint: Endpoint, offset: int, message_type: str, body: bytes | None
+) -> Rejection | None:
+    """Why a message may not be received; None when it may. Nobody is asked but the owner, once."""
+    if state.judge is None:
+        return state.rejected.get(offset)
+    return state.judge.verdict(endpoint.terms, endpoint.role, message_type, body)
+
+
+def _create_target(state: Partition, envelope: Envelope, begin: Begin) -> Endpoint:
+    terms = state.terms_of(begin.to_service, begin.from_service, begin.contract)
+    endpoint = Endpoint(envelope.conversation, Role.TARGET, State.CONVERSING, terms, state.stream_to(begin.home))
+    opener = opener_of(envelope)
+    known = state.writers.get(opener)
+    endpoint.opener = known.id if known is not None else opener
+    endpoint.key = begin.key
+    state.add(endpoint)
+    rank(state, endpoint)
+    return endpoint
+
+
+def _accept(state: Partition, endpoint: Endpoint, header: bytes, envelope: Envelope) -> None:
+    """Count the record on its lane; check its number against the derived one."""
+    state.touch(endpoint)
+    numbered = envelope.sequence != NO_SEQUENCE
+    if numbered and envelope.sequence != endpoint.received:
+        state.statistics.misnumbered += 1
+    lane = None
+    if endpoint.index in state.moves.arrivals:  # its writers count at the first address: nothing is predicted here
+        far = far_lane(endpoint, envelope.writer)
+        far.last = max(far.last, envelope.counter)
+    else:
+        lane = _lane_of(state, endpoint, header, envelope)
+    endpoint.committed = next_state(endpoint.committed, Event.RECEIVED)
+    endpoint.received += 1
+    if not endpoint.received & LOW_MASK:
+        endpoint.carry()
+    state.statistics.accepted += 1
+    if lane is not None and lane.prefix:
+        suffix = shared(header[len(header) - _suffix_length(header) :])
+        lane.expect(envelope.suffix.message_type, suffix, numbered=numbered)
+        if state.judge is not None and state.judge.examines(envelope.suffix.message_type):
+            state.lanes.pop(lane.prefix, None)
+
+
+def _lane_of(state: Partition, endpoint: Endpoint, header: bytes, envelope: Envelope) -> Lane:
+    prefix = b"" if envelope.flags & FIRST else header[:PREFIX_BYTES]  # FIRST comes once; what is predicted is kept
+    writer = state.writers[envelope.writer]
+    lane = next((known for known in endpoint.lanes() if known.writer is writer), None)
+    if lane is None:
+        lane = endpoint.lane = Lane(prefix, writer, endpoint)
+    elif lane.prefix != prefix:
+        state.lanes.pop(lane.prefix, None)
+        lane.prefix = prefix
+    if prefix:
+        state.lanes[prefix] = lane
+    lane.last = max(lane.last, envelope.counter)  # what is contested has no counter
+    return lane
+
+
+def _suffix_length(header: bytes) -> int:
+    at = PREFIX_BYTES
+    for _ in range(2):
+        while header[at] & 0x80:
+            at += 1
+        at += 1
+    return len(header) - at
+
+
+def hear_begin(state: Partition, _offset: int, _header: bytes, envelope: Envelope, record: Record) -> None:
+    """BEGIN of a session at the dialog's home: the initiator's endpoint."""
+    begin = envelope.suffix.begin
+    key = Role.INITIATOR, envelope.conversation
+    known, over = state.endpoint(*key), state.named.over.get(key)
+    anew = envelope.flags & ANEW and envelope.conversation in state.named.heard
+    if over is not None and (known is not None or not anew):
+        refuse_over(state, envelope, over)
+        return
+    if begin is None or known is not None:  # a second BEGIN of a living conversation changes nothing
+        if known is not None:
+            state.tell_end(known)
+        return
+    if envelope.flags & NAMED:
+        state.named.begin(key, opener_of(envelope))
+    endpoint = create_initiator(state, envelope.conversation, begin, opener_of(envelope))
+    endpoint.sent = NO_SEQUENCE
+    rank(state, endpoint, envelope.sequence)
+    begin_lifetime(state, endpoint, begin.lifetime_ms, record[1])
+
+
+def create_initiator(state: Partition, conversation: bytes, begin: Begin, opener: bytes) -> Endpoint:
+    """The initiator's endpoint of a conversation that begins here."""
+    terms = state.terms_of(begin.from_service, begin.to_service, begin.contract)
+    endpoint = Endpoint(conversation, Role.INITIATOR, State.STARTED_OUTBOUND, terms, state.stream_to(begin.target))
+    endpoint.opener = opener
+    endpoint.key = begin.key
+    state.add(endpoint, begin.group)
+    return endpoint
+
+
+def reject(state: Partition, endpoint: Endpoint, offset: int, message_type: str, why: Rejection) -> None:
+    """The conversation fails, on both sides (behaviours 4, 131 to 133).
+
+    What was accepted before can still be received. A target that has accepted nothing learns nothing of it.
+    """
+    state.rejected[offset] = why
+    state.statistics.discarded += 1
+    body = rejected_body(why, Rejected(message_type, endpoint.conversation, endpoint.role, endpoint.received))
+    if endpoint.role is Role.TARGET and not endpoint.received:
+        end_endpoint(state, endpoint, body)
+    else:
+        fail(state, endpoint, offset, body)

@@ -1,0 +1,294 @@
+"""An endpoint moves to another partition, and what comes for it later follows (protocol.md section 7.3).
+
+Three rules. The state leaves behind everything that was sent to the peer, so that what the endpoint sends from its next
+place comes later. Whoever writes to the endpoint keeps its first address: the log there is still the order of what it
+is sent, and each place sends all of it on in that order. And a place forgets only when the last one has forgotten.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from konverse.dialog.state.endpoint import (
+    NOTHING_EXPECTED,
+    Clock,
+    Endpoint,
+    Entry,
+    FarStamp,
+    Finished,
+    Record,
+    Stamp,
+    bytes_of,
+    far_lane,
+)
+from konverse.dialog.state.named import How
+from konverse.dialog.state.outbox import Run
+from konverse.dialog.state.partition import Partition
+from konverse.dialog.state.relocations import Arrival, Stub, tell_closed
+from konverse.dialog.state.transitions import State
+from konverse.schemas.errors import MalformedRecord, PartitionHalted
+from konverse.schemas.groups import own_group
+from konverse.schemas.identifiers import Role
+from konverse.schemas.limits import BODY_BYTES_MAX, INSTALL_BYTES_MAX, USER_HEADERS_BYTES_MAX
+from konverse.schemas.wire.envelope import decode, encode_suffix
+from konverse.schemas.wire.moved import Moved, MovedFinish, MovedMessage, decode_moved, encode_moved, pieces_of
+from konverse.schemas.wire.operations import Relocate
+from konverse.schemas.wire.records import (
+    NO_SEQUENCE,
+    BounceReason,
+    Closed,
+    End,
+    Envelope,
+    Forwarded,
+    Kind,
+    Origin,
+    Suffix,
+)
+
+from .endings import answer_end
+from .groups import set_level
+from .half_close import answer_fin
+from .replies import answer_cleaned, answer_no_peer, bounce, other, refuse_begin
+
+INSTALL_PIECES_MAX: Final = INSTALL_BYTES_MAX // BODY_BYTES_MAX
+
+_OWN_SIDE: Final = {Kind.BEGIN, Kind.END_CALL, Kind.SET_TIMER}
+"""Records of the side that they are meant for."""
+
+_FAR_SIDE: Final = {Kind.MESSAGE, Kind.END, Kind.ERROR, Kind.NO_PEER, Kind.FIN, Kind.FIN_ANSWER}
+"""Records of the peer. All other kinds are meant for writers or for the partition, which do not move."""
+
+
+def role_of(envelope: Envelope) -> Role | None:
+    """The side of the conversation for which a record is meant; None when it is meant for no endpoint."""
+    if envelope.kind in _FAR_SIDE:
+        return other(envelope.role)
+    return envelope.role if envelope.kind in _OWN_SIDE else None
+
+
+# ------------------------------------------------------------------------------------------------------------ leaving
+
+
+def relocate(state: Partition, operation: Relocate) -> None:
+    """RELOCATE: the endpoint leaves behind all that was sent to its peer so far, and a stub stays."""
+    table, moves, index = state.table, state.moves, operation.endpoint
+    endpoint = table[index] if 0 <= index < len(table) else None
+    generation = moves.generation_of(index)
+    pieces = [] if endpoint is None else pieces_of(encode_moved(moved_of(state, endpoint)))
+    if endpoint is None or (generation, len(pieces)) != operation[2:]:
+        raise PartitionHalted(
+            f"a commit of {state.identity.data_topic}/{state.identity.partition} moves endpoint {index}, which is not "
+            "as the commit says: the journal or the data log was changed. Nothing further is done with this partition"
+        )
+    stream = state.stream_to(operation.to)
+    state.hold(stream, behind=endpoint.stream)
+    prefix = stream.head(Kind.INSTALL, endpoint.role) + endpoint.conversation
+    key = endpoint.key or endpoint.conversation
+    for number, piece in enumerate(pieces):
+        suffix = encode_suffix(Suffix(fragment=(number, len(pieces))))
+        stream.push(Run(prefix, key, NO_SEQUENCE, suffix, [piece]))
+    arrival = moves.arrivals.pop(index, None)  # so that nobody is told that the conversation is over
+    previous = None if arrival is None else arrival.previous
+    opened = endpoint.committed is not State.STARTED_OUTBOUND
+    moves.leave((endpoint.role, endpoint.conversation), generation, Stub(operation.to, previous, endpoint.key, opened))
+    state.touch(endpoint)
+    state.unread -= len(endpoint.queue)
+    state.unread_bytes -= bytes_of(endpoint.queue)
+    state.forget(endpoint)
+
+
+def _group_of(endpoint: Endpoint) -> bytes | None:
+    """None for a target that is in the group that is its own."""
+    own = own_group(endpoint.role, endpoint.conversation)
+    return endpoint.group_id if endpoint.role is Role.INITIATOR or endpoint.group_id != own else None
+
+
+def moved_of(state: Partition, endpoint: Endpoint) -> Moved:
+    """Everything that an endpoint is, for its next place."""
+    clock = endpoint.clock or NOTHING_EXPECTED
+    return Moved(
+        state.moves.generation_of(endpoint.index) + 1,
+        state.address,
+        endpoint.committed,
+        endpoint.service,
+        endpoint.far_service,
+        endpoint.contract,
+        endpoint.stream.address,
+        endpoint.opener,
+        endpoint.key,
+        _group_of(endpoint),
+        state.beginning.get(endpoint.index),
+        endpoint.received,
+        endpoint.consumed,
+        endpoint.sent,
+        [(lane.writer.id, lane.last) for lane in endpoint.lanes()],
+        [_moved_message(state, entry) for entry in endpoint.queue],
+        [_moved_message(state, entry) for entry in endpoint.urgent],
+        None if endpoint.finished is None else MovedFinish(*endpoint.finished),
+        *clock.times,
+        clock.end_of_stream,
+        endpoint.level,
+    )
+
+
+def _moved_message(state: Partition, entry: Entry) -> MovedMessage:
+    offset, message_type, body, stamp = entry
+    return MovedMessage(message_type, body, *_far(state, offset, stamp))
+
+
+def _far(state: Partition, offset: int, stamp: Stamp) -> FarStamp:
+    """A stamp that says where the record was written first."""
+    if isinstance(stamp, FarStamp):
+        return stamp
+    identity = state.identity
+    origin = Origin(identity.data_topic, identity.partition, identity.incarnation, offset)
+    return FarStamp(stamp, [], origin) if isinstance(stamp, int) else FarStamp(*stamp, origin)
+
+
+# ----------------------------------------------------------------------------------------------------------- arriving
+
+
+def hear_install(state: Partition, offset: int, _header: bytes, envelope: Envelope, record: Record) -> None:
+    """INSTALL: a piece of an endpoint's state; the last one makes it live here."""
+    installing, writer = state.moves.installing, envelope.writer
+    number, count = envelope.suffix.fragment or (0, 0)
+    pieces = installing.pop(writer, [])
+    if number != len(pieces) or not number < count <= INSTALL_PIECES_MAX:
+        state.statistics.malformed += 1
+        return
+    pieces.append(record[0] or b"")
+    if number + 1 < count:
+        installing[writer] = pieces
+        return
+    try:
+        moved = decode_moved(b"".join(pieces))
+        code = State(moved.state)
+    except (MalformedRecord, ValueError):
+        state.statistics.malformed += 1
+        return
+    if code in (State.STARTED_INBOUND, State.CLOSED):  # no endpoint stays in these
+        state.statistics.malformed += 1
+        return
+    if state.endpoint(envelope.role, envelope.conversation) is not None:
+        state.statistics.undeliverable += 1
+        return
+    _install(state, offset, envelope, moved, code)
+
+
+def _install(state: Partition, offset: int, envelope: Envelope, moved: Moved, code: State) -> None:
+    terms = state.terms_of(moved.service, moved.far_service, moved.contract)
+    endpoint = Endpoint(envelope.conversation, envelope.role, code, terms, state.stream_to(moved.peer))
+    endpoint.opener, endpoint.key = moved.opener, moved.key
+    endpoint.received, endpoint.consumed, endpoint.sent = moved.received, moved.consumed, moved.sent
+    for writer, last in reversed(moved.voices):
+        far_lane(endpoint, writer).last = last
+    if moved.finished is not None:
+        endpoint.finished = Finished(*moved.finished)
+    set_level(state, endpoint, moved.level)
+    state.add(endpoint, moved.group)
+    state.moves.arrivals[endpoint.index] = Arrival(moved.generation, moved.previous)
+    if moved.begin is not None:  # FIRST will come from here
+        state.beginning[endpoint.index] = moved.begin
+        endpoint.opener = state.writer_id
+    if moved.waiting:
+        endpoint.queue = [_entry(offset, message) for message in moved.waiting]
+        state.unread += len(endpoint.queue)
+        state.unread_bytes += bytes_of(endpoint.queue)
+    endpoint.urgent = tuple(_entry(offset, message) for message in moved.urgent)
+    state.clocks.set(endpoint, Clock(moved.timer_ms, moved.expires_ms, end_of_stream=moved.end_of_stream))
+    if endpoint.waits:
+        state.ready.append(endpoint)
+
+
+def _entry(offset: int, message: MovedMessage) -> Entry:
+    return offset, message.type, message.body, FarStamp(*message[2:])
+
+
+# --------------------------------------------------------------------------------------------------------- forwarding
+
+
+def forwarded(state: Partition, offset: int, header: bytes, envelope: Envelope, record: Record) -> bool:
+    """Send a record on when its endpoint has moved away; False when it has not.
+
+    Who writes here knows the place and not the generation, so the record begins with the oldest stub.
+    """
+    role = role_of(envelope)
+    chain = None if role is None else state.moves.stubs.get((role, envelope.conversation))
+    if not chain:
+        return False
+    hop, stub = next(iter(chain.items()))
+    timestamp_ms, headers, origin = _far(state, offset, record[1])
+    size = sum(len(name.encode()) + len(value or b"") for name, value in headers)
+    kept = tuple(headers) if size + 12 * len(headers) <= USER_HEADERS_BYTES_MAX else ()
+    _send_on(state, stub, envelope, Forwarded(hop + 1, origin, timestamp_ms, kept, header), record[0])
+    return True
+
+
+def _send_on(state: Partition, stub: Stub, envelope: Envelope, detail: Forwarded, body: bytes | None) -> None:
+    state.statistics.forwarded += 1
+    stream = state.stream_to(stub.to)
+    prefix = stream.head(Kind.FORWARD, envelope.role) + envelope.conversation
+    suffix = encode_suffix(Suffix(detail=detail))
+    stream.push(Run(prefix, stub.key or envelope.conversation, NO_SEQUENCE, suffix, [body]))
+
+
+def unwrap(state: Partition, envelope: Envelope, record: Record) -> tuple[bytes, Envelope, Record] | None:
+    """The record in a FORWARD, when its endpoint lives here; else it is sent on or answered."""
+    detail = envelope.suffix.detail
+    original = _original(detail)
+    role = None if original is None else role_of(original)
+    if original is None or role is None or not isinstance(detail, Forwarded):
+        state.statistics.malformed += 1
+        return None
+    stub = state.moves.stubs.get((role, original.conversation), {}).get(detail.hop)
+    if stub is not None:
+        _send_on(state, stub, original, detail._replace(hop=detail.hop + 1), record[0])
+        return None
+    there: Record = (record[0], FarStamp(detail.timestamp_ms, list(detail.headers), detail.origin))
+    endpoint = state.endpoint(role, original.conversation)
+    if endpoint is None or state.moves.generation_of(endpoint.index) != detail.hop:
+        _of_nobody(state, role, original, there)
+        return None
+    return detail.header, original, there
+
+
+def _original(detail: object) -> Envelope | None:
+    try:
+        return decode(detail.header) if isinstance(detail, Forwarded) else None
+    except MalformedRecord:
+        return None
+
+
+def _of_nobody(state: Partition, role: Role, envelope: Envelope, record: Record) -> None:
+    """The conversation was over before the record came here. It is not begun anew: that happens at a first address."""
+    kind, detail = envelope.kind, envelope.suffix.detail
+    if kind is Kind.FIN:
+        answer_fin(state, envelope, ())
+    elif kind is Kind.BEGIN:
+        refuse_begin(state, envelope)
+    elif kind is Kind.MESSAGE and role is Role.TARGET:
+        bounce(state, envelope, record, BounceReason.NO_ENDPOINT)
+        answer_cleaned(state, envelope.conversation)
+    elif isinstance(detail, End) and role is Role.TARGET:
+        answer_end(state, envelope, detail)
+    elif kind is Kind.MESSAGE or (isinstance(detail, End) and envelope.sequence != NO_SEQUENCE):
+        answer_no_peer(state, envelope)
+    else:
+        state.statistics.undeliverable += 1
+
+
+def hear_closed(state: Partition, _offset: int, _header: bytes, envelope: Envelope, _record: Record) -> None:
+    """CLOSED: the conversation is over at the next place, so the stub goes, and the place before is told."""
+    detail = envelope.suffix.detail
+    if not isinstance(detail, Closed):
+        state.statistics.malformed += 1
+        return
+    stub = state.moves.close((envelope.role, envelope.conversation), detail.generation)
+    if stub is None:
+        state.statistics.undeliverable += 1
+        return
+    key = envelope.role, envelope.conversation
+    if key not in state.moves.stubs and state.endpoint(*key) is None:
+        state.named.end(key, How.MOVED, state.now_ms)
+    if stub.previous is not None:
+        tell_closed(state.stream_to(stub.previous), envelope.role, envelope.conversation, detail.generation - 1)

@@ -1,0 +1,161 @@
+"""What a partition answers to records that it does not accept, and what it keeps of others' answers."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from konverse.dialog.state.endpoint import FarStamp, Record
+from konverse.dialog.state.named import Over, told
+from konverse.dialog.state.outbox import Run
+from konverse.dialog.state.partition import Partition
+from konverse.dialog.state.writer import NOBODY
+from konverse.schemas.identifiers import Address, Role
+from konverse.schemas.system_messages import ANOTHER_ID, END_DIALOG, ERROR, NO_PEER_BODY, OVER, error_body, lost_body
+from konverse.schemas.wire.envelope import encode_suffix
+from konverse.schemas.wire.records import (
+    NAMED,
+    NO_SEQUENCE,
+    REFUSED,
+    Bounce,
+    BounceReason,
+    End,
+    Envelope,
+    Kind,
+    Notice,
+    Opened,
+    Suffix,
+    WriterClosed,
+)
+
+
+def refuse_closed(state: Partition, envelope: Envelope, record: Record, closing: WriterClosed) -> None:
+    """A record of a closed writer is answered once and never accepted (protocol.md section 5).
+
+    What a session says comes back. Where another id goes on for the closed one it does not: that one says it again.
+    """
+    if envelope.kind in (Kind.MESSAGE, Kind.TRANSACTION) and closing.heir == NOBODY[0]:
+        bounce(state, envelope, record, BounceReason.WRITER_CLOSED)
+        return
+    if envelope.kind is Kind.BEGIN:
+        refuse_begin(state, envelope)
+    home = home_of(envelope, state)
+    if home is not None:
+        answer(state, home, Kind.WRITER_CLOSED, closing)
+
+
+def refuse_begin(state: Partition, envelope: Envelope) -> None:
+    """The target learns that the conversation was not begun."""
+    begin = envelope.suffix.begin
+    if begin is not None:
+        stream = state.stream_to(begin.target)
+        suffix = Suffix(END_DIALOG, detail=End(opener_of(envelope), begin.home))
+        prefix = stream.head(Kind.END, Role.INITIATOR, REFUSED) + envelope.conversation
+        stream.push(Run(prefix, envelope.conversation, NO_SEQUENCE, encode_suffix(suffix), [None]))
+
+
+def refuse_over(state: Partition, envelope: Envelope, over: Over) -> None:
+    """The id of a BEGIN is that of a conversation that is over: what comes of it at its target fails there."""
+    begin = envelope.suffix.begin
+    if begin is not None:
+        stream = state.stream_to(begin.target)
+        suffix = Suffix(ERROR, detail=End(opener_of(envelope), begin.home))
+        prefix = stream.head(Kind.ERROR, Role.INITIATOR, REFUSED | NAMED) + envelope.conversation
+        body = error_body(OVER, f"{told(envelope.conversation, over)}. {ANOTHER_ID}")
+        stream.push(Run(prefix, envelope.conversation, NO_SEQUENCE, encode_suffix(suffix), [body]))
+
+
+def answer(state: Partition, home: Address | None, kind: Kind, said: Notice | WriterClosed) -> None:
+    """Tell the home of a session something about a writer."""
+    if home is None:
+        state.statistics.undeliverable += 1
+        return
+    stream = state.stream_to(home)
+    prefix = stream.head(kind, Role.TARGET) + said.writer
+    stream.push(Run(prefix, said.writer, NO_SEQUENCE, encode_suffix(Suffix(detail=said)), [None]))
+
+
+def bounce(state: Partition, envelope: Envelope, record: Record, reason: BounceReason) -> None:
+    """Carry a message back to the mailbox of its writer, at the home that the record names."""
+    state.statistics.bounced += 1
+    home = home_of(envelope, state)
+    if home is None:
+        state.statistics.undeliverable += 1
+        return
+    stream, suffix, stamp = state.stream_to(home), envelope.suffix, record[1]
+    at = stamp.origin.at if isinstance(stamp, FarStamp) else state.address  # where its writer counts
+    detail = Bounce(envelope.writer, envelope.counter, at, reason)
+    back = encode_suffix(Suffix(suffix.message_type, origin=suffix.origin, detail=detail))
+    prefix = stream.head(Kind.BOUNCE, other(envelope.role)) + envelope.conversation
+    stream.push(Run(prefix, envelope.conversation, envelope.sequence, back, [record[0]]))
+
+
+def answer_no_peer(state: Partition, envelope: Envelope) -> None:
+    """A target talks to an initiator that does not live here: the target is told. Nobody answers that."""
+    state.statistics.strays += 1
+    to = envelope.suffix.home
+    if to is None:
+        state.statistics.undeliverable += 1
+        return
+    _say_no_peer(state, to, Role.INITIATOR, envelope.conversation)
+
+
+def answer_cleaned(state: Partition, conversation: bytes) -> bool:
+    """An initiator talks to a target that was ended WITH CLEANUP: it is told, once (behaviour 121)."""
+    cleaned = state.cleaned.pop(conversation, None)
+    if cleaned is not None:
+        _say_no_peer(state, cleaned.home, Role.TARGET, conversation)
+    return cleaned is not None
+
+
+def answer_lost(state: Partition, envelope: Envelope) -> None:
+    """A message for a target that does not live here, where data was lost: what began it may have been among that.
+
+    Its home is told, which knows whether it had heard of an end before.
+    """
+    home = home_of(envelope, state)
+    if state.lost_to and home is not None and state.endpoint(Role.TARGET, envelope.conversation) is None:
+        body = lost_body(state.lost_from, state.lost_to)
+        _say_no_peer(state, home, Role.TARGET, envelope.conversation, body)
+
+
+def _say_no_peer(state: Partition, to: Address, role: Role, conversation: bytes, body: bytes = NO_PEER_BODY) -> None:
+    """The side `role` of the conversation does not live here."""
+    stream = state.stream_to(to)
+    prefix = stream.head(Kind.NO_PEER, role) + conversation
+    stream.push(Run(prefix, conversation, NO_SEQUENCE, _NO_PEER_SUFFIX, [body]))
+
+
+def hear_answer(state: Partition, _offset: int, _header: bytes, envelope: Envelope, _record: Record) -> None:
+    """NOTICE, WRITER_CLOSED: what a partition says of a session's writer is kept for the session."""
+    detail = envelope.suffix.detail
+    if isinstance(detail, Notice | WriterClosed):
+        state.keep_answer(detail)
+
+
+def opener_of(envelope: Envelope) -> bytes:
+    """The id under which a conversation was begun to which this BEGIN or FIRST belongs.
+
+    An owner sends them for a session, and a session sends FIRST under another id than BEGIN; both say so then.
+    """
+    detail = envelope.suffix.detail
+    return detail.opener if isinstance(detail, Opened) else envelope.suffix.origin or envelope.writer
+
+
+def home_of(envelope: Envelope, state: Partition) -> Address | None:
+    """Where the session that it comes from reads answers; None when the record does not say, or a target sent it."""
+    suffix = envelope.suffix
+    if envelope.role is Role.TARGET:
+        return None
+    if envelope.kind in _AT_HOME:
+        return state.address
+    return suffix.home or (suffix.begin.home if suffix.begin else None)
+
+
+def other(role: Role) -> Role:
+    """The other side of a conversation."""
+    return Role.TARGET if role is Role.INITIATOR else Role.INITIATOR
+
+
+_NO_PEER_SUFFIX: Final = encode_suffix(Suffix(ERROR))
+_AT_HOME: Final = (Kind.END_CALL, Kind.CONFIRM, Kind.REDIRECT)
+"""What a session writes to the home of a dialog, and nowhere else."""

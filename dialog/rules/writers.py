@@ -1,0 +1,169 @@
+"""Writers of a partition: who may be heard, how they are closed, and how their entries go (protocol.md section 5).
+
+An entry is open(next) or closed(closed_at). The time of an entry is not noted when a record is accepted, which would
+cost every message something. PRUNE notes it: an entry that has changed since the last PRUNE has the time of this one.
+That is never too early, so nothing goes too early.
+"""
+
+from __future__ import annotations
+
+from konverse.dialog.state.endpoint import Record
+from konverse.dialog.state.partition import Partition
+from konverse.dialog.state.writer import CHANGED, NOBODY, Writer
+from konverse.schemas.identifiers import time_of_writer
+from konverse.schemas.limits import NOTICED_WRITERS_MAX, WRITER_AHEAD_MS_MAX
+from konverse.schemas.wire.operations import Prune
+from konverse.schemas.wire.records import HEIR, Envelope, Kind, Notice, NoticeReason, WriterClosed
+
+from .holes import pass_over
+from .replies import answer, home_of
+
+
+def admit(state: Partition, envelope: Envelope) -> Writer | None:
+    """An entry for a writer that has none; None when it must not be heard, which it is told (rule 2)."""
+    reason = _stranger(state, envelope.writer)
+    if reason is not None:
+        state.statistics.strangers += 1
+        _tell(state, envelope, 0, reason)
+    elif envelope.counter and not state.lost_to:
+        hear_gap(state, envelope, 0)
+    else:
+        writer = state.writers[envelope.writer] = Writer(envelope.writer)
+        if envelope.counter:  # its first words are gone
+            pass_over(writer, envelope.counter)
+        return writer
+    return None
+
+
+def hear_gap(state: Partition, envelope: Envelope, expected: int) -> None:
+    """A record before this one is missing."""
+    state.statistics.gaps += 1
+    _tell(state, envelope, expected, NoticeReason.GAP)
+
+
+def hear_contested(state: Partition, envelope: Envelope) -> None:
+    """Two records have its writer and counter: a stranger writes in the name of its session, which is told."""
+    _tell(state, envelope, envelope.counter, NoticeReason.FORGED)
+
+
+def _stranger(state: Partition, identifier: bytes) -> NoticeReason | None:
+    """Why nothing may be said of a writer that has no entry: it may have had one, or its time is not to be trusted."""
+    time_ms = time_of_writer(identifier)
+    if time_ms is None:
+        return None
+    if time_ms < state.floor_ms:
+        return NoticeReason.PRUNED
+    return NoticeReason.CLOCK if time_ms > state.now_ms + WRITER_AHEAD_MS_MAX else None
+
+
+def _tell(state: Partition, envelope: Envelope, expected: int, reason: NoticeReason) -> None:
+    """A notice, once. Owners get none: they say what answers others, and answers are not answered."""
+    writer = envelope.writer
+    told = expected if reason is NoticeReason.GAP else -reason
+    if time_of_writer(writer) is None or state.noticed.get(writer) == told:
+        return
+    state.noticed.pop(writer, None)
+    if len(state.noticed) >= NOTICED_WRITERS_MAX:
+        del state.noticed[next(iter(state.noticed))]
+    state.noticed[writer] = told
+    answer(state, home_of(envelope, state), Kind.NOTICE, Notice(writer, expected, state.address, reason))
+
+
+def hear_close_writer(state: Partition, _offset: int, _header: bytes, envelope: Envelope, _record: Record) -> None:
+    """CLOSE_WRITER: the conversation field names the writer that is closed; who asks for it is told where."""
+    identifier, home = envelope.conversation, envelope.suffix.home
+    writer = state.writers.get(identifier)
+    if writer is None:
+        reason = _stranger(state, identifier)
+        if reason is not None:
+            if home is not None:
+                answer(state, home, Kind.NOTICE, Notice(identifier, 0, state.address, reason))
+            return
+        writer = state.writers[identifier] = Writer(identifier)
+    writer.close()
+    state.judgements.pop(identifier, None)
+    inherits = envelope.flags & HEIR and envelope.writer != identifier
+    if writer.heir is None:
+        writer.heir = (envelope.writer, _goes_on_at(envelope, writer)) if inherits else NOBODY
+    elif inherits and not is_behind(state, writer, envelope.writer):
+        late = state.writers[envelope.writer]  # somebody was told that nothing more is received
+        late.close()
+        late.heir = NOBODY
+    _drop_tombstones(state)
+    if home is not None:
+        answer(state, home, Kind.WRITER_CLOSED, closing_of(state, writer))
+
+
+def _goes_on_at(envelope: Envelope, writer: Writer) -> int:
+    """Behind which counter of the heir the rest comes again. Nothing does that the heir believes to be here."""
+    assert writer.closed_at is not None
+    return envelope.counter if envelope.sequence <= writer.closed_at else NOBODY[1]
+
+
+def closing_of(state: Partition, writer: Writer) -> WriterClosed:
+    """What is said of a closed writer."""
+    assert writer.closed_at is not None
+    return WriterClosed(writer.id, writer.closed_at, state.address, writer.heir and writer.heir[0])
+
+
+def is_behind(state: Partition, writer: Writer, identifier: bytes) -> bool:
+    """Whether this one is an heir of the writer, or an heir's heir."""
+    heir: Writer | None = writer
+    while heir is not None and heir.heir is not None:
+        if heir.heir[0] == identifier:
+            return True
+        heir = state.writers.get(heir.heir[0])
+    return False
+
+
+def may_open(state: Partition, opener: bytes) -> bool:
+    """Whether a FIRST of this opener can still be accepted: it, or an heir of it, may be heard."""
+    writer = state.writers.get(opener)
+    while writer is not None and writer.heir is not None:
+        if writer.heir is NOBODY:
+            return False
+        writer = state.writers.get(writer.heir[0])
+    return True
+
+
+def _drop_tombstones(state: Partition) -> None:
+    """Let go of the tombstones against those who cannot come any more."""
+    for conversation in [key for key, opener in state.tombstones.items() if not may_open(state, opener)]:
+        del state.tombstones[conversation]
+
+
+def prune(state: Partition, operation: Prune) -> None:
+    """PRUNE: close who was not heard since the floor, forget who was closed before it; the floor never falls."""
+    floor_ms = state.floor_ms = max(state.floor_ms, operation.floor_ms)
+    for writer in [*state.writers.values()]:
+        time_ms = time_of_writer(writer.id)
+        if time_ms is None:
+            continue
+        if writer.noted != writer.next:
+            writer.noted, writer.noted_ms = writer.next, state.now_ms
+        elif writer.noted_ms >= floor_ms:
+            continue
+        elif writer.closed_at is None:
+            writer.close()
+        elif time_ms < floor_ms and not writer.lanes:
+            del state.writers[writer.id]
+    for conversation in [key for key, cleaned in state.cleaned.items() if cleaned.at_ms < floor_ms]:
+        del state.cleaned[conversation]
+    state.named.prune(floor_ms)
+    old = [key for key in state.answers if (time_of_writer(key[0]) or 0) < floor_ms]
+    for key in old:
+        del state.answers[key]
+    for query in [query for query in state.judgements if is_over(state, query)]:
+        del state.judgements[query]
+
+
+assert CHANGED < 0, "no counter"
+
+
+def is_over(state: Partition, query: bytes) -> bool:
+    """Whether a query is judged no more: the writer whose id it has is closed, or was forgotten since."""
+    writer = state.writers.get(query)
+    if writer is not None:
+        return writer.closed_at is not None
+    time_ms = time_of_writer(query)
+    return time_ms is not None and time_ms < state.floor_ms

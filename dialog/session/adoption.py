@@ -1,0 +1,302 @@
+"""Going on with conversations whose sender is gone, under the id of another session (protocol.md section 7.12).
+
+Who sent on them is closed where they live, so what was on its way is received before, or comes back and never counts.
+Only then does the successor speak. It knows of no numbers and sends no FIRST: what its homes send is not told from what
+the dead one sent.
+
+    look at homes and targets          who has opened, who has spoken
+    close at homes, wait, drain        what was redirected is at the target
+    close at targets, wait, drain      what came back is at home; who has spoken meanwhile is closed as well
+    close at homes once more, wait     what came back is in the mailboxes
+
+Many conversations are adopted at once: a partition is read, and a writer closed there, once for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from enum import Enum
+from typing import Final, NamedTuple
+
+from konverse.dialog.state.endpoint import Endpoint
+from konverse.dialog.state.partition import Partition
+from konverse.dialog.state.transitions import RECEIVING, SENDING, State
+from konverse.dialog.state.writer import NOBODY
+from konverse.schemas.errors import SessionTakenOver
+from konverse.schemas.identifiers import Address, Role, time_of_writer
+from konverse.schemas.wire.envelope import encode_suffix, head
+from konverse.schemas.wire.records import NO_SEQUENCE, Begin, Kind, Suffix
+
+from .dialogs import DialogState, Manner, Redirects, SessionDialog
+from .lanes import Hand, Lane, Single, heard, refused
+from .session import Session
+
+
+class Standing(Enum):
+    """How a conversation stands that was to be adopted."""
+
+    OPEN = "open"
+    """Its target hears further messages."""
+    NOT_BEGUN = "not begun"
+    """Its home does not know it: it never began, or is over and forgotten."""
+    NOT_OPENED = "not opened"
+    """No message has reached its target, and none will."""
+    FINISHED = "finished"
+    """Its side has said that nothing more comes."""
+    ENDED = "ended"
+    """A side has ended."""
+    MOVED = "moved"
+    """A side lives in another partition by now, to which nobody but its owners finds the way."""
+
+
+class Wanted(NamedTuple):
+    """A conversation to be adopted, as it would be begun."""
+
+    conversation: bytes
+    begin: Begin
+    returning: bool = False
+
+
+class Adopted(NamedTuple):
+    """What became of it."""
+
+    dialog: SessionDialog
+    """Only an OPEN one takes messages. Of any other what came back can be taken out of the mailbox, and it be ended."""
+    standing: Standing
+
+
+class _Case:
+    """One of the conversations."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self.conversation, self.begin, self.returning = wanted
+        self.writers: dict[bytes, None] = {}
+        """Sessions that have opened it, or spoken on it: closed wherever it lives."""
+        self.target: Standing | None = None
+        """As its target says; None: nobody lives there."""
+        self.standing = Standing.NOT_BEGUN
+        self.opener: bytes | None = None
+        """Who has begun it, where the caller has chosen its id."""
+
+
+class _Closing(NamedTuple):
+    """Writers were closed in a partition by records of this lane, this one being the last."""
+
+    lane: Lane
+    counter: int
+
+
+class Adopting:
+    """Adopts some conversations. Whoever drives it tells it the states of partitions until it wants no more of them."""
+
+    def __init__(self, session: Session, wanted: Iterable[Wanted], writers: Iterable[bytes] = ()) -> None:
+        """`writers` are sessions that may have sent on the conversations without having been heard yet."""
+        self._session = session
+        self._known = {one.conversation: session.dialogs.get(one.conversation) for one in wanted}
+        self._cases = [_Case(one) for one in wanted if self._known[one.conversation] is None]
+        for case in self._cases:
+            case.writers.update(dict.fromkeys(filter(self._may_close, writers)))
+        self._closings: dict[Address, _Closing] = {}
+        self._limits: dict[Address, tuple[Partition, dict[Address, int]]] = {}
+        """What a partition's outbox had for the other sides when the writers were closed there, by one fold of it."""
+        self._late = False
+        """A target has heard a writer since, who is not closed at home."""
+        self._steps: list[tuple[Callable[[Partition], bool], Callable[[_Case], Address], bool]] = [
+            (self._look_home, _home_of, False),
+            (self._look_at_target, _target_of, False),
+            *self._rounds(),
+        ]
+        self._left: dict[Address, None] = {}
+        self._begin_step()
+
+    def _rounds(self) -> list[tuple[Callable[[Partition], bool], Callable[[_Case], Address], bool]]:
+        return [
+            (self._drained, _home_of, True),
+            (self._drained, _target_of, True),
+            (self._conclude, _home_of, True),
+        ]
+
+    # ------------------------------------------------------------------------------------------------------- driver
+
+    @property
+    def addresses(self) -> list[Address]:
+        """Partitions whose states are wanted now; none when it is over."""
+        return list(self._left)
+
+    def hear(self, state: Partition) -> list[Hand]:
+        """The state of one of them, as of now. SessionTakenOver when the session itself was closed there."""
+        if state.address not in self._left:
+            return []
+        closing = self._closings.get(state.address)
+        if closing is not None:
+            if refused(state, *closing):
+                raise SessionTakenOver("this session was closed, and cannot go on for others; connect again")
+            if not heard(state, *closing):
+                return []
+        if not self._steps[0][0](state):
+            return []
+        del self._left[state.address]
+        if self._left:
+            return []
+        del self._steps[0]
+        return self._begin_step()
+
+    def finish(self) -> list[Adopted]:
+        """What became of the conversations, in their order, when nothing is wanted any more."""
+        assert not self._left, "the states of partitions are wanted"
+        cases = iter(self._cases)
+        return [
+            Adopted(known, _standing_of_own(known)) if known is not None else self._adopted(next(cases))
+            for known in self._known.values()
+        ]
+
+    # -------------------------------------------------------------------------------------------------------- steps
+
+    def _begin_step(self) -> list[Hand]:
+        self._closings.clear()
+        self._limits.clear()
+        if not self._steps:
+            return []
+        _, place_of, closes = self._steps[0]
+        if self._late and place_of is _home_of:
+            self._late, self._steps = False, self._rounds()
+        self._left = dict.fromkeys(place_of(case) for case in self._cases)
+        if not closes:
+            return []
+        for address in self._left:
+            self._close(address, [case for case in self._cases if place_of(case) == address])
+        return self._session.unsent()
+
+    def _close(self, address: Address, cases: Sequence[_Case]) -> None:
+        writers = dict.fromkeys(writer for case in cases for writer in case.writers)
+        lane = self._session.lane_to(address)
+        for writer in writers:
+            prefix = head(Kind.CLOSE_WRITER, 0, Role.INITIATOR, address.tag, lane.writer) + writer
+            lane.put(Single(prefix, NO_SEQUENCE, writer), _NOTHING, None)
+        if writers:
+            self._closings[address] = _Closing(lane, lane.next - 1)
+
+    def _look_home(self, state: Partition) -> bool:
+        """Who has opened the conversations, and where their targets are."""
+        for case in self._at(state, _home_of):
+            endpoint = state.endpoint(Role.INITIATOR, case.conversation)
+            case.opener = next(iter(state.named.openers.get((Role.INITIATOR, case.conversation), ())), None)
+            if endpoint is not None:
+                services = endpoint.terms.service, endpoint.terms.far_service, endpoint.terms.contract
+                where = state.address, endpoint.stream.address
+                case.begin = Begin(*services, *where, endpoint.group_id, endpoint.key)
+                self._add(case, state, [endpoint.opener])
+        return True
+
+    def _look_at_target(self, state: Partition) -> bool:
+        """Who has spoken on them, and how they stand; whether that was known before."""
+        for case in self._at(state, _target_of):
+            endpoint = state.endpoint(Role.TARGET, case.conversation)
+            case.target = _standing_at_target(state, case.conversation, endpoint)
+            self._late |= self._add(case, state, [*_speakers(endpoint), *case.writers])
+        return True
+
+    def _drained(self, state: Partition) -> bool:
+        """Whether all is delivered that the partition had for the other sides when the writers were closed there."""
+        self._look_at_target(state)
+        source, limits = self._limits.get(state.address, (None, {}))
+        if source is not state:
+            others = {address for case in self._cases for address in (_home_of(case), _target_of(case))}
+            limits = {to: stream.next for to, stream in state.streams.items() if to in others}
+            self._limits[state.address] = (state, limits)
+        return all(state.streams[to].acked >= limit for to, limit in limits.items())
+
+    def _conclude(self, state: Partition) -> bool:
+        for case in self._at(state, _home_of):
+            case.standing = _standing_at_home(state, case) or case.target or Standing.ENDED
+        return True
+
+    def _at(self, state: Partition, place_of: Callable[[_Case], Address]) -> list[_Case]:
+        return [case for case in self._cases if place_of(case) == state.address]
+
+    def _add(self, case: _Case, state: Partition, writers: Iterable[bytes]) -> bool:
+        """Note sessions, and those that go on for them; whether one of them is new."""
+        before = len(case.writers)
+        for writer in writers:
+            case.writers.update(dict.fromkeys(filter(self._may_close, _line_of(state, writer))))
+        return len(case.writers) > before
+
+    def _may_close(self, writer: bytes) -> bool:
+        """Owners go on for ever, and so does this session."""
+        return time_of_writer(writer) is not None and writer not in self._session.ids
+
+    # ------------------------------------------------------------------------------------------------------ results
+
+    def _adopted(self, case: _Case) -> Adopted:
+        session = self._session
+        manner = Manner(case.returning, named=case.opener is not None)
+        dialog = session.propose(case.conversation, case.begin, manner)
+        dialog.was_begun_by(case.opener or dialog.opener)
+        dialog.sent, dialog.redirects = 1, Redirects()  # FIRST is there, and numbers are not known
+        dialog.redirects.opened = True
+        dialog.finished = case.standing is Standing.FINISHED
+        dialog.judged = case.standing in (Standing.FINISHED, Standing.ENDED)
+        if case.standing in (Standing.OPEN, Standing.FINISHED):
+            dialog.state = DialogState.OPEN
+            session.dialogs[case.conversation] = dialog
+        else:
+            dialog.state = DialogState.ENDED
+        return Adopted(dialog, case.standing)
+
+
+def _standing_of_own(dialog: SessionDialog) -> Standing:
+    """Of one that this session has begun itself: nobody has to be asked."""
+    if dialog.waiting_end is not None:  # once it is said, the session knows the dialog no more
+        return Standing.ENDED
+    return Standing.FINISHED if dialog.finished else Standing.OPEN
+
+
+def _home_of(case: _Case) -> Address:
+    return case.begin.home
+
+
+def _target_of(case: _Case) -> Address:
+    return case.begin.target
+
+
+def _speakers(endpoint: Endpoint | None) -> list[bytes]:
+    return [] if endpoint is None else [lane.writer.id for lane in endpoint.lanes()]
+
+
+def _line_of(state: Partition, writer: bytes) -> list[bytes]:
+    """A writer and those who go on for it."""
+    line = [writer]
+    while (known := state.writers.get(line[-1])) is not None and (known.heir or NOBODY) != NOBODY:
+        line.append((known.heir or NOBODY)[0])
+    return line
+
+
+def _standing_at_target(state: Partition, conversation: bytes, endpoint: Endpoint | None) -> Standing | None:
+    if (Role.TARGET, conversation) in state.moves.stubs:
+        return Standing.MOVED
+    if endpoint is None:
+        return None
+    if endpoint.index in state.moves.arrivals:
+        return Standing.MOVED
+    if endpoint.committed not in RECEIVING:
+        return Standing.ENDED
+    return Standing.FINISHED if endpoint.finished is not None and endpoint.finished.peer else Standing.OPEN
+
+
+def _standing_at_home(state: Partition, case: _Case) -> Standing | None:
+    """None when it is for its target to say."""
+    endpoint = state.endpoint(Role.INITIATOR, case.conversation)
+    if (Role.INITIATOR, case.conversation) in state.moves.stubs:
+        return Standing.MOVED
+    if endpoint is None:
+        return Standing.NOT_BEGUN
+    if endpoint.index in state.moves.arrivals:
+        return Standing.MOVED
+    if endpoint.committed not in SENDING:
+        return Standing.ENDED
+    if endpoint.finished is not None and endpoint.finished.own:
+        return Standing.FINISHED
+    return Standing.NOT_OPENED if case.target is None and endpoint.committed is State.STARTED_OUTBOUND else None
+
+
+_NOTHING: Final = encode_suffix(Suffix())

@@ -1,0 +1,566 @@
+"""A session: a writer that begins dialogs, sends on them and ends them, as a machine without I/O.
+
+Source: protocol.md section 5.
+
+Three rules give exactly once and in order with nothing but plain appends. Every record to one destination partition has
+the next counter, and after any failure the records from the first that does not count go again with the same counters.
+FIRST leaves after BEGIN counts, so home knows of a conversation before its target does. END leaves after all sends of
+the dialog count, so it cannot overtake them.
+
+A session may have to go on under another writer id: see `takeover`, and `ageing` for when.
+
+Drivers: `bridge.sending`, and the simulator. Sends are the hot path: `stage` makes a record, the driver hands it over.
+
+What a session writes, and under which ids: its lanes, what became of their records, and how it goes on.
+
+Source: protocol.md section 5. What the records say is the matter of `session`.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from konverse.dialog.rules.half_close import fin_suffix
+from konverse.dialog.state.partition import Partition
+from konverse.schemas.errors import KonverseError, OutcomeExpired, QueueFull, SessionTakenOver
+from konverse.schemas.identifiers import Address, Role
+from konverse.schemas.wire.bodies import check_size
+from konverse.schemas.wire.envelope import encode_suffix, head
+from konverse.schemas.wire.records import (
+    FIRST,
+    NO_SEQUENCE,
+    RETURNING,
+    Begin,
+    BounceId,
+    Kind,
+    Opened,
+    Suffix,
+    Timer,
+    WriterClosed,
+)
+from konverse.schemas.wire.token import Sent
+
+from .dialogs import (
+    PLAIN,
+    DialogState,
+    EndedHere,
+    Lifetimes,
+    Manner,
+    Redirects,
+    SessionDialog,
+    confirmation,
+    control,
+    end_call,
+    opened,
+)
+from .lanes import Hand, Lane, Single, sent_of, weight_of
+from .rotation import Age, Ageing, TakeOver, Unheard, Wanted
+from .transactions import Transaction, Transactions
+
+_EMPTY: Final = encode_suffix(Suffix())
+
+
+class Writing:
+    """One writer id after another, and its lanes."""
+
+    def __init__(self, writer: bytes, opened_ms: int) -> None:
+        self.writer = writer
+        """UUIDv7, 16 bytes; never used by another session. `opened_ms` is the clock's before it was asked for."""
+        self.ids = [writer]
+        """The present one is the last."""
+        self.ageing = Ageing(opened_ms)
+        self.takeover = TakeOver()
+        self.over: KonverseError | None = None
+        """Why nothing goes on."""
+        self.lanes: dict[Address, Lane] = {}
+        self.closing = False
+
+    @abstractmethod
+    def _release(self) -> list[Hand]:
+        """Let go what waited for records that count by now."""
+
+    @abstractmethod
+    def _moved(self, begun: list[bytes], lane: Lane | None) -> list[Hand]:
+        """Records go on in other lanes. BEGINs of conversations go again in `lane`."""
+
+    @abstractmethod
+    def _stopped(self) -> None:
+        """Nothing goes on."""
+
+    # ---------------------------------------------------------------------------------------------------- outcomes
+
+    def drained(self) -> list[Hand]:
+        """The producer ran empty without a failure: everything handed over counts."""
+        for lane in self.lanes.values():
+            lane.window.drained()
+            lane.forget()
+        return self._release()
+
+    def restart(self, refused: Address | None = None) -> list[Hand]:
+        """The producer was replaced: everything that does not count goes again, with the same counters.
+
+        Who refused gets nothing before `try_again`, so that the others come to count.
+        """
+        for lane in self.lanes.values():
+            if lane.address == refused:
+                lane.park()
+            lane.window.restart()
+        return self.unsent()
+
+    def try_again(self) -> list[Hand]:
+        """Hand over what waits for destinations that refused."""
+        for lane in self.lanes.values():
+            lane.unpark()
+        return self.unsent()
+
+    def unsent(self) -> list[Hand]:
+        """Everything that was not handed over yet, but for destinations that refuse."""
+        return [hand for lane in self.lanes.values() for hand in self._hand(lane)]
+
+    @property
+    def refused(self) -> bool:
+        """A destination is parked."""
+        return any(lane.parked for lane in self.lanes.values())
+
+    # ------------------------------------------------------------------------------------------------- another id
+
+    def look(self, now_ms: int) -> Age:
+        """Whether the session needs another id by this clock; to be asked before outcomes are told."""
+        if self.closing or self.over is not None:
+            return Age.FRESH
+        return self.ageing.look(self.lanes, now_ms)
+
+    def change(self, writer: bytes, opened_ms: int) -> list[Hand]:
+        """Go on under a new id. The producer was replaced, or has nothing left to do."""
+        assert not self.closing, "a session that says goodbye goes on under its last id"
+        self.writer = writer
+        self.ids.append(writer)
+        self.ageing = Ageing(opened_ms)
+        self.lanes = self.takeover.change(self.lanes, writer)
+        return self._moved([], None)
+
+    def answered(self, wanted: Wanted, said: WriterClosed | Unheard) -> list[Hand]:
+        """What a destination says to the question about a former id. Not to Unheard.ANOTHER: `change` is due then."""
+        if self.over is not None or wanted not in self.takeover.wanted():
+            return []
+        if isinstance(said, WriterClosed) and said.heir is None:
+            return []  # it was pruned, and does not know of our question yet
+        lane = self.lanes[wanted.address]
+        if said is Unheard.LATER:
+            self.takeover.ask(lane)
+            return self._hand(lane)
+        if said is Unheard.EXPIRED:
+            self.over = OutcomeExpired(
+                f"{wanted.address.topic} has forgotten this session, which was silent for months"
+            )
+        elif isinstance(said, WriterClosed):
+            chain = self.takeover.behind[wanted.address]
+            if said.heir not in self.ids or (len(chain) == 1 and said.closed_at < chain[0].window.acked):
+                self.stop(
+                    "somebody has asked for the outcome of its messages, and was told that some were not received. "
+                    "They are not sent again"
+                )
+            else:
+                return self._moved(self.takeover.answered(said, lane), lane)
+        self._stopped()
+        return []
+
+    def stop(self, why: str) -> None:
+        """Somebody has closed this session: it sends nothing any more."""
+        self.over = SessionTakenOver(f"this session was closed: {why}; connect again to go on")
+        self._stopped()
+
+    def check_over(self) -> None:
+        """Raise why nothing goes on, if so."""
+        if self.over is not None:
+            raise type(self.over)(*self.over.args)
+
+    # ------------------------------------------------------------------------------------------------------- lanes
+
+    def lane_to(self, address: Address) -> Lane:
+        """Where records to a destination are put: the present lane, or the one that waits to be moved into it."""
+        if address in self.takeover.behind:
+            return self.takeover.behind[address][0]
+        lane = self.lanes.get(address)
+        if lane is None:
+            lane = self.lanes[address] = Lane(address, self.writer)
+        return lane
+
+    def _hand(self, lane: Lane) -> list[Hand]:
+        records = [] if lane.parked or lane.retired or self.over else lane.unsent()
+        return [Hand(lane.address, records)] if records else []
+
+    def _all_lanes(self) -> list[Lane]:
+        behind = [lane for chain in self.takeover.behind.values() for lane in chain]
+        return [*self.lanes.values(), *behind]
+
+
+class Session(Writing):
+    """The dialogs of one client."""
+
+    def __init__(self, writer: bytes, opened_ms: int = 0) -> None:
+        super().__init__(writer, opened_ms)
+        self.dialogs: dict[bytes, SessionDialog] = {}
+        self._beginning: deque[SessionDialog] = deque()
+        self._ending: deque[SessionDialog] = deque()
+        self._redirecting: dict[bytes, SessionDialog] = {}
+        """Dialogs with REDIRECTs that have not arrived, or with something that waits for that."""
+        self.ended_here = EndedHere()
+        self._lifetimes = Lifetimes()
+        self.transactions = Transactions(self)
+
+    # ------------------------------------------------------------------------------------------------------- calls
+
+    def begin(self, conversation: bytes, begin: Begin, manner: Manner = PLAIN) -> tuple[SessionDialog, list[Hand]]:
+        """BEGIN DIALOG: a control record to the dialog's home; nothing reaches the target (behaviour 31).
+
+        A conversation that this session has begun is given again. Raises ConversationOver for one that it has ended.
+        """
+        self.ended_here.check(conversation, manner)
+        known = self.dialogs.get(conversation)
+        if known is not None:
+            return known, []
+        self.check_over()
+        home = self.lane_to(begin.home)
+        home.check_room()
+        dialog = self.propose(conversation, begin, manner)
+        self.dialogs[conversation] = dialog
+        dialog.begun_at = home.next
+        prefix = head(Kind.BEGIN, dialog.flags & ~RETURNING, Role.INITIATOR, begin.home.tag, home.writer)
+        home.put(Single(prefix + conversation, dialog.level, dialog.key), encode_suffix(Suffix(begin=begin)), None)
+        self._beginning.append(dialog)
+        return dialog, self._hand(home)
+
+    def propose(self, conversation: bytes, begin: Begin, manner: Manner) -> SessionDialog:
+        """A dialog of which nothing was written."""
+        self.takeover.home = begin.home
+        home, target = self.lane_to(begin.home), self.lane_to(begin.target)
+        dialog = SessionDialog(conversation, begin, home, target, manner)
+        self.ended_here.begun(conversation)
+        self._lifetimes.begun(dialog)
+        return dialog
+
+    def send(self, dialog: SessionDialog, message_type: str, body: bytes) -> list[Hand]:
+        """SEND: one record for the target (the driver's hot path does this inline).
+
+        It is held until BEGIN counts, and while what was redirected before has not arrived.
+        """
+        self.check(dialog, body)
+        dialog.go_along()
+        if dialog.state is DialogState.BEGINNING or dialog.conversation in self._redirecting:
+            dialog.held.append((message_type, body))
+            dialog.target.room -= weight_of(body)
+            return []
+        self._message(dialog, message_type, body)
+        return self._hand(dialog.target)
+
+    def check(self, dialog: SessionDialog, body: bytes) -> None:
+        """Raise what forbids a send: ConversationEnded, BodyTooLarge, QueueFull; nothing was written then."""
+        self.check_over()
+        dialog.check_open()
+        check_size(len(body))
+        if dialog.target.full:
+            waiting = len(dialog.target.origins) + len(dialog.held)
+            raise QueueFull(f"{waiting} records to {dialog.target.address.topic} wait for Kafka; try again")
+        dialog.check_path()
+
+    def finish(self, dialog: SessionDialog) -> list[Hand]:
+        """FIN behind what was sent: nothing more is; a second one changes nothing. QueueFull as for a send."""
+        if dialog.finished:
+            return []
+        self.check_over()
+        dialog.check_open()
+        dialog.go_along()
+        dialog.check_path()
+        if dialog.conversation in self._redirecting:
+            raise QueueFull("messages that were redirected to this dialog have not arrived yet; try again")
+        dialog.finished, dialog.open = True, False
+        opened = dialog.redirects is not None and dialog.redirects.opened
+        if dialog.state is DialogState.BEGINNING or not (dialog.sent or opened):
+            return []  # behind what is held; and of nothing nobody is told
+        self.fin(dialog)
+        return self._hand(dialog.target)
+
+    def commit(self, transaction: Transaction) -> list[Hand]:
+        """The steps of a transaction happen together, when what was sent on its dialogs before counts."""
+        self.check_over()
+        self.transactions.commit(transaction)
+        return self._release()
+
+    def transmit_to(self, address: Address) -> None:
+        """The transmission partition of this session, named once."""
+        if self.transactions.address is None:
+            self.transactions.address = self.lane_to(address).address
+
+    def transmitted(self, state: Partition) -> list[Hand]:
+        """News from the transmission partition: its state, as its journal says it is."""
+        return self._release() if self.transactions.hear(state) else []
+
+    def end(self, dialog: SessionDialog, error_body: bytes = b"") -> list[Hand]:
+        """END CONVERSATION: to home, when all sends count; a second END is refused (ConversationEnded, 8427).
+
+        WITH ERROR what was held until now is not sent (behaviour 111), unless a transaction stands behind it.
+        """
+        dialog.check_open(ends=True)
+        self.check_over()
+        dialog.go_along()
+        dialog.waiting_end = error_body
+        dialog.open = False
+        self.ended_here.add(dialog)
+        if error_body and not dialog.pending:
+            dialog.drop_held()
+        if dialog.state is DialogState.OPEN:
+            dialog.state = DialogState.ENDING
+        dialog.last = dialog.target.next - 1 if dialog.sent else dialog.last
+        if not self._may_end(dialog):
+            self._ending.append(dialog)
+            return []
+        self._end(dialog)
+        return self._hand(dialog.home)
+
+    def redirect(self, dialog: SessionDialog, bounce: BounceId) -> list[Hand]:
+        """REDIRECT: the dialog's home shall send this bounced message on it, behind what was sent on it before."""
+        self.check(dialog, b"")
+        dialog.go_along()
+        dialog.home.check_room()
+        if dialog.redirects is None:
+            dialog.redirects = Redirects()
+            dialog.open = False
+            dialog.last = dialog.target.next - 1 if dialog.sent else -1
+        dialog.held.append(bounce)
+        self._redirecting[dialog.conversation] = dialog
+        return self._release()
+
+    def confirm(self, dialog: SessionDialog, bounce: BounceId) -> list[Hand]:
+        """CONFIRM: the application knows of this bounced message of the dialog, and lets it go."""
+        self.check_over()
+        dialog.go_along()
+        home = dialog.home
+        home.check_room()
+        home.put(*confirmation(home, dialog.conversation, bounce), None)
+        return self._hand(home)
+
+    def set_timer(self, dialog: SessionDialog, timer: Timer) -> list[Hand]:
+        """BEGIN CONVERSATION TIMER: home has the timer. Behind BEGIN, in the same log; QueueFull as for a send."""
+        self.check_over()
+        dialog.check_timer(timer.timeout_ms)
+        dialog.go_along()
+        dialog.check_path()
+        home = dialog.home
+        home.check_room()
+        prefix = head(Kind.SET_TIMER, 0, Role.INITIATOR, home.address.tag, home.writer) + dialog.conversation
+        home.put(Single(prefix, NO_SEQUENCE, dialog.key), control(dialog, timer), None)
+        return self._hand(home)
+
+    def home_says(self, home: Partition) -> list[Hand]:
+        """News from a home: what was redirected to dialogs may have arrived, so what waits behind it goes on."""
+        for dialog in self._redirecting.values():
+            if dialog.redirects is not None and dialog.begin.home == home.address:
+                dialog.redirects.arrived(dialog, home)
+        return self._release()
+
+    @property
+    def redirecting(self) -> list[SessionDialog]:
+        """Dialogs for which news of their homes is awaited."""
+        return list(self._redirecting.values())
+
+    def look(self, now_ms: int) -> Age:
+        """As `Writing.look`; also which dialogs were to last no longer."""
+        for dialog in self._lifetimes.over(now_ms):
+            if self.dialogs.get(dialog.conversation) is dialog:  # its id may have been used again
+                self.ended_by_peer(dialog.conversation)
+        return super().look(now_ms)
+
+    def ended_by_peer(self, conversation: bytes) -> None:
+        """News from home: the peer ended, so sends are refused early. END is still to be called."""
+        dialog = self.dialogs.pop(conversation, None)
+        if dialog is not None:
+            dialog.state = DialogState.ENDED
+            dialog.open = False
+
+    def close(self) -> list[Hand]:
+        """A clean end of the session: tell every destination that this writer sends nothing more. When all counts."""
+        assert self.may_close, "a session closes when everything counts"
+        self.closing = True
+        hands: list[Hand] = []
+        for lane in self.lanes.values():
+            prefix = head(Kind.CLOSE_WRITER, 0, Role.INITIATOR, lane.address.tag, self.writer) + self.writer
+            lane.put(Single(prefix, -1, self.writer), _EMPTY, None)
+            hands += self._hand(lane)
+        return hands
+
+    # ---------------------------------------------------------------------------------------------------- outcomes
+
+    def acknowledged(self, dialog: SessionDialog) -> Callable[[], bool]:
+        """Tells, whenever it is asked, whether everything that was sent on the dialog before this call has arrived."""
+        if dialog.pending:
+            return self.transactions.arrived(dialog)
+        sent, lane, redirects = dialog.target.next, dialog.target, dialog.redirects
+        if redirects is not None:
+            return lambda: not dialog.held and dialog.target.counts(dialog.last) and redirects.counter is None
+        if dialog.held:
+            return lambda: not dialog.held and dialog.target.counts(dialog.last)
+        return lambda: lane.counts(sent - 1)
+
+    @property
+    def idle(self) -> bool:
+        """Nothing waits, for Kafka or for an earlier record."""
+        held = any(dialog.held for dialog in self._redirecting.values())
+        waits = held or self._beginning or self._ending or self.transactions.waiting
+        return not waits and not any(lane.origins for lane in self._all_lanes())
+
+    @property
+    def may_close(self) -> bool:
+        """Idle, and what others send for it has arrived: no destination will see more of this session."""
+        return self.idle and not (self.transactions.flying or self._redirecting or self.takeover.behind)
+
+    @property
+    def messages_waiting(self) -> int:
+        """Messages that do not count yet."""
+        origins = [origin for lane in self._all_lanes() for origin in lane.origins]
+        held = [item for dialog in self._present() for item in dialog.held]
+        messages = [one for one in origins if not isinstance(one, Single) or one.is_message]
+        return len(messages) + sum(not isinstance(item, BounceId) for item in held)
+
+    @property
+    def gated(self) -> bool:
+        """Something waits for records before it to count."""
+        if self._beginning or self.transactions.waiting or not self._redirecting:
+            return bool(self._beginning or self._ending or self.transactions.waiting)
+        next_ones = [dialog.held[0] for dialog in self._redirecting.values() if dialog.held]
+        ending = any(not dialog.held for dialog in self._ending)
+        return ending or any(isinstance(item, BounceId) for item in next_ones)
+
+    def unknown(self, dialog: SessionDialog | None = None) -> list[Sent]:
+        """The messages that do not count, on one dialog or on all: what a token names."""
+        found = [sent for lane in self._staging_lanes() for sent in sent_of(lane)]
+        for each in self._present():
+            if any(not isinstance(item, BounceId) for item in each.held):
+                lane, number = each.target, each.sent if each.redirects is None else NO_SEQUENCE
+                found.append(Sent(lane.writer, lane.address, each.conversation, number, (), lane.next))
+        return [sent for sent in found if dialog is None or sent.conversation == dialog.conversation]
+
+    # ---------------------------------------------------------------------------------------------------- inside
+
+    def _moved(self, begun: list[bytes], lane: Lane | None) -> list[Hand]:
+        """Records go on in other lanes, and so do the dialogs; they end behind their BEGIN."""
+        for dialog in self._present():
+            if lane is not None and dialog.conversation in begun:
+                dialog.was_begun_by(lane.writer)
+            dialog.go_along()
+        self.transactions.moved()
+        return [*self._release(), *self.unsent()]
+
+    def _present(self) -> list[SessionDialog]:
+        """All dialogs for which something may still be handed over, also those whose peer has ended."""
+        waiting = (*self._beginning, *self._ending, *self._redirecting.values())
+        return list(dict.fromkeys((*self.dialogs.values(), *waiting)))
+
+    def _stopped(self) -> None:
+        """Nothing goes on."""
+        for dialog in self.dialogs.values():
+            dialog.open = False
+
+    def _staging_lanes(self) -> list[Lane]:
+        """Where the records of each destination are put now."""
+        return [self.lane_to(address) for address in self.lanes]
+
+    def _release(self) -> list[Hand]:
+        """Let go what waited: messages whose BEGIN counts, ENDs whose messages count."""
+        touched: dict[Address, Lane] = {}
+        for dialog in take_while(self._beginning, lambda d: d.begun_at < d.home.window.acked):
+            dialog.go_along()
+            if dialog.state is DialogState.BEGINNING:
+                dialog.state = DialogState.OPEN
+            self._go_on(dialog, touched)
+            if dialog.finished and dialog.sent and not self.transactions.finishes(dialog):
+                self.fin(dialog)
+                touched[dialog.target.address] = dialog.target
+        for dialog in list(self._redirecting.values()):
+            self._go_on(dialog, touched)
+        for dialog in take_while(self._ending, self._may_end):
+            self._end(dialog)
+            touched[dialog.home.address] = dialog.home
+        transmission = self.transactions.release()
+        if transmission is not None:
+            touched[transmission.address] = transmission
+        hands: list[Hand] = []
+        for lane in touched.values():
+            hands += self._hand(lane)
+        return hands
+
+    @staticmethod
+    def _may_end(dialog: SessionDialog) -> bool:
+        """Its BEGIN counts, and so does everything that was sent on it."""
+        begun = dialog.begun_at < dialog.home.window.acked and dialog.last < dialog.target.window.acked
+        return begun and not (dialog.held or dialog.pending)
+
+    def _end(self, dialog: SessionDialog) -> None:
+        home = dialog.home
+        prefix = head(Kind.END_CALL, 0, Role.INITIATOR, home.address.tag, home.writer) + dialog.conversation
+        home.put(Single(prefix, -1, dialog.key), end_call(dialog), dialog.waiting_end or None)
+        dialog.state = DialogState.ENDED
+        self.dialogs.pop(dialog.conversation, None)
+
+    def _go_on(self, dialog: SessionDialog, touched: dict[Address, Lane]) -> None:
+        """Let go what is held, in the order of the calls, as far as the two ways of the dialog allow it."""
+        if dialog.begun_at >= dialog.home.window.acked:
+            return
+        redirects = dialog.redirects
+        gone = 0
+        for item in dialog.held:
+            if isinstance(item, BounceId):
+                if redirects is None or dialog.last >= dialog.target.window.acked:
+                    break
+                redirects.put(dialog, item)
+                touched[dialog.home.address] = dialog.home
+            else:
+                if redirects is not None and redirects.counter is not None:
+                    break
+                dialog.target.room += weight_of(item[1])
+                self._message(dialog, *item)
+                dialog.last = dialog.target.next - 1
+                touched[dialog.target.address] = dialog.target
+            gone += 1
+        del dialog.held[:gone]
+        if not dialog.held and (redirects is None or redirects.counter is None):
+            self._redirecting.pop(dialog.conversation, None)
+
+    def _message(self, dialog: SessionDialog, message_type: str, body: bytes) -> None:
+        redirects = dialog.redirects
+        if redirects is not None and (dialog.sent or redirects.opened):
+            dialog.target.put(Single(dialog.prefix, NO_SEQUENCE, dialog.key), dialog.suffix_of(message_type), body)
+            dialog.last = dialog.target.next - 1
+            return
+        if dialog.sent:
+            dialog.stage(message_type, body)
+            return
+        dialog.sent = 1
+        dialog.go_along()
+        writer = dialog.target.writer
+        prefix = head(Kind.MESSAGE, dialog.flags | FIRST, Role.INITIATOR, dialog.begin.target.tag, writer)
+        opened = Opened(dialog.opener) if dialog.opener != writer else None
+        suffix = encode_suffix(Suffix(message_type, begin=dialog.begin, detail=opened))
+        dialog.target.put(Single(prefix + dialog.conversation, 0, dialog.key), suffix, body)
+
+    def fin(self, dialog: SessionDialog) -> None:
+        """Put FIN behind what was sent."""
+        lane = dialog.target
+        prefix = head(Kind.FIN, 0, Role.INITIATOR, lane.address.tag, lane.writer) + dialog.conversation
+        lane.put(Single(prefix, NO_SEQUENCE, dialog.key), fin_suffix(dialog.begin.home, opened(dialog)), None)
+        dialog.last = lane.next - 1
+
+
+def take_while(queue: deque[SessionDialog], ready: Callable[[SessionDialog], bool]) -> Iterable[SessionDialog]:
+    """Take from the front what is ready; dialogs of different homes may stand in any order."""
+    rest = []
+    while queue:
+        dialog = queue.popleft()
+        if ready(dialog):
+            yield dialog
+        else:
+            rest.append(dialog)
+    queue.extend(rest)

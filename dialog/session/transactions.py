@@ -1,0 +1,350 @@
+"""Transactions of a session: several begins, sends and ends that happen together or not at all (protocol.md section 5).
+
+What a client does in one is kept in memory and then written as one record into a partition of the transmission queue,
+whose owner expands it. A dialog goes by one path at a time: its transaction leaves when what was sent on it directly
+counts, and it is sent on directly again when the outputs of its transactions have arrived, as that partition's journal
+says. So messages are received in the order of the calls.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, NamedTuple
+from uuid import UUID
+
+from konverse.dialog.state.partition import Partition
+from konverse.dialog.transaction.savepoints import Savepoints
+from konverse.schemas.errors import ENDED_TWICE, InvalidState, TimerRefused, TransactionTooLarge
+from konverse.schemas.identifiers import Address, Role
+from konverse.schemas.limits import BODY_BYTES_MAX, TRANSACTION_RECORDS_MAX
+from konverse.schemas.wire.bodies import check_size
+from konverse.schemas.wire.client_transaction import ClientTransaction, Step, TransactionDialog, encode
+from konverse.schemas.wire.envelope import encode_suffix, head
+from konverse.schemas.wire.records import FOR_EVER, NAMED, NO_SEQUENCE, Begin, Kind, Suffix
+
+from .dialogs import PLAIN, DialogState, Manner, SessionDialog
+from .lanes import Lane, Single, heard, refused
+
+if TYPE_CHECKING:
+    from .session import Session
+
+_STEP_BYTES: Final = 40
+"""What a step takes in a record beside its type and body, at most."""
+
+_DIALOG_BYTES: Final = 96
+"""What a dialog takes beside its BEGIN block, at most; who has begun it, too."""
+
+
+class _Staged(NamedTuple):
+    dialog: SessionDialog
+    kind: Kind
+    message_type: str = ""
+    body: bytes | None = None
+    timeout_ms: int = FOR_EVER
+
+
+class _Saved(NamedTuple):
+    steps: list[_Staged]
+    begun: list[SessionDialog]
+    size_bytes: int
+    known: set[SessionDialog]
+
+
+class Transaction:
+    """What a client wants to happen together. Nothing is written before it is committed."""
+
+    def __init__(self, session: Session) -> None:
+        self.steps: list[_Staged] = []
+        self.begun: list[SessionDialog] = []
+        self.size_bytes = 0
+        """What the record will have, at most."""
+        self.counter = -1
+        """Of the record, once it was put."""
+        self.lane: Lane | None = None
+        """Where it was put; another lane may have it now."""
+        self.over = False
+        """Committed, or dropped."""
+        self.arrived = False
+        """Its outputs are in the logs of their destinations; or it was refused, and has none."""
+        self.marks: dict[SessionDialog, tuple[Lane, int]] = {}
+        """The target's lane, and its counter below which everything must count before the record leaves."""
+        self.awaited: dict[Address, int] | None = None
+        """Outputs of the partition below which all must have arrived; None before it has expanded the record."""
+        self.opens: ClientTransaction | None = None
+        """What its record says, when it names those that have begun dialogs."""
+        self._session = session
+        self._known: set[SessionDialog] = set()
+        self._savepoints: Savepoints[_Saved] = Savepoints()
+
+    @property
+    def dialogs(self) -> list[SessionDialog]:
+        """Those that it speaks of, each once, in the order in which they came."""
+        return list(dict.fromkeys(step.dialog for step in self.steps))
+
+    @property
+    def destinations(self) -> list[Address]:
+        """Where its outputs go, each once."""
+        return list(dict.fromkeys(a for one in self.dialogs for a in (one.home.address, one.target.address)))
+
+    def begin(self, conversation: bytes, begin: Begin, manner: Manner = PLAIN) -> SessionDialog:
+        """BEGIN DIALOG; as `Session.begin`."""
+        session = self._session
+        session.ended_here.check(conversation, manner)
+        known = session.dialogs.get(conversation) or next(
+            (dialog for dialog in self.begun if dialog.conversation == conversation), None
+        )
+        if known is not None:
+            return known
+        dialog = session.propose(conversation, begin, manner)
+        dialog.state = DialogState.STAGED
+        self._add(_Staged(dialog, Kind.BEGIN))
+        self.begun.append(dialog)
+        return dialog
+
+    def send(self, dialog: SessionDialog, message_type: str, body: bytes) -> None:
+        """SEND."""
+        self._check(dialog)
+        check_size(len(body))
+        self._add(_Staged(dialog, Kind.MESSAGE, message_type, body))
+
+    def finish(self, dialog: SessionDialog) -> None:
+        """FIN: nothing more is sent on the dialog."""
+        self._check(dialog)
+        self._add(_Staged(dialog, Kind.FIN))
+
+    def end(self, dialog: SessionDialog, error_body: bytes = b"") -> None:
+        """END CONVERSATION; what is staged before it arrives before it, or WITH ERROR not at all (behaviour 111)."""
+        self._check(dialog, ends=True)
+        if error_body:
+            said = (Kind.MESSAGE, Kind.FIN)
+            self.steps = [step for step in self.steps if step.dialog is not dialog or step.kind not in said]
+        self._add(_Staged(dialog, Kind.END_CALL, "", error_body or None))
+
+    def set_timer(self, dialog: SessionDialog, timeout_ms: int) -> None:
+        """BEGIN CONVERSATION TIMER."""
+        if any(step.dialog is dialog and step.kind is Kind.END_CALL for step in self.steps):
+            raise TimerRefused("the dialog was ended in this transaction, which cancels its timer")
+        if dialog not in self.begun:
+            dialog.check_timer(timeout_ms)
+        self._check(dialog, ends=True)
+        self._add(_Staged(dialog, Kind.SET_TIMER, timeout_ms=timeout_ms))
+
+    def savepoint(self, name: str) -> None:
+        """SAVE TRANSACTION: what is staged from here on can be undone."""
+        self._check_staging()
+        self._savepoints.save(name, _Saved([*self.steps], [*self.begun], self.size_bytes, {*self._known}))
+
+    def rollback(self, savepoint: str) -> None:
+        """ROLLBACK TRANSACTION to a savepoint: nothing that was staged since then happens. SavepointNotFound."""
+        self._check_staging()
+        saved = self._savepoints.back_to(savepoint)
+        for dialog in self.begun[len(saved.begun) :]:
+            dialog.state = DialogState.NOT_BEGUN
+        self.steps, self.begun, self._known = [*saved.steps], [*saved.begun], {*saved.known}
+        self.size_bytes = saved.size_bytes
+
+    def drop(self) -> None:
+        """Nothing of it happens."""
+        self.over = True
+        for dialog in self.begun:
+            dialog.state = DialogState.NOT_BEGUN
+
+    def _check_staging(self) -> None:
+        if self.over:
+            raise InvalidState("the transaction is over: its `with` block has ended. Send and end inside of it")
+
+    def _check(self, dialog: SessionDialog, *, ends: bool = False) -> None:
+        self._check_staging()
+        for step in self.steps:
+            if step.dialog is dialog and (step.kind is Kind.END_CALL or (step.kind is Kind.FIN and not ends)):
+                raise InvalidState(
+                    f"conversation {UUID(bytes=dialog.conversation)} was ended or finished in this transaction "
+                    "already; begin a new dialog",
+                    ENDED_TWICE if ends else None,
+                )
+        if dialog not in self.begun:
+            dialog.check_open(ends=ends)
+            _refuse_redirected(dialog)
+
+    def _add(self, step: _Staged) -> None:
+        size = _STEP_BYTES + 4 * len(step.message_type) + len(step.body or b"")
+        if step.dialog not in self._known:
+            size += _DIALOG_BYTES + len(encode_suffix(Suffix(begin=step.dialog.begin)))
+        if self.size_bytes + size > BODY_BYTES_MAX or len(self.steps) == TRANSACTION_RECORDS_MAX:
+            raise TransactionTooLarge(
+                f"the transaction would have {self.size_bytes + size} bytes in {len(self.steps) + 1} steps; at most "
+                f"{BODY_BYTES_MAX} bytes in {TRANSACTION_RECORDS_MAX} steps fit into one record; "
+                "make several transactions, or send a body of nearly that size on the dialog itself"
+            )
+        self.size_bytes += size
+        self._known.add(step.dialog)
+        self.steps.append(step)
+
+
+def _refuse_redirected(dialog: SessionDialog) -> None:
+    """Messages that were redirected to a dialog go by its home: a transaction would overtake them, or FIRST."""
+    if dialog.redirects is not None:
+        raise InvalidState("the dialog was adopted, or messages were redirected to it: use it outside of transactions")
+
+
+class Transactions:
+    """The transactions of a session that were committed and whose outputs have not all arrived yet."""
+
+    def __init__(self, session: Session) -> None:
+        self.address: Address | None = None
+        """The transmission partition: one for the whole session, so that its records keep their order."""
+        self.waiting: deque[Transaction] = deque()
+        """Committed; what was sent directly before does not count yet."""
+        self.flying: list[Transaction] = []
+        """Their records were put; their outputs have not arrived, as far as was heard."""
+        self.delivered: dict[Address, int] = {}
+        """How many have arrived of those that speak to each destination."""
+        self._session = session
+
+    @property
+    def lane(self) -> Lane | None:
+        """Where records to the transmission partition are put."""
+        return None if self.address is None else self._session.lane_to(self.address)
+
+    def commit(self, transaction: Transaction) -> None:
+        """All of it is to happen. Raises what forbids it: nothing is written then."""
+        session, lane = self._session, self.lane
+        assert lane is not None, "whoever makes transactions names the transmission partition first"
+        lane.check_room()
+        for step in transaction.steps:
+            if step.dialog not in transaction.begun:
+                if step.kind is Kind.SET_TIMER:
+                    step.dialog.check_timer(step.timeout_ms)
+                else:
+                    step.dialog.check_open(ends=step.kind is Kind.END_CALL)
+                _refuse_redirected(step.dialog)
+        transaction.over = True
+        for dialog in transaction.begun:
+            session.dialogs[dialog.conversation] = dialog
+            dialog.state = DialogState.OPEN
+        for dialog in transaction.dialogs:
+            dialog.pending += 1
+            dialog.open = False
+        for dialog, kind, _, body, _ in transaction.steps:
+            if kind is Kind.END_CALL:
+                dialog.waiting_end = body or b""
+                session.ended_here.add(dialog)
+            elif kind is Kind.FIN:
+                dialog.finished = True
+        if transaction.steps:
+            self.waiting.append(transaction)
+
+    def finishes(self, dialog: SessionDialog) -> bool:
+        """Whether one that waits says FIN on the dialog, behind what it sends."""
+        steps = (step for transaction in self.waiting for step in transaction.steps)
+        return any(step.dialog is dialog and step.kind is Kind.FIN for step in steps)
+
+    def release(self) -> Lane | None:
+        """Put the records of those that need not wait any more; the lane, when there are some."""
+        put = None
+        while self.waiting and self._ready(self.waiting[0]):
+            put = self.lane
+            self._put(self.waiting.popleft())
+        return put
+
+    @staticmethod
+    def _ready(transaction: Transaction) -> bool:
+        """Everything that was sent directly on its dialogs counts, and so do their BEGINs."""
+        for dialog in transaction.dialogs:
+            if dialog.held or not dialog.home.counts(dialog.begun_at):
+                return False
+            lane, mark = transaction.marks.setdefault(dialog, (dialog.target, dialog.target.next))
+            if not lane.counts(mark - 1):
+                return False
+        return True
+
+    def _put(self, transaction: Transaction) -> None:
+        lane, session = self.lane, self._session
+        assert lane is not None
+        dialogs = transaction.dialogs
+        places = {dialog: place for place, dialog in enumerate(dialogs)}
+        for dialog in transaction.begun:
+            dialog.was_begun_by(lane.writer)
+        steps: list[Step] = []
+        named = {*transaction.begun}
+        for dialog, kind, message_type, body, timeout_ms in transaction.steps:
+            sequence = dialog.level if kind is Kind.BEGIN else NO_SEQUENCE
+            if kind is Kind.FIN and not dialog.sent:
+                continue  # there is no target that could be told
+            opens = dialog.flags & NAMED or (kind is Kind.MESSAGE and not dialog.sent)
+            if opens and dialog not in named:
+                steps.append(Step(places[dialog], Kind.OPEN, body=dialog.opener))
+                named.add(dialog)
+            if kind is Kind.MESSAGE:
+                sequence = dialog.sent
+                dialog.sent += 1
+            steps.append(Step(places[dialog], kind, sequence, message_type, body, timeout_ms))
+            if kind is Kind.END_CALL:
+                dialog.state = DialogState.ENDED
+                session.dialogs.pop(dialog.conversation, None)
+        spoken_of = [TransactionDialog.of(dialog.conversation, dialog.begin, dialog.flags) for dialog in dialogs]
+        content = ClientTransaction(spoken_of, steps)
+        transaction.opens = content if any(step.kind is Kind.OPEN for step in steps) else None
+        data = encode(content)
+        assert len(data) <= BODY_BYTES_MAX, "steps are counted when they are staged"
+        transaction.lane, transaction.counter = lane, lane.next
+        prefix = head(Kind.TRANSACTION, 0, Role.INITIATOR, lane.address.tag, lane.writer) + spoken_of[0].conversation
+        lane.put(Single(prefix, NO_SEQUENCE, lane.writer), encode_suffix(Suffix(home=spoken_of[0].begin.home)), data)
+        self.flying.append(transaction)
+
+    def moved(self) -> None:
+        """Records went on in other lanes: the writer of a BEGIN among them is another one, and what follows names it.
+
+        A record that names the writer of a BEGIN stands behind it in its lane. So it moves whenever the BEGIN does, and
+        nothing is changed that was handed over under its present counter.
+        """
+        for transaction in self.flying:
+            assert transaction.lane is not None
+            lane, counter = transaction.lane.find(transaction.counter)
+            for dialog in transaction.begun:
+                dialog.was_begun_by(lane.writer)
+            if transaction.opens is not None and counter >= lane.window.acked:
+                dialogs = transaction.dialogs
+                named, steps = transaction.opens
+                steps = [s._replace(body=dialogs[s.dialog].opener) if s.kind is Kind.OPEN else s for s in steps]
+                lane.bodies[counter - lane.next] = encode(ClientTransaction(named, steps))
+
+    def hear(self, state: Partition) -> bool:
+        """News from the transmission partition, as its journal says it is; whether a dialog may go on.
+
+        The outputs of a transaction have arrived when everything has that stood in the outbox once it was expanded.
+        """
+        arrived: list[Transaction] = []
+        for transaction in self.flying:
+            assert transaction.lane is not None
+            if not heard(state, transaction.lane, transaction.counter):
+                if not refused(state, transaction.lane, transaction.counter):
+                    break
+                for dialog in transaction.dialogs:
+                    dialog.state = DialogState.ENDED  # nothing of it happened, so nothing may follow it
+                arrived.append(transaction)
+                continue
+            if transaction.awaited is None:
+                streams = [one for one in map(state.streams.get, transaction.destinations) if one is not None]
+                transaction.awaited = {stream.address: stream.next for stream in streams}
+            # a stream that begins later holds nothing of this transaction
+            if all(state.streams[to].acked >= limit for to, limit in transaction.awaited.items()):
+                arrived.append(transaction)
+                for address in transaction.destinations:
+                    self.delivered[address] = self.delivered.get(address, 0) + 1
+        for transaction in arrived:
+            transaction.arrived = True
+            self.flying.remove(transaction)
+            for dialog in transaction.dialogs:
+                dialog.pending -= 1
+                dialog.go_along()
+        return bool(arrived)
+
+    def arrived(self, dialog: SessionDialog | None = None) -> Callable[[], bool]:
+        """Tells, whenever it is asked, whether what was committed so far has arrived, on one dialog or on all.
+
+        That the record is in the log is not enough: handlers of the same side go by another way, and would overtake it.
+        """
+        awaited = [one for one in (*self.flying, *self.waiting) if dialog is None or dialog in one.dialogs]
+        return lambda: all(one.arrived for one in awaited)

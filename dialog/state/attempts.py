@@ -1,0 +1,111 @@
+"""What a partition remembers of handlers that failed and of owners that died (protocol.md section 7.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from konverse.schemas.wire.columns import pack, unpack
+
+from .endpoint import Endpoint, Trouble
+
+
+class Attempts:
+    """What a partition knows of groups that failed. Endpoints are named by their index."""
+
+    __slots__ = ("careful", "failing", "suspects", "troubled", "trying")
+
+    def __init__(self) -> None:
+        self.troubled: dict[int, Trouble] = {}
+        self.failing = 0
+        """Those of them that are not suspended."""
+        self.trying: dict[int, None] = {}
+        """The open TRY: endpoints whose groups are with handlers, as far as a COMMIT has not taken them out."""
+        self.suspects: dict[int, int] = {}
+        """Endpoints of an earlier TRY that was open when its owner was replaced, and a number of that death."""
+        self.careful = False
+        """Groups are handed out under a TRY: an owner before did not release the partition."""
+
+    @property
+    def watching(self) -> bool:
+        """Whether a COMMIT can change any of this."""
+        return bool(self.failing or self.trying or self.suspects)
+
+    def count(self, endpoint: Endpoint) -> None:
+        """One attempt more."""
+        trouble = endpoint.trouble
+        if trouble is None:
+            trouble = endpoint.trouble = self.troubled[endpoint.index] = Trouble()
+            self.failing += 1
+        trouble.attempts += 1
+
+    def heal(self, endpoint: Endpoint) -> None:
+        """Its attempts are forgotten."""
+        trouble, endpoint.trouble = endpoint.trouble, None
+        if trouble is not None:
+            del self.troubled[endpoint.index]
+            self.failing -= not trouble.suspended
+
+    def suspend(self, endpoint: Endpoint, reason: str, since_ms: int) -> None:
+        """It waits for an operator."""
+        if endpoint.trouble is None:
+            endpoint.trouble = self.troubled[endpoint.index] = Trouble()
+        elif not endpoint.trouble.suspended:
+            self.failing -= 1
+        endpoint.trouble.suspended = endpoint.held = True
+        endpoint.trouble.reason, endpoint.trouble.since_ms = reason, since_ms
+
+    def suspect(self, found: list[int], *, alone: bool) -> None:
+        """A process died with these; one suspect `alone` explains the death for which it was suspected, too."""
+        known = self.suspects
+        if alone and all(index in known for index in found):
+            explained = {known[index] for index in found}
+            known = {index: death for index, death in known.items() if death not in explained}
+        death = 1 + max(known.values(), default=0)
+        self.suspects = known | dict.fromkeys(found, death)
+
+    def take_out(self, endpoint: Endpoint) -> None:
+        """Its group came back and nobody died."""
+        for member in endpoint.members:
+            self.trying.pop(member.index, None)
+            self.suspects.pop(member.index, None)
+
+    def forget(self, endpoint: Endpoint) -> None:
+        """The endpoint is forgotten; its index will be another one's."""
+        self.heal(endpoint)
+        self.trying.pop(endpoint.index, None)
+        self.suspects.pop(endpoint.index, None)
+
+    def freeze(self) -> dict[str, Any]:
+        """The fields of a snapshot's base."""
+        return {
+            "troubled": [
+                {
+                    "endpoint": index,
+                    "attempts": trouble.attempts,
+                    "suspended": trouble.suspended,
+                    "reason": trouble.reason,
+                    "since_ms": trouble.since_ms,
+                }
+                for index, trouble in self.troubled.items()
+            ],
+            "trying": pack("Q", [*self.trying]),
+            "suspects": pack("Q", [*self.suspects]),
+            "deaths": pack("Q", [*self.suspects.values()]),
+            "careful": self.careful,
+        }
+
+    def restore(self, base: dict[str, Any], table: Sequence[Endpoint | None]) -> None:
+        """What was frozen; the endpoints and their groups are there."""
+        self.trying = dict.fromkeys(unpack("Q", base["trying"]))
+        self.suspects = dict(zip(unpack("Q", base["suspects"]), unpack("Q", base["deaths"]), strict=True))
+        self.careful = base["careful"]
+        for item in base["troubled"]:
+            endpoint = table[item["endpoint"]]
+            assert endpoint is not None
+            trouble = Trouble(
+                item["attempts"], suspended=item["suspended"], reason=item["reason"], since_ms=item["since_ms"]
+            )
+            self.troubled[endpoint.index] = endpoint.trouble = trouble
+            self.failing += not trouble.suspended
+            endpoint.held = trouble.suspended

@@ -1,0 +1,317 @@
+"""Other content under a counter that was taken: a stranger has written in the name of one of our writers.
+
+The partition cannot tell which of two records its writer wrote, and the other one may have been acknowledged to an
+honest sender. So it takes both: the second one is contested, and a message of its own. The owner decides that, once;
+its COMMIT names the offset, and every fold takes it from there (protocol.md section 3). To find contested records, a
+partition keeps those that it ingested last as they are, and of every writer the last one beyond. This is no state.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from konverse.schemas.identifiers import time_of_writer
+from konverse.schemas.limits import (
+    ALARMS_MAX,
+    RECENT_BODY_BYTES_MAX,
+    RECENT_KEPT_ENTRIES_MAX,
+    RECENT_RECORDS_MAX,
+    RECENT_WRITERS_MAX,
+)
+from konverse.schemas.wire.envelope import PREFIX_BYTES, encode, encode_suffix
+from konverse.schemas.wire.records import NO_SEQUENCE, Envelope, Kind, Notice, Suffix
+from konverse.schemas.wire.varint import read_varint
+
+from .endpoint import Stamp
+
+if TYPE_CHECKING:
+    from .endpoint import Record
+
+Key = tuple[bytes, int]
+"""Incarnation tag with writer, and counter."""
+WRITER: Final = slice(3, 23)
+"""Where incarnation tag and writer stand in a header."""
+FORGED: Final = "FORGED"
+"""Where an alarm about a stranger begins."""
+TAG_BYTES: Final = 4
+"""Of the incarnation, before the writer."""
+DIGEST_BYTES: Final = 12
+PENDING: Final = Kind.PENDING << 1
+VOID: Final = Kind.VOID << 1
+"""First bytes of headers."""
+_NOTHING_SAID: Final = encode_suffix(Suffix())
+Contents = dict[bytes, int]
+"""Digests of what was taken under one counter, and offsets: several when it was contested."""
+
+
+class Forgery(NamedTuple):
+    """Two records with other content under one counter of one writer."""
+
+    writer: bytes
+    counter: int
+    taken: int
+    """Offset of the record that was accepted first."""
+    contested: int
+    """Offset of the record that came later."""
+
+
+class _Row(NamedTuple):
+    """A record that is kept as it is."""
+
+    offset: int
+    header: bytes
+    body: bytes
+
+
+class Known(NamedTuple):
+    """A record that was taken and is kept no more."""
+
+    writer: bytes
+    """With its incarnation tag, 20 bytes."""
+    counter: int
+    offset: int
+    digest: bytes
+
+
+class _Kept:
+    """One read of the data log."""
+
+    def __init__(self, columns: Columns, body_bytes: int) -> None:
+        self.columns = columns
+        self.body_bytes = body_bytes
+        self.keys: list[Key] = []
+        """What the index has of it."""
+
+
+class Recent:
+    """The records that were ingested last, to compare duplicates with. They are indexed when the first one comes."""
+
+    def __init__(self) -> None:
+        self.decides = False
+        """This process leads the partition: what is contested is found here. Else the COMMIT says it."""
+        self.contested: dict[int, None] = {}
+        """Offsets of contested records: those that the commit being folded names, or the next one."""
+        self.found: deque[Forgery] = deque(maxlen=ALARMS_MAX)
+        """What the driver has not taken yet."""
+        self.told: deque[Notice] = deque(maxlen=ALARMS_MAX)
+        """What others have found, in the names of sessions whose home is here."""
+        self.contested_last: int | None = None
+        """Offset of the contested record that came last, as far as it is known here."""
+        self.unknown = 0
+        """Duplicates whose first record is not known any more."""
+        self.unknown_at: int | None = None
+        """Offset of the first of them."""
+        self._kept: deque[_Kept] = deque()
+        self._records = self._body_bytes = 0
+        self._places: dict[Key, list[_Row]] = {}
+        self._unindexed: deque[_Kept] = deque()
+        self._passed: set[int] = set()
+        """Offsets of kept records that were not taken."""
+        self._last: dict[bytes, tuple[int, Contents]] = {}
+        """Incarnation tag with writer -> counter of its last record that is kept no more, and what it was."""
+        self._older: dict[Key, Contents] = {}
+        """What was found to be contested, and what stands in the snapshot from which the state was restored."""
+
+    def keep(self, columns: Columns, body_bytes: int) -> None:
+        """These are ingested next. Older ones go, beyond the bounds; the newest read stays, whatever its size."""
+        kept = _Kept(columns, body_bytes)
+        self._kept.append(kept)
+        self._unindexed.append(kept)
+        self._records += len(columns.offsets)
+        self._body_bytes += body_bytes
+        while len(self._kept) > 1 and (self._records > RECENT_RECORDS_MAX or self._body_bytes > RECENT_BODY_BYTES_MAX):
+            self._let_go(self._kept.popleft())
+
+    def hear(self, notice: Notice) -> None:
+        """Another partition says that a stranger writes in the name of a session whose home is here."""
+        if self.decides:
+            self.told.append(notice)
+
+    def pass_over(self, offset: int) -> None:
+        """This record was not taken: it left out others, or its writer may not be heard."""
+        self._passed.add(offset)
+
+    def is_contested(self, envelope: Envelope, offset: int, header: bytes, record: Record) -> bool:
+        """Whether a record whose counter was taken is another one than what was taken under it."""
+        if self.decides and self._differs(envelope, _Row(offset, header, record[0] or b"")):
+            self.contested[offset] = None
+        if offset in self.contested:
+            self.contested_last = offset
+        return offset in self.contested
+
+    def _differs(self, envelope: Envelope, came: _Row) -> bool:
+        while self._unindexed:
+            self._index(self._unindexed.popleft())
+        key = came.header[WRITER], envelope.counter
+        rows = [row for row in self._places.get(key, ()) if row.offset < came.offset and row.offset not in self._passed]
+        counter, last = self._last.get(key[0], (-1, {}))
+        known = {**self._older.get(key, {}), **(last if counter == envelope.counter else {})}
+        for row in rows:
+            known.setdefault(_digest(row), row.offset)
+        if not known:
+            self.unknown += 1
+            self.unknown_at = came.offset if self.unknown_at is None else self.unknown_at
+            self.pass_over(came.offset)
+        digest = _digest(came)
+        if not known or digest in known or _taken_back(envelope, came, known):
+            return False
+        self.found.append(Forgery(envelope.writer, envelope.counter, min(known.values()), came.offset))
+        self._keep_older(key, {**known, digest: came.offset})
+        return True
+
+    def _keep_older(self, key: Key, contents: Contents) -> None:
+        self._older.pop(key, None)
+        self._older[key] = contents
+        if len(self._older) > RECENT_KEPT_ENTRIES_MAX:
+            del self._older[next(iter(self._older))]
+
+    def known(self) -> Iterator[Known]:
+        """What goes into a snapshot: all that is known now, of the records that are kept the last ones."""
+        older, last = list(self._older.items()), list(self._last.items())
+        kept, passed = list(self._kept), {*self._passed}
+
+        def them() -> Iterator[Known]:
+            for (writer, counter), contents in older:
+                yield from (Known(writer, counter, offset, digest) for digest, offset in contents.items())
+            for writer, (counter, contents) in last:
+                yield from (Known(writer, counter, offset, digest) for digest, offset in contents.items())
+            rows = [row for one in kept for row in _rows(one.columns) if row.offset not in passed]
+            for row in rows[-RECENT_KEPT_ENTRIES_MAX:]:
+                yield from _known(row)
+
+        return them()
+
+    def recall(self, known: Known) -> None:
+        """This was known when a snapshot was made."""
+        key = known.writer, known.counter
+        contents = {**self._older.get(key, {}), known.digest: known.offset}
+        self._keep_older(key, contents)
+        self._remember(known)
+        if len(contents) > 1 and time_of_writer(known.writer[TAG_BYTES:]) is not None:  # owners take outputs back
+            self.contested_last = max(self.contested_last or 0, *contents.values())
+
+    def _index(self, kept: _Kept) -> None:
+        for row in _rows(kept.columns):
+            counter = _counter_of(row.header)
+            if counter is not None:
+                key = row.header[WRITER], counter
+                self._places.setdefault(key, []).append(row)
+                kept.keys.append(key)
+
+    def _let_go(self, kept: _Kept) -> None:
+        columns = kept.columns
+        self._records -= len(columns.offsets)
+        self._body_bytes -= kept.body_bytes
+        for key in kept.keys:
+            contents = self._places[key]
+            del contents[0]
+            if not contents:
+                del self._places[key]
+        if self._unindexed and self._unindexed[0] is kept:
+            self._unindexed.popleft()
+        rows = _rows(columns) if self._passed else zip(*columns[:3], strict=True)
+        latest = {row[1][WRITER]: row for row in rows if row[1] and row[0] not in self._passed}
+        for offset, header, body in latest.values():
+            for known in _known(_Row(offset, header or b"", body or b"")):
+                self._remember(known)
+        self._passed = {offset for offset in self._passed if offset >= columns.next_offset}
+
+    def _remember(self, known: Known) -> None:
+        """The last record of a writer, when nothing else of it is kept."""
+        counter, contents = self._last.pop(known.writer, (-1, {}))
+        if known.counter >= counter:
+            contents = {**(contents if known.counter == counter else {}), known.digest: known.offset}
+        self._last[known.writer] = (max(known.counter, counter), contents)
+        if len(self._last) > RECENT_WRITERS_MAX:
+            del self._last[next(iter(self._last))]
+
+
+def _rows(columns: Columns) -> Iterator[_Row]:
+    """Those that have a counter of their writer: not the rows of batches."""
+    for offset, header, body in zip(*columns[:3], strict=True):
+        if header and header[0] != PENDING:
+            yield _Row(offset, header, body or b"")
+
+
+def _known(row: _Row) -> Iterator[Known]:
+    counter = _counter_of(row.header)
+    if counter is not None and row.header[0] != PENDING:
+        yield Known(row.header[WRITER], counter, row.offset, _digest(row))
+
+
+def _counter_of(header: bytes) -> int | None:
+    try:
+        return read_varint(header, PREFIX_BYTES)[0]
+    except (IndexError, ValueError):
+        return None
+
+
+def _digest(row: _Row) -> bytes:
+    return blake2b(len(row.header).to_bytes(4) + row.header + row.body, digest_size=DIGEST_BYTES).digest()
+
+
+def _taken_back(envelope: Envelope, came: _Row, known: Contents) -> bool:
+    """An owner says VOID in the place of an output that was taken back WITH CLEANUP: both are its own.
+
+    Of a VOID that came first only the digest may be known, from a snapshot: so its record is made once more.
+    """
+    if time_of_writer(envelope.writer) is not None:
+        return False
+    void = encode(bytes((VOID, 0)) + came.header[2:PREFIX_BYTES], envelope.counter, NO_SEQUENCE, _NOTHING_SAID)
+    return envelope.kind is Kind.VOID or _digest(_Row(came.offset, void, b"")) in known
+
+
+def alarm_of(forgery: Forgery, where: str) -> str:
+    """What an operator is told."""
+    return (
+        f"{FORGED}: the records {forgery.taken} and {forgery.contested} of {where} have the same writer "
+        f"({forgery.writer.hex()}) and counter ({forgery.counter}) and other content: a stranger writes in the name "
+        "of a sender. Both were accepted, because one of them is the sender's own. Compare both, find out who may "
+        "write to the topic, and take that right away"
+    )
+
+
+def alarm_of_session(notice: Notice) -> str:
+    """What the home of a session tells an operator, and the session itself where its process asks the home."""
+    at = notice.at
+    return (
+        f"{FORGED}: a stranger writes to {at.topic}/{at.partition} in the name of the session {notice.writer.hex()}. "
+        f"Counter {notice.next} was the first one. What the session sends is received, and so is what the stranger "
+        "sends. Find out who may write to the topic, and take that right away"
+    )
+
+
+def alarm_of_unknown(offset: int, where: str) -> str:
+    """What an operator is told, once, of duplicates that cannot be compared."""
+    return (
+        f"NOT COMPARED: record {offset} of {where} has a counter of its writer that was taken long ago, and what was "
+        "accepted then is not in memory any more. It was dropped as a duplicate, as others may be. `konverse verify` "
+        "compares all that lies in the topic"
+    )
+
+
+class Columns(NamedTuple):
+    """Consecutive records of a data log. `headers` holds our header, or None for a record without one."""
+
+    offsets: Sequence[int]
+    headers: Sequence[bytes | None]
+    bodies: Sequence[bytes | None]
+    stamps: Sequence[Stamp]
+    next_offset: int
+    """Where the log goes on: behind the last record, and behind transaction markers."""
+    start: int
+    """From this offset on none is missing."""
+
+    def before(self, offset: int) -> tuple[Columns, Columns]:
+        """Cut in two: what stands before `offset`, and the rest."""
+        cut = 0
+        while cut < len(self.offsets) and self.offsets[cut] < offset:
+            cut += 1
+        before = self._part(slice(0, cut), min(offset, self.next_offset), self.start)
+        return before, self._part(slice(cut, None), self.next_offset, max(offset, self.start))
+
+    def _part(self, rows: slice, next_offset: int, start: int) -> Columns:
+        return Columns(self.offsets[rows], self.headers[rows], self.bodies[rows], self.stamps[rows], next_offset, start)

@@ -1,0 +1,161 @@
+"""What a transaction took of a conversation group: the messages that waited when it was made, and what came since."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from operator import length_hint
+from typing import Any, Final, NoReturn
+
+from konverse.dialog.state.endpoint import Endpoint, Entry, system_bit
+from konverse.schemas.errors import BadInput, InvalidState
+from konverse.schemas.wire.journal import SYSTEM_BITS, TOOK_SYSTEM
+
+from .received import SYSTEM_SEQUENCE, Message, Scope
+
+_Walk = tuple[Iterator[Message], int, dict[Endpoint, tuple[Entry, ...]]]
+"""An iteration: how far it is says what was handed out; its messages; what of them overtook the queue of each."""
+
+_NONE: Final[list[Any]] = []
+"""No walks: one empty list for all, never filled."""
+
+_NOTHING: Final[dict[int, int]] = {}
+
+_NOBODY: Final[dict[Endpoint, tuple[Entry, ...]]] = {}
+
+
+class Taken:
+    """The ready messages of one conversation group, locked, and how far they were handed out."""
+
+    __slots__ = ("_later", "_members", "_received", "_scope", "_shut", "_walks", "dialog", "fresh", "locked")
+
+    def __init__(self, members: list[tuple[Endpoint, list[Entry]]], locked: list[Endpoint], scope: Scope) -> None:
+        self._members = members
+        self.dialog = members[0][0]
+        """The first conversation of the group, and of nearly every group the only one; `members` has all of them."""
+        self._scope = scope
+        self._shut = self.fresh = scope.done is not None
+        """Nothing can be done: the `with` block has ended, or has not begun (`fresh`) although its end is awaited."""
+        self._received: dict[int, int] | None = None
+        """What was handed out until the block ended: an iterator that is kept longer consumes nothing."""
+        self._walks: list[_Walk] = _NONE
+        self._later: dict[int, int] = _NOTHING
+        """What was handed out before a `receive`, and by it, in place of the walks of then."""
+        self.locked = locked
+        """All endpoints of the group when it was locked; none for a lone conversation."""
+
+    @property
+    def members(self) -> list[Endpoint]:
+        """The conversations of the group whose messages are here; several when dialogs were begun as related."""
+        return [endpoint for endpoint, _ in self._members]
+
+    def __len__(self) -> int:
+        """Messages that can be taken."""
+        return sum(len(entries) + len(endpoint.urgent) for endpoint, entries in self._members)
+
+    def __iter__(self) -> Iterator[Message]:
+        """The messages, one conversation after the other: DialogTimer, Error, by sequence (66, 67, 100, 115).
+
+        What was handed out is consumed when the transaction is finished; a loop left early leaves the rest in place.
+        """
+        if self._shut:
+            self.refuse_shut()
+        scope, make = self._scope, tuple.__new__  # a call of Message() itself takes three times as long
+        messages: list[Message] = []
+        overtook = _NOBODY
+        for endpoint, entries in self._members:
+            urgent = endpoint.urgent  # once: its session may end it meanwhile
+            if urgent:
+                for offset, kind, body, stamp in urgent:
+                    messages.append(make(Message, (kind, body or b"", SYSTEM_SEQUENCE, endpoint, offset, stamp, scope)))
+                overtook = {**overtook, endpoint: urgent}
+            sequence = endpoint.consumed
+            for offset, kind, body, stamp in entries:
+                messages.append(make(Message, (kind, body or b"", sequence, endpoint, offset, stamp, scope)))
+                sequence += 1
+        walk = iter(messages)
+        if self._walks is _NONE:
+            self._walks = [(walk, len(messages), overtook)]
+        else:
+            self._walks.append((walk, len(messages), overtook))
+        return walk
+
+    def receive(self, count: int | None = None) -> list[Message]:
+        """RECEIVE once more: what nobody has taken of the group yet, and what has come for it since (behaviour 73).
+
+        At most `count` messages (TOP n), in the order of an iteration, which ends. Raises BadInput below 1.
+        """
+        if self._shut:
+            self.refuse_shut()
+        wanted: object = count  # what a handler gives
+        if wanted is not None and not (isinstance(wanted, int) and wanted >= 1):
+            raise BadInput(f"receive takes a whole number of messages from 1 on, not {count!r}; leave it out for all")
+        later = self.received
+        for walk, _, _ in self._walks:
+            deque(walk, 0)
+        self._walks, self._later = _NONE, later
+        messages: list[Message] = []
+        for endpoint in self.conversations:
+            position = later.get(endpoint.index, endpoint.consumed << SYSTEM_BITS)
+            waiting = list(endpoint.queue[(position >> SYSTEM_BITS) - endpoint.consumed :])
+            numbered = list(enumerate(waiting, position >> SYSTEM_BITS))
+            urgent = [entry for entry in endpoint.urgent if not position & system_bit(entry)]
+            ready = [(SYSTEM_SEQUENCE, entry) for entry in urgent] + numbered
+            for sequence, entry in ready[: None if count is None else count - len(messages)]:
+                offset, kind, body, stamp = entry
+                messages.append(Message(kind, body or b"", sequence, endpoint, offset, stamp, self._scope))
+                position += 1 << SYSTEM_BITS if sequence >= 0 else system_bit(entry)
+                later[endpoint.index] = position
+        return messages
+
+    @property
+    def received(self) -> dict[int, int]:
+        """Endpoint index -> receive position (journal.avsc), for what was handed out."""
+        if self._received is not None:
+            return self._received
+        walks, only = self._walks, self.dialog
+        if len(walks) == 1 and not (self.locked or walks[0][2] or self._later):  # the usual transaction, in short
+            took = walks[0][1] - length_hint(walks[0][0])
+            return {only.index: (only.consumed + took) << SYSTEM_BITS} if took else {}
+        received = {**self._later}
+        for walk, count, overtook in walks:
+            left = count - length_hint(walk)
+            for endpoint, entries in self._members:
+                if not left:
+                    break
+                urgent = overtook.get(endpoint, ())
+                took = min(left, len(entries) + len(urgent))
+                left -= took
+                bits = sum(map(system_bit, urgent[:took]))
+                position = (endpoint.consumed + max(0, took - len(urgent))) << SYSTEM_BITS | bits
+                known = received.get(endpoint.index, 0)
+                received[endpoint.index] = max(position, known) | (position | known) & TOOK_SYSTEM
+        return received
+
+    @property
+    def conversations(self) -> list[Endpoint]:
+        """All conversations of the group when it was locked, those too on which nothing has come."""
+        return self.locked or [self.dialog]
+
+    def put_back(self) -> None:
+        """Nothing was handed out: the messages can be taken again."""
+        self._walks = _NONE
+        self._later = _NOTHING
+        self._received = None
+
+    def go_back(self, received: dict[int, int]) -> None:
+        """No more than that was handed out. If more was, iterations end, and `receive` gives the rest again."""
+        if self.received == received:
+            return
+        for walk, _, _ in self._walks:
+            deque(walk, 0)
+        self._walks, self._later = _NONE, {**received}
+
+    def refuse_shut(self) -> NoReturn:
+        """Raise InvalidState: nothing can be done now."""
+        raise InvalidState(
+            "the transaction has not begun: write `with transaction:`, then receive, send and end inside of it"
+            if self.fresh
+            else "the transaction is over: its `with` block has ended, or the reader went on before that began and "
+            "handed its group out again. Receive, send and end inside of the block"
+        )

@@ -1,0 +1,672 @@
+"""What a handler does with one conversation group: staged here, put into a commit as a whole or not at all.
+
+A transaction changes nothing. It reads the messages that waited when it was made, notes what the handler sends and
+ends, and is either finished (its notes join the owner's next COMMIT) or rolled back (they vanish, and the messages
+wait as before, behaviour 74).
+
+Timers in a handler's transaction: set and cancelled when it commits (behaviours 96 to 104).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, Self, cast
+from uuid import UUID
+
+from konverse.dialog.state.endpoint import NO_TIME, Endpoint, Entry
+from konverse.dialog.state.transitions import OVER, SENDING, Event, State, next_state
+from konverse.schemas.errors import (
+    ENDED_TWICE,
+    BadInput,
+    DialogNotFound,
+    ForeignGroup,
+    GroupLocked,
+    InvalidState,
+    MoveRefused,
+    NullHandle,
+    TimerRefused,
+    TransactionTooLarge,
+)
+from konverse.schemas.identifiers import Role
+from konverse.schemas.limits import BODY_BYTES_MAX, TIMEOUT_MS_MAX, TOPIC_NAME_LENGTH_MAX, TRANSACTION_BYTES_MAX
+from konverse.schemas.system_messages import DEFAULT, check_error
+from konverse.schemas.timeouts import check_timer, milliseconds
+from konverse.schemas.wire.bodies import as_bytes, check_size
+from konverse.schemas.wire.journal import END_BYTES, OUTPUT_BYTES, EndOperation, Sends
+from konverse.schemas.wire.operations import Cleanup, Finish, GiveBack, Move, MoveAway, SetTimer
+from konverse.schemas.wire.records import FOR_EVER, NO_TIMER
+
+from .begun import Begun
+from .received import Clauses, Scope
+from .savepoints import Savepoints
+from .taken import Taken
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_NONE: Final[list[Any]] = []
+"""Nothing sent, nothing ended: one empty list for all, never filled."""
+NOT_GROUPED: Final[list[Endpoint]] = []
+"""The locked group of a lone conversation: it is its own."""
+_RELATABLE: Final = (Endpoint, Begun, type(None))
+SPEAKERS: Final = (Endpoint, Begun)
+"""What can be sent on."""
+NO_DIALOG: Final = cast("Endpoint", object())
+"""What nobody can send on, also when somebody sends on None."""
+_MOVE_BYTES: Final = 24
+"""What a move takes in a commit: endpoint and group."""
+_MOVE_AWAY_BYTES: Final = _MOVE_BYTES + 3 + TOPIC_NAME_LENGTH_MAX + 8
+"""And one to a group that lives elsewhere: its address besides."""
+
+
+class Regrouped(Taken):
+    """A transaction that may move conversations to other groups, and work on further ones."""
+
+    __slots__ = ("_dialog", "endings", "more")
+
+    _dialog: Endpoint | Begun
+    begins: list[Begun]
+    size_bytes: int
+    endings: int
+    more: More | None
+    """None for nearly all."""
+
+    def _stage_move(self: Transaction, dialog: Endpoint | Begun, group: UUID) -> None:  # type: ignore[misc]
+        if self._shut or dialog.__class__ not in SPEAKERS:
+            self._refuse_use(dialog)
+        if dialog is not self.dialog:
+            self._check_member(dialog)
+        if not isinstance(group, UUID):
+            raise BadInput(
+                f"a conversation moves to a group that is named by its id, a UUID, not by {group!r}; of the bytes of a "
+                "`group_id`, uuid.UUID(bytes=…) makes one"
+            )
+        if dialog.committed in OVER or self._ends(dialog):
+            raise MoveRefused(f"cannot move conversation {dialog.id}: this side has ended it")
+        more, to = more_of(self), None
+        if group.bytes != dialog.group_id:
+            to = self._scope.lock(self, dialog, group.bytes)
+            for one in family(self):
+                one.endings = -1  # whether it still may is looked at in any case
+        more.moves = [move for move in more.moves if move.endpoint != dialog.index]
+        if group.bytes != dialog.group_id:
+            here = Move(dialog.index, group.bytes)
+            self.size_bytes += _MOVE_BYTES if to is None else _MOVE_AWAY_BYTES
+            more.moves.append(here if to is None else MoveAway(*here, to))
+
+    def shut(self) -> None:
+        """Nothing more can be done with it."""
+        self._received = self.received
+        self._shut, self._dialog = True, NO_DIALOG
+
+    def speaks_anew(self) -> None:
+        """The next send is looked at, whatever the last one was like."""
+        self._dialog = NO_DIALOG
+
+    def join(self, first: Transaction) -> None:
+        """Be one of the further groups of another transaction."""
+        self._shut = self.fresh = False
+        self.more = More(first)
+        self.endings = first.endings
+
+    @property
+    def moves(self) -> list[Move | MoveAway]:
+        """Conversations that go to other groups."""
+        return _NONE if self.more is None else self.more.moves
+
+    def group_of(self, dialog: Endpoint | Begun) -> bytes:
+        """The group in which it is when the transaction has committed."""
+        moved = [move.group for move in self.moves if move.endpoint == dialog.index]
+        return moved[0] if moved else dialog.group_id
+
+
+class Timed(Regrouped):
+    """A transaction that may set the timers of its conversations, and cancel them."""
+
+    __slots__ = ()
+
+    timers: list[SetTimer]
+
+    def set_timer(self: Transaction, dialog: Endpoint | Begun, timeout: float) -> None:  # type: ignore[misc]
+        """Have a DialogTimer received on this side, once, `timeout` seconds after the transaction commits.
+
+        In place of the timer that is set. The end of this side cancels it (behaviours 96 to 104). Raises InvalidTimeout
+        (8411), TimerBeyondLifetime (8410), TimerRefused (8458) when a side has ended, TransactionTooLarge.
+        """
+        timeout_ms = milliseconds(timeout, "the timeout of a timer")
+        self._check_timer(dialog)
+        if dialog.committed not in SENDING:
+            raise TimerRefused(f"cannot set a timer of conversation {dialog.id}: it is {dialog.committed.name}. End it")
+        self.remind(dialog, timeout_ms)
+
+    def remind(self: Transaction, dialog: Endpoint | Begun, timeout_ms: int) -> None:  # type: ignore[misc]
+        """The same where the peer has ended, too: so a pool leaves what is to be ended to its sender for a while."""
+        self._check_timer(dialog)
+        check_timer(timeout_ms, self._left_ms(dialog), dialog.id)
+        self._stage_timer(dialog, timeout_ms)
+
+    def cancel_timer(self: Transaction, dialog: Endpoint | Begun) -> None:  # type: ignore[misc]
+        """Set no timer of this side any more, when the transaction commits. A DialogTimer that waits is received.
+
+        Raises TimerRefused when this side was ended (8458), TransactionTooLarge.
+        """
+        self._check_timer(dialog)
+        self._stage_timer(dialog, NO_TIMER)
+
+    def _check_timer(self: Transaction, dialog: Endpoint | Begun) -> None:  # type: ignore[misc]
+        if self._shut or dialog.__class__ not in SPEAKERS:
+            self._refuse_use(dialog)
+        if dialog.committed in OVER or self._ends(dialog):
+            raise TimerRefused(f"cannot set or cancel a timer of conversation {dialog.id}: this side has ended it")
+        if dialog is not self.dialog:
+            self._check_member(dialog)
+
+    def _stage_timer(self: Transaction, dialog: Endpoint | Begun, timeout_ms: int) -> None:  # type: ignore[misc]
+        timers = [timer for timer in self.timers if timer.endpoint != dialog.index]
+        total = self.size_bytes + END_BYTES * (len(timers) == len(self.timers))
+        if total > TRANSACTION_BYTES_MAX:
+            refuse_size(0, total)
+        self.size_bytes = total
+        self.timers = [*timers, SetTimer(dialog.index, timeout_ms)]
+
+    def _left_ms(self: Transaction, dialog: Endpoint | Begun) -> int:  # type: ignore[misc]
+        """Of its lifetime."""
+        if isinstance(dialog, Begun):
+            lifetime_ms = dialog.begin.lifetime_ms
+            return TIMEOUT_MS_MAX if lifetime_ms == FOR_EVER else lifetime_ms
+        clock = dialog.clock
+        if clock is None:
+            return TIMEOUT_MS_MAX
+        if clock.expires_after_ms != NO_TIME:
+            return clock.expires_after_ms
+        return TIMEOUT_MS_MAX if clock.expires_ms == NO_TIME else clock.expires_ms - self._scope.now_ms()
+
+
+class Transaction(Timed):
+    """The ready messages of one conversation group, and what is done with them.
+
+    One is made for every group that is handed out, so it allocates what it needs when it needs it.
+    """
+
+    __slots__ = (
+        "_bodies", "_entered", "_type", "begins", "cleanups", "ends", "finishes", "savepoints", "sends", "size_bytes",
+        "timers",
+    )  # fmt: skip
+
+    def __init__(
+        self, members: list[tuple[Endpoint, list[Entry]]], locked: list[Endpoint], endings: int, scope: Scope
+    ) -> None:
+        super().__init__(members, locked, scope)
+        self._entered = False
+        self._dialog = NO_DIALOG
+        """Conversation of the last send, with `_type` and `_bodies`: the next one like it needs no checks."""
+        self.endings = endings
+        """Endings in the partition before this transaction; another number means that it may be overtaken."""
+        self.begins: list[Begun] = _NONE
+        self.sends: list[Sends] = _NONE
+        self.ends: list[EndOperation] = _NONE
+        self.cleanups: list[Cleanup | GiveBack] = _NONE
+        self.finishes: list[Finish] = _NONE
+        self.timers: list[SetTimer] = _NONE
+        self.more = None
+        self.size_bytes = 0  # that the staged outputs and ends take in a commit
+        self.savepoints: Savepoints[dict[Transaction, Staged]] | None = None  # of all that are committed together
+
+    def __enter__(self) -> Self:
+        if self.fresh:
+            self._shut = self.fresh = False
+        elif self._shut:
+            self.refuse_shut()
+        elif self._entered and (self.more is None or self.more.first is self):
+            raise InvalidState(
+                "the transaction is in its `with` block already, and one block commits it: work in that, and undo a "
+                "part of it with `savepoint` and `rollback`"
+            )
+        self._entered = True
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Commit what was staged, or on an exception nothing of it; the messages then wait as before (behaviour 74)."""
+        if self._shut or (self.more is not None and self.more.first is not self):
+            return
+        self._received = self.received
+        self._shut, self._dialog = True, NO_DIALOG
+        done = self._scope.done
+        if self.more is not None:
+            self.more.end(kind, done)
+        elif done is not None:
+            done(self, kind is None)
+
+    def begin(  # noqa: PLR0913  # the clauses of BEGIN DIALOG
+        self,
+        from_service: str,
+        to_service: str,
+        contract: str = DEFAULT,
+        *,
+        related_to: Endpoint | Begun | None = None,
+        key: bytes | None = None,
+        lifetime: float | None = None,
+        hops: int = 0,
+    ) -> Begun:
+        """BEGIN DIALOG when the transaction commits; what is sent on it inside of the transaction goes with it.
+
+        `from_service` is one of this queue. `related_to` puts it into the conversation group of this transaction, or of
+        another dialog that it begins (behaviour 35), so that answers are received with that group; without it the
+        dialog is a group of its own. `lifetime` counts in seconds, `hops` the routers that a dialog comes through.
+        Raises what `broker.begin_dialog` raises, DialogNotFound when `related_to` is of another group,
+        TransactionTooLarge.
+        """
+        if self._shut or related_to.__class__ not in _RELATABLE:
+            self._refuse_use(related_to)
+        if self._scope.begin is None:
+            raise InvalidState("this reader begins no dialogs: use `broker.begin_dialog`")
+        if related_to is not None:
+            self._check_member(related_to)
+            if related_to.terms.service != from_service:
+                raise ForeignGroup(
+                    f"conversation {related_to.id} is one of service {related_to.terms.service!r}, not of "
+                    f"{from_service!r}: a conversation group belongs to one service"
+                )
+        group = None if related_to is None else self.group_of(related_to)
+        lifetime_ms = FOR_EVER if lifetime is None else milliseconds(lifetime, "a lifetime")
+        clauses = Clauses(from_service, to_service, contract, group, key, lifetime_ms, hops)
+        conversation, begin = self._scope.begin(clauses)
+        begun = Begun(conversation, begin, len(self.begins))
+        total = self.size_bytes + begun.size_bytes
+        if total > TRANSACTION_BYTES_MAX:
+            refuse_size(0, total)
+        self.size_bytes = total
+        self.begins = [*self.begins, begun]
+        return begun
+
+    @property
+    def dialogs(self) -> list[Endpoint | Begun]:
+        """All conversations of the group, those too on which nothing has come, and those that are begun here."""
+        return [*self.conversations, *self.begins]
+
+    def find(self, conversation_id: UUID) -> Endpoint | Begun:
+        """The conversation of this group with that id, or begun here; DialogNotFound when there is none."""
+        if conversation_id is None:
+            raise NullHandle("a conversation is found by its id, a UUID, and None was given")
+        if not isinstance(conversation_id, UUID):
+            raise BadInput(f"a conversation is found by its id, a UUID, not by {conversation_id!r}")
+        for dialog in self.dialogs:
+            if dialog.conversation == conversation_id.bytes:
+                return dialog
+        raise DialogNotFound(
+            f"conversation {conversation_id} does not belong to the group of this transaction, or is over"
+        )
+
+    def send(self, dialog: Endpoint | Begun, message_type: str, body: bytes = b"") -> None:
+        """Send on a conversation of this group, or one that this transaction begins, when the transaction commits.
+
+        Raises InvalidState when this side may send no more (50 to 52), TransactionTooLarge, what `dialog.send` does.
+        """
+        if body.__class__ is not bytes:
+            body = as_bytes(body)
+        size = len(body)
+        total = self.size_bytes + size + OUTPUT_BYTES
+        if (
+            dialog is not self._dialog
+            or message_type is not self._type
+            or total > TRANSACTION_BYTES_MAX
+            or size > BODY_BYTES_MAX
+            or dialog.committed not in SENDING
+        ):
+            self._begin_run(dialog, message_type, size, total)
+        self.size_bytes = total
+        self._bodies.append(body)
+
+    def _begin_run(self, dialog: Endpoint | Begun, message_type: str, size: int, total: int) -> None:
+        """Everything that forbids a send; then what follows is of this conversation and type."""
+        if self._shut or dialog.__class__ not in SPEAKERS:
+            self._refuse_use(dialog)
+        if not isinstance(message_type, str):
+            raise BadInput(f"a message type is named by a text, not by {type(message_type).__name__}")
+        self._scope.rule(dialog.terms.contract, dialog.role, message_type)
+        if dialog.committed not in SENDING or self.ends or self.cleanups:
+            self._refuse_ended(dialog, "send on")
+        if dialog.finished is not None or self.finishes:
+            self._refuse_finished(dialog)
+        if dialog is not self.dialog:
+            self._check_member(dialog)
+        if total > TRANSACTION_BYTES_MAX or size > BODY_BYTES_MAX:
+            refuse_size(size, total)
+        self._dialog, self._type = dialog, message_type
+        if not self.sends:
+            self.sends = []
+        if not self.sends or self.sends[-1][:2] != (dialog.index, message_type):  # a fold sees one run, and so do we
+            self.sends.append((dialog.index, message_type, []))
+        self._bodies = self.sends[-1][2]
+
+    def end(
+        self, dialog: Endpoint | Begun, *, error: int | None = 0, description: str | None = "", cleanup: bool = False
+    ) -> None:
+        """End this side of a conversation when the transaction commits; with `error` > 0 as WITH ERROR.
+
+        Either way this transaction sends nothing on it (behaviour 111). `cleanup` is WITH CLEANUP: this side goes at
+        once, with its messages that were not received, and the peer gets Error -8462 for what it sends later (120,
+        121). InvalidState for one that was ended (118), or an error with `cleanup`; InvalidError (112).
+        """
+        error, description = check_error(error, description)
+        if cleanup and error:
+            raise InvalidState("a conversation is ended WITH ERROR or WITH CLEANUP, not with both")
+        text = description.encode()
+        self.conclude(dialog, len(text))
+        if error or cleanup:
+            self._take_back(dialog)
+        if cleanup:
+            self.cleanups = [*self.cleanups, Cleanup(dialog.index)]
+            return
+        if self.ends is _NONE:
+            self.ends = []
+        self.ends.append(EndOperation(dialog.index, error, text.decode()))
+
+    def conclude(self, dialog: Endpoint | Begun, text_bytes: int) -> None:
+        """Make room for what ends a side, with so much text; nothing else is to be done with it from then on."""
+        if self._shut or dialog.__class__ not in SPEAKERS:
+            self._refuse_use(dialog)
+        if dialog.committed in OVER or self.ends or self.cleanups:
+            self._refuse_ended(dialog, "end")
+        if dialog is not self.dialog:
+            self._check_member(dialog)
+        total = self.size_bytes + text_bytes + END_BYTES
+        if total > TRANSACTION_BYTES_MAX:
+            refuse_size(0, total)
+        self.size_bytes = total
+        self._dialog = NO_DIALOG
+        dialog.ending = self
+        if self.more is not None:
+            self.more.stay(dialog)
+        if self.finishes:  # the end says it too
+            self.finishes = [finish for finish in self.finishes if finish.endpoint != dialog.index]
+        if self.timers:
+            self.timers = [timer for timer in self.timers if timer.endpoint != dialog.index]
+
+    def give_back(self, dialog: Endpoint, message_type: str, body: bytes) -> None:
+        """End a target's side; what of it is not received here goes back to who sent it, behind a note (233)."""
+        stage_give_back(self, dialog, GiveBack(dialog.index, message_type, body))
+
+    def _take_back(self, dialog: Endpoint | Begun) -> None:
+        """Nothing of what was sent on it here leaves."""
+        for index, _, bodies in self.sends:
+            if index == dialog.index:
+                self.size_bytes -= sum(len(body) + OUTPUT_BYTES for body in bodies)
+        self.sends = [sends for sends in self.sends if sends[0] != dialog.index]
+
+    def finish(self, dialog: Endpoint | Begun) -> None:
+        """Say when the transaction commits that nothing more comes from this side; it goes on to receive.
+
+        Messages that others send later on this side come back to them. A second call changes nothing.
+        Raises InvalidState for a conversation that was ended, or on which nothing was sent or received yet.
+        """
+        if self._shut or dialog.__class__ not in SPEAKERS:
+            self._refuse_use(dialog)
+        if dialog.committed not in SENDING or self.ends or self.cleanups:
+            self._refuse_ended(dialog, "finish")
+        if dialog is not self.dialog:
+            self._check_member(dialog)
+        if dialog.committed is State.STARTED_OUTBOUND and all(sends[0] != dialog.index for sends in self.sends):
+            raise InvalidState(f"cannot finish conversation {dialog.id}: nothing was sent or received on it yet")
+        operation = Finish(dialog.index)
+        if (dialog.finished is not None and dialog.finished.own) or operation in self.finishes:
+            return
+        self._dialog = NO_DIALOG
+        self.size_bytes += END_BYTES
+        self.finishes = [*self.finishes, operation]
+
+    def over(self, dialog: Endpoint | Begun) -> State | None:
+        """The state of what this transaction ends; None when it does not."""
+        committed = dialog.committed
+        if committed in OVER or not self._ends(dialog):
+            return None
+        gone = any(cleanup.endpoint == dialog.index and isinstance(cleanup, Cleanup) for cleanup in self.cleanups)
+        return State.CLOSED if gone else next_state(committed, Event.END)
+
+    def _ends(self, dialog: Endpoint | Begun) -> bool:
+        """It was ended in this transaction."""
+        ended = [end.endpoint for end in self.ends] + [cleanup.endpoint for cleanup in self.cleanups]
+        return dialog.index in ended
+
+    def move(self, dialog: Endpoint | Begun, group: UUID) -> None:
+        """MOVE CONVERSATION when the transaction commits: what waits in it then, and comes later, is of that group.
+
+        `group` is of the same service; both are locked until then (behaviours 88 to 90), save a group in another
+        partition: to that the conversation goes behind the commit. Raises MoveRefused (8438) for a conversation that
+        was ended or a group that is suspended, InvalidGroup (8439) for one of another service or queue, GroupLocked
+        (1222) while another transaction has it: a handler that lets that pass is called again after a moment, and that
+        counts no attempt; InvalidState or QueueFull when it cannot leave its partition, KafkaUnavailable when it cannot
+        be read where the group lives.
+        """
+        self._stage_move(dialog, group)
+
+    def next_group(self) -> Transaction | None:
+        """GET CONVERSATION GROUP once more: another group of this partition with messages, locked (behaviour 85).
+
+        What is done with what this returns, a transaction without a `with` block of its own, is committed together with
+        all else that is done here, or not at all. None when no other group waits. Raises TransactionTooLarge when this
+        one has as many as it may have.
+        """
+        if self._shut:
+            self.refuse_shut()
+        return self._scope.further(self)
+
+    def savepoint(self, name: str) -> None:
+        """SAVE TRANSACTION: what is done from here on can be undone with `rollback`, also more than once.
+
+        A name may be used again: the last one counts. Raises InvalidName, TransactionTooLarge.
+        """
+        if self._shut:
+            self.refuse_shut()
+        mates = family(self)
+        first = mates[0]
+        if first.savepoints is None:
+            first.savepoints = Savepoints()
+        first.savepoints.save(name, {one: staged_by(one) for one in mates})
+
+    def rollback(self, savepoint: str) -> None:
+        """ROLLBACK TRANSACTION to a savepoint: what was sent, begun, ended, set and received since then was not.
+
+        The group stays locked. Messages that were received since come again with `receive`, or in another transaction
+        when they are left (behaviour 213), and a loop over them ends. The savepoint stays, those behind it are gone. To
+        roll everything back leave the block with an exception. Raises SavepointNotFound (6401).
+        """
+        if self._shut:
+            self.refuse_shut()
+        mates = family(self)
+        back_to(mates, (mates[0].savepoints or Savepoints()).back_to(savepoint))
+
+    def clear(self) -> None:
+        """Forget what was staged; the messages can be taken again."""
+        self.put_back()
+        self.savepoints = None
+        self.begins = self.sends = self.ends = self.cleanups = self.finishes = self.timers = _NONE
+        self._dialog = NO_DIALOG
+        self.size_bytes = 0
+
+    @property
+    def idle(self) -> bool:
+        """Nothing was taken, begun, sent, set, finished or ended: the messages wait as before."""
+        said = self.begins or self.sends or self.ends or self.cleanups or self.finishes or self.timers
+        return not (said or self.received or (self.more is not None and self.more.does_something))
+
+    def _refuse_use(self, dialog: object) -> NoReturn:
+        if self._shut:
+            self.refuse_shut()
+        if dialog is None:
+            raise NullHandle("a transaction works on `message.dialog`, or on what its `begin` returns, and got None")
+        raise BadInput(
+            f"a transaction works on `message.dialog`, or on what its `begin` returns, not on {type(dialog).__name__}"
+        )
+
+    def _refuse_ended(self, dialog: Endpoint | Begun, verb: str) -> None:
+        ended = self._ends(dialog)
+        if ended or dialog.committed not in SENDING:
+            if verb == "end" and not ended and dialog.committed.code in {"DI", "ER"}:
+                return
+            state = "ended in this transaction" if ended else dialog.committed.name
+            raise InvalidState(
+                f"cannot {verb} conversation {dialog.id}: it is {state}. Begin a new dialog instead",
+                ENDED_TWICE if verb == "end" else None,
+            )
+
+    def _refuse_finished(self, dialog: Endpoint | Begun) -> None:
+        known = dialog.finished
+        if (known is not None and known.own) or Finish(dialog.index) in self.finishes:
+            raise InvalidState(
+                f"cannot send on conversation {dialog.id}: this side has finished. Begin a new dialog instead"
+            )
+
+    def _check_member(self, dialog: Endpoint | Begun) -> None:
+        if isinstance(dialog, Begun):
+            if any(dialog is begun for begun in self.begins):
+                return
+            raise DialogNotFound(
+                f"conversation {dialog.id} was begun by another transaction, or that was rolled back: what comes on it "
+                "has it in `message.dialog`, and `transaction.find(dialog.id)` has it in those of its group"
+            )
+        if dialog is self.dialog or (dialog.group is not None and dialog.group is self.dialog.group):
+            return
+        raise DialogNotFound(
+            f"conversation {dialog.id} does not belong to the group of this transaction; "
+            "a transaction works on the one conversation group whose messages it received"
+        )
+
+
+def refuse_size(body_bytes: int, transaction_bytes: int) -> NoReturn:
+    """Raise what is too large: a body, or all of a transaction."""
+    check_size(body_bytes)
+    raise TransactionTooLarge(
+        f"the transaction sends {transaction_bytes} bytes; at most {TRANSACTION_BYTES_MAX} fit into one commit. "
+        "Receive fewer messages at a time (max_messages) or send smaller ones"
+    )
+
+
+def stage_give_back(transaction: Transaction, dialog: Endpoint, operation: GiveBack) -> None:
+    """Note it in a transaction: nothing is sent behind it. Raises what `end` does, InvalidState."""
+    if dialog.role is not Role.TARGET:
+        raise InvalidState(
+            f"cannot give back what came on conversation {dialog.id}: this side began it. End it instead"
+        )
+    transaction.conclude(dialog, len(operation.message_type.encode()) + len(operation.body))
+    transaction.cleanups = [*transaction.cleanups, operation]
+
+
+class Staged(NamedTuple):
+    """What a handler's transaction had done."""
+
+    begins: list[Begun]
+    sends: list[tuple[int, str, list[bytes], int]]
+    """With the number of bodies: a run that is there grows, and nothing else happens to it."""
+    ends: list[EndOperation]
+    cleanups: list[Cleanup | GiveBack]
+    finishes: list[Finish]
+    timers: list[SetTimer]
+    moves: list[Move | MoveAway]
+    size_bytes: int
+    received: dict[int, int]
+
+
+def staged_by(transaction: Transaction) -> Staged:
+    """What it has done up to here."""
+    return Staged(
+        [*transaction.begins],
+        [(index, kind, bodies, len(bodies)) for index, kind, bodies in transaction.sends],
+        [*transaction.ends],
+        [*transaction.cleanups],
+        [*transaction.finishes],
+        [*transaction.timers],
+        [*transaction.moves],
+        transaction.size_bytes,
+        {**transaction.received},
+    )
+
+
+def back_to(transactions: list[Transaction], kept: dict[Transaction, Staged]) -> None:
+    """They have done that and nothing else, and what has become one of them since has done nothing."""
+    for transaction in transactions:
+        _stage_again(transaction, kept.get(transaction, _NOTHING))
+
+
+def _stage_again(transaction: Transaction, staged: Staged) -> None:
+    transaction.begins = [*staged.begins]
+    transaction.sends = [(index, kind, bodies[:count]) for index, kind, bodies, count in staged.sends]
+    transaction.ends = [*staged.ends]
+    transaction.cleanups = [*staged.cleanups]
+    transaction.finishes = [*staged.finishes]
+    transaction.timers = [*staged.timers]
+    if transaction.more is not None:
+        transaction.more.moves = [*staged.moves]
+    transaction.size_bytes = staged.size_bytes
+    transaction.go_back(staged.received)
+    transaction.speaks_anew()
+
+
+_NOTHING: Final = Staged([], [], [], [], [], [], [], 0, {})
+
+
+class More:
+    """What few transactions have: moves to other groups, and further groups (`dialog.owner.staging`)."""
+
+    __slots__ = ("first", "held", "moves", "parts", "steps_back", "targets")
+
+    def __init__(self, first: Transaction) -> None:
+        self.first = first
+        """The transaction that all of them belong to."""
+        self.parts: list[Transaction] = _NONE
+        """Of the first one: its further groups."""
+        self.moves: list[Move | MoveAway] = _NONE
+        self.targets: dict[bytes, list[Endpoint]] = {}
+        """Groups that it has locked to move something there, and who was in them."""
+        self.held: list[bytes] = _NONE
+        """Of the first one, before its commit: all groups that they have locked, or move something to."""
+        self.steps_back = False
+        """It rolls back because somebody else has a group."""
+
+    @property
+    def does_something(self) -> bool:
+        """Beside what its transaction does itself."""
+        return bool(self.moves) or any(not part.idle for part in self.parts)
+
+    def end(self, kind: type[BaseException] | None, done: Callable[[Transaction, bool], None] | None) -> None:
+        """The `with` block of the first one ends. Nothing can be done with its further groups any more."""
+        for part in self.parts:
+            part.shut()
+        self.steps_back = kind is not None and issubclass(kind, GroupLocked)
+        fits = sum(one.size_bytes for one in (self.first, *self.parts)) <= TRANSACTION_BYTES_MAX
+        if done is not None:
+            done(self.first, kind is None and fits)
+        if kind is None and not fits:
+            raise TransactionTooLarge(
+                f"the groups of the transaction send more than {TRANSACTION_BYTES_MAX} bytes, which is what fits into "
+                "one commit: all of them were rolled back. Work on fewer groups at a time, or send smaller messages"
+            )
+
+    def stay(self, dialog: Endpoint | Begun) -> None:
+        """It was ended, and moves nowhere."""
+        self.moves = [move for move in self.moves if move.endpoint != dialog.index]
+
+
+def more_of(transaction: Transaction) -> More:
+    """Made when it is needed."""
+    if transaction.more is None:
+        transaction.more = More(transaction)
+    return transaction.more
+
+
+def family(transaction: Transaction) -> list[Transaction]:
+    """A transaction and its further groups, whichever of them is asked."""
+    if transaction.more is None:
+        return [transaction]
+    first = transaction.more.first
+    return [first, *more_of(first).parts]
+
+
+def _begun_in(transaction: Transaction, group: bytes) -> list[Begun]:
+    return [one for mate in family(transaction) for one in mate.begins if mate.group_of(one) == group]
+
+
+def unlock(transaction: Transaction) -> None:
+    """Nobody holds its group any more, and nobody is told."""
+    transaction.clear()
+    for member in transaction.dialog.members:
+        member.held = False

@@ -1,0 +1,45 @@
+"""XML schema collections: what VALID_XML holds bodies against (behaviour 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from konverse.schemas.errors import InvalidSchema
+from konverse.schemas.identifiers import check_name
+from konverse.schemas.limits import SCHEMA_BYTES_MAX, SCHEMA_DOCUMENTS_ENTRIES_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class XmlSchemaCollection:
+    """XML Schema documents under one name; of several namespaces, if there are several."""
+
+    name: str
+    documents: tuple[str, ...]
+
+    @classmethod
+    def of(cls, name: str, documents: Iterable[str]) -> XmlSchemaCollection:
+        """The collection of that name; InvalidSchema for none, for too many or too large ones, or for one twice.
+
+        What the documents say is not looked at.
+        """
+        value = cls(check_name("XML schema collection", name), tuple(documents))
+        if not 1 <= len(value.documents) <= SCHEMA_DOCUMENTS_ENTRIES_MAX:
+            raise InvalidSchema(
+                f"XML schema collection {name!r} has {len(value.documents)} documents; "
+                f"1 to {SCHEMA_DOCUMENTS_ENTRIES_MAX} can be"
+            )
+        if len(set(value.documents)) < len(value.documents):
+            raise InvalidSchema(f"XML schema collection {name!r} has the same document twice; give it once")
+        check_schema_size(f"XML schema collection {name!r}", value.documents)
+        return value
+
+
+def check_schema_size(what: str, documents: Iterable[str]) -> None:
+    """Raise InvalidSchema when all documents together are larger than a record of the catalog may be."""
+    try:
+        size = sum(len(document.encode("utf-8")) for document in documents)
+    except UnicodeEncodeError as error:
+        raise InvalidSchema(f"{what} has a character that is none: {error.reason}") from None
+    if size > SCHEMA_BYTES_MAX:
+        raise InvalidSchema(f"{what} has {size} bytes of schemas; at most {SCHEMA_BYTES_MAX} are allowed")

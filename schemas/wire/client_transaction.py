@@ -1,0 +1,116 @@
+"""The body of a TRANSACTION: what a client does on several dialogs at once. Plain Avro (`transaction.avsc`).
+
+`decode` is total: a value, or MalformedRecord.
+"""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+from io import BytesIO
+from typing import Any, Final, NamedTuple, cast
+
+from fastavro import parse_schema, schemaless_reader, schemaless_writer
+
+from konverse.schemas.errors import MalformedRecord
+from konverse.schemas.limits import BODY_BYTES_MAX, TRANSACTION_RECORDS_MAX
+
+from .records import ANEW, FOR_EVER, NAMED, NO_SEQUENCE, RETURNING, Begin, Kind, begin_from_avro, begin_to_avro
+
+_OPENER_BYTES: Final = 16
+
+
+class TransactionDialog(NamedTuple):
+    """A conversation, with all that is needed to send on it."""
+
+    conversation: bytes
+    begin: Begin
+    returning: bool = False
+    """Its messages come back when the target has ended."""
+    named: bool = False
+    """The caller has chosen its id."""
+    anew: bool = False
+    """Although a conversation with this id may be over."""
+
+    @classmethod
+    def of(cls, conversation: bytes, begin: Begin, flags: int) -> TransactionDialog:
+        """A conversation whose messages have these flags."""
+        return cls(conversation, begin, bool(flags & RETURNING), bool(flags & NAMED), bool(flags & ANEW))
+
+    @property
+    def flags(self) -> int:
+        """Of its messages."""
+        return RETURNING * self.returning | NAMED * self.named | ANEW * self.anew
+
+    @property
+    def key(self) -> bytes:
+        """Of its records."""
+        return self.begin.key or self.begin.group
+
+
+class Step(NamedTuple):
+    """BEGIN, a message, FIN, END_CALL or SET_TIMER; OPEN says who has begun a dialog whose FIRST follows."""
+
+    dialog: int
+    """Place in the transaction's dialogs."""
+    kind: Kind
+    sequence: int = NO_SEQUENCE
+    message_type: str = ""
+    body: bytes | None = None
+    """Of OPEN: the id of the session that has begun the dialog, outside of transactions."""
+    timeout_ms: int = FOR_EVER
+    """Of a timer."""
+
+    @property
+    def is_first(self) -> bool:
+        """The message that creates the target."""
+        return self.kind is Kind.MESSAGE and self.sequence == 0
+
+
+class ClientTransaction(NamedTuple):
+    """What happens together or not at all."""
+
+    dialogs: list[TransactionDialog]
+    steps: list[Step]
+    """In the order of the calls."""
+
+
+def encode(transaction: ClientTransaction) -> bytes:
+    """The bytes of a transaction."""
+    out = BytesIO()
+    value = {
+        "dialogs": [{**dialog._asdict(), "begin": begin_to_avro(dialog.begin)} for dialog in transaction.dialogs],
+        "steps": [{**step._asdict(), "kind": step.kind.name} for step in transaction.steps],
+    }
+    schemaless_writer(out, TRANSACTION_SCHEMA, value, strict=True)
+    return out.getvalue()
+
+
+def decode(data: bytes) -> ClientTransaction:
+    """The transaction in `data`; MalformedRecord for anything else, whatever the bytes are."""
+    if len(data) > BODY_BYTES_MAX:
+        raise MalformedRecord(f"a transaction of {len(data)} bytes; at most {BODY_BYTES_MAX} are allowed")
+    source = BytesIO(data)
+    try:
+        value = cast("dict[str, Any]", schemaless_reader(source, TRANSACTION_SCHEMA, None))
+        dialogs = [TransactionDialog(**{**item, "begin": begin_from_avro(item["begin"])}) for item in value["dialogs"]]
+        steps = [Step(**{**item, "kind": Kind[item["kind"]]}) for item in value["steps"]]
+    except Exception as error:  # fastavro raises a dozen types for broken input; they all mean this
+        raise MalformedRecord("a transaction that is not Avro") from error
+    if source.tell() != len(data):
+        raise MalformedRecord("a transaction with bytes behind its end")
+    said, most = sum(step.kind is not Kind.OPEN for step in steps), TRANSACTION_RECORDS_MAX
+    if said > most or len(steps) > 2 * most or len(dialogs) > most:
+        raise MalformedRecord(f"a transaction of {len(steps)} steps; at most {TRANSACTION_RECORDS_MAX} are allowed")
+    if not all(0 <= step.dialog < len(dialogs) and step.sequence >= NO_SEQUENCE for step in steps):
+        raise MalformedRecord("a step of a transaction on a dialog that it does not name, or with an absurd number")
+    if any((step.timeout_ms == FOR_EVER) == (step.kind is Kind.SET_TIMER) for step in steps):
+        raise MalformedRecord("a step of a transaction with a timeout that is none, or without the one that it needs")
+    if any(step.kind is Kind.OPEN and len(step.body or b"") != _OPENER_BYTES for step in steps):
+        raise MalformedRecord("a transaction with a dialog that nobody has begun")
+    return ClientTransaction(dialogs, steps)
+
+
+TRANSACTION_SCHEMA: Final = parse_schema(
+    json.loads(files("konverse.schemas").joinpath("transaction.avsc").read_text("utf-8"))
+)

@@ -1,0 +1,117 @@
+"""Bodies of one message type as columns, by the schema that the catalog has for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from importlib import import_module
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import from_arrow_type
+from pyspark.sql.types import StringType, StructField, StructType
+
+from konverse.bridge.validation.rules import Rule
+from konverse.bridge.validation.validator import Finding, Known, Validator
+from konverse.schemas.catalog.objects import Validation
+from konverse.schemas.errors import InvalidSettings
+from konverse.spark.connection.case_rule import spelled
+from konverse.spark.connection.clients import schema_of
+from konverse.spark.connection.settings import parse
+
+from .shapes import Parser, Unfit, Unmapped
+
+VALUE: Final = "value"
+FAULT: Final = "fault"
+"""What is added."""
+
+NEEDED: Final = ("message_type", "body")
+
+MODULES: Final = {
+    Validation.VALID_XML: "konverse.spark.bodies.xml_shapes",
+    Validation.JSON_SCHEMA: "konverse.spark.bodies.json_shapes",
+    Validation.AVRO: "konverse.spark.bodies.avro_shapes",
+}
+
+
+def typed_rows(frame: DataFrame, message_type: str, options: Mapping[str, str], root: str | None) -> DataFrame:
+    """The rows of one message type with `value` and `fault`."""
+    frame = spelled(frame, (*NEEDED, VALUE, FAULT))
+    for name in NEEDED:
+        if name not in frame.columns:
+            raise InvalidSettings(f"the frame lacks the column {name!r}; select it together with the others")
+    for name in (VALUE, FAULT):
+        if name in frame.columns:
+            raise InvalidSettings(f"the frame has a column {name!r} already; rename it with withColumnRenamed")
+    settings = parse(options)
+    if settings.queue is None:
+        raise InvalidSettings("a bare topic tells no catalog; give 'queue' and its 'database' for 'topic'")
+    rule = schema_of(settings, message_type)
+    try:
+        parser = parser_of(rule, root)
+    except Unmapped as error:
+        raise InvalidSettings(f"bodies of message type {message_type!r} are no column: in its schema {error}") from None
+    added = [StructField(VALUE, from_arrow_type(parser.arrow)), StructField(FAULT, StringType())]
+    schema = StructType([*frame.schema.fields, *added])
+    return frame.where(frame["message_type"] == message_type).mapInArrow(_Parsing(rule, root), schema)
+
+
+@lru_cache(maxsize=8)
+def parser_of(rule: Rule, root: str | None) -> Parser:
+    """What reads bodies of this schema; Unmapped."""
+    made: Parser = import_module(MODULES[rule.validation]).parser_of(rule.documents, root)
+    return made
+
+
+class _Parsing:
+    """What a task does with its batches."""
+
+    def __init__(self, rule: Rule, root: str | None) -> None:
+        self._rule = rule
+        self._root = root
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The same rows with both columns."""
+        parser, known = parser_of(self._rule, self._root), Known.of(self._rule)
+        for batch in batches:
+            bodies = [body or b"" for body in batch.column("body").to_pylist()]
+            read = [_read(parser, *both) for both in zip(bodies, _findings(known, bodies), strict=True)]
+            values, faults = _columns(parser, [value for value, _ in read], [fault for _, fault in read])
+            arrays = [*batch.columns, values, pa.array(faults, pa.string())]
+            yield pa.RecordBatch.from_arrays(arrays, names=[*batch.schema.names, VALUE, FAULT])
+
+
+_VALIDATORS: Final[list[Validator]] = []
+"""The one of this process: bodies are held against schemas outside of it, as owners do. It ends when this one does."""
+
+
+def _findings(known: Known, bodies: Sequence[bytes]) -> list[Finding]:
+    """What the schema says of each."""
+    if not _VALIDATORS:
+        _VALIDATORS.append(Validator())
+    return _VALIDATORS[0].look_at_each(known, bodies)
+
+
+def _read(parser: Parser, body: bytes, finding: Finding) -> tuple[Any, str | None]:
+    """A value, or what is wrong with the body."""
+    if finding.fault:
+        return None, finding.fault
+    try:
+        return parser.parse(body), None
+    except Unfit as error:
+        return None, str(error)
+
+
+def _columns(parser: Parser, values: list[Any], faults: list[str | None]) -> tuple[pa.Array, list[str | None]]:
+    """All values at once, or each by itself where one of them does not fit its type."""
+    try:
+        return pa.array(values, parser.arrow), faults
+    except (pa.ArrowException, OverflowError, TypeError, ValueError):
+        pass
+    for place, value in enumerate(values):
+        try:
+            pa.array([value], parser.arrow)
+        except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+            values[place], faults[place] = None, f"a value does not fit its column: {error}"
+    return pa.array(values, parser.arrow), faults

@@ -1,0 +1,152 @@
+"""The bridge's clients in Spark's processes: the catalog and topics in the driver, folds of partitions in tasks.
+
+To import the bridge takes a third of a second: tasks that only read a log do without.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
+from typing import Any, Final, Protocol
+
+from konverse.bridge.catalog.catalog import Catalog
+from konverse.bridge.catalog.destinations import Destinations
+from konverse.bridge.catalog.judge import CatalogJudge, rule_of
+from konverse.bridge.kafka.clients import Kafka
+from konverse.bridge.kafka.clock import kafka_time_ms
+from konverse.bridge.kafka.topics import Topics
+from konverse.bridge.owner.follower import Following
+from konverse.bridge.runtime.settings import OWN_PROPERTIES
+from konverse.bridge.runtime.settings import Settings as BridgeSettings
+from konverse.bridge.validation.rules import Rule
+from konverse.bridge.validation.validator import Known, Validator
+from konverse.dialog.state.partition import Partition
+from konverse.schemas.catalog.objects import MessageType, Queue
+from konverse.schemas.errors import InvalidSchema, InvalidSettings, QueueNotFound, TopicMismatch
+from konverse.schemas.identifiers import journal_topic
+
+from .settings import Settings
+
+FOLD_S_MAX: Final = 600.0
+"""How long the fold of a partition may take."""
+_KAFKAS: Final[dict[tuple[Any, ...], Kafka]] = {}
+"""One for each cluster and way to reach it, for as long as this process lives: its administrator's client is kept."""
+
+
+class Reachable(Protocol):
+    """Options that say where Kafka is."""
+
+    @property
+    def bootstrap(self) -> str:
+        """Brokers, `host:port,host:port`."""
+        ...
+
+    @property
+    def client(self) -> Mapping[str, str]:
+        """Settings for librdkafka."""
+        ...
+
+
+def kafka_of(settings: Reachable) -> Kafka:
+    """What makes the bridge's clients for these options."""
+    key = (settings.bootstrap, *sorted(settings.client.items()))
+    if key not in _KAFKAS:
+        url = f"kafka://{settings.bootstrap}"
+        client = {name: value for name, value in settings.client.items() if name not in OWN_PROPERTIES}
+        _KAFKAS[key] = Kafka(BridgeSettings.load(kafka=url, client=client))
+    return _KAFKAS[key]
+
+
+def topic_id(settings: Settings) -> str:
+    """Kafka's own id of the topic, in hexadecimal digits. TopicMismatch when there is none, or KafkaUnavailable."""
+    return Topics(kafka_of(settings)).topic_id(settings.topic).hex()
+
+
+def check_topics(settings: Reachable, topics: Iterable[tuple[str, bytes]]) -> None:
+    """Raise TopicMismatch when one of these topics was deleted, or made again.
+
+    A topic that this principal may not see, or of which Kafka says nothing, is taken for the one that is meant.
+    """
+    wrong = Destinations(kafka_of(settings)).changed(dict(topics))
+    if wrong:
+        raise TopicMismatch(next(iter(wrong.values())))
+
+
+def topics_of(queue: Queue) -> Iterator[tuple[str, bytes]]:
+    """Data topic and journal of a queue, with Kafka's own ids as the catalog means them."""
+    yield queue.topic, queue.data_topic_id
+    yield journal_topic(queue.topic, queue.subscription), queue.journal_topic_id
+
+
+def check_queue(settings: Settings) -> None:
+    """Raise TopicMismatch when a topic of the queue that is read was deleted, or made again.
+
+    What is in no catalog is not checked: a bare topic, or a queue that was dropped.
+    """
+    queue = _found(settings) if settings.queue is not None else None
+    if queue is not None:
+        check_topics(settings, topics_of(queue))
+
+
+def queue_of(settings: Settings) -> Queue:
+    """The queue as the catalog knows it. QueueNotFound, or KafkaUnavailable."""
+    found = _found(settings)
+    if found is None:
+        raise QueueNotFound(
+            f"database {settings.database!r} has no queue {settings.queue!r}; check options 'instance', 'database' and "
+            "'queue'"
+        )
+    return found
+
+
+def _found(settings: Settings) -> Queue | None:
+    assert settings.queue is not None
+    kafka_of(settings).check()
+    with closing(_catalog(settings)) as catalog:
+        return catalog.find(Queue, settings.queue)
+
+
+def schema_of(settings: Settings, message_type: str) -> Rule:
+    """What bodies of a type are held against, by the catalog as it is now.
+
+    Raises InvalidSettings for a type without a schema, InvalidSchema for one that cannot be read here,
+    MessageTypeNotFound, KafkaUnavailable, ValidatorUnavailable where what reads such a schema is not installed.
+    """
+    kafka_of(settings).check()
+    with closing(_catalog(settings)) as catalog:
+        found = catalog.get(MessageType, message_type)
+        rule = rule_of(catalog, found)
+    if rule is None:
+        raise InvalidSettings(
+            f"message type {message_type!r} has no schema to parse bodies by, as its validation is {found.validation}; "
+            "give it VALID_XML, JSON_SCHEMA or AVRO with broker.alter_message_type(…)"
+        )
+    try:
+        with closing(Validator()) as validator:
+            validator.check(Known.of(rule))
+    except InvalidSchema as error:
+        raise InvalidSchema(
+            f"message type {message_type!r} has a schema that cannot be read here: {error}. Give it another one with "
+            "broker.alter_message_type(…), or run the versions of those who made it"
+        ) from None
+    return rule
+
+
+def fold(settings: Settings, queue: Queue, partition: int) -> Partition:
+    """The partition as whoever led it now would find it; a part of what waits when that is more than a view may read.
+
+    Raises KafkaUnavailable when Kafka is silent or it takes too long, PartitionHalted when the logs contradict
+    themselves.
+    """
+    with (
+        closing(_catalog(settings)) as catalog,
+        closing(Validator()) as validator,
+        Following(kafka_of(settings), queue, partition) as following,
+    ):
+        now_ms = kafka_time_ms(kafka_of(settings))
+        return following.look_ahead(CatalogJudge(catalog, validator, logging.DEBUG), now_ms, FOLD_S_MAX).state
+
+
+def _catalog(settings: Settings) -> Catalog:
+    return Catalog(kafka_of(settings), settings.instance, settings.database)

@@ -1,0 +1,142 @@
+"""Rows that queries wrote in batches, as a reader of the log has them: they wait until the log decides (section 9b).
+
+The rules are those of `konverse.dialog.rules.batches`, which an owner follows. A row waits once, in whatever order it
+comes. A DECISION takes the rows of the winners in the order of tasks and numbers, and drops the rest of the batch and
+of earlier ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, cast
+
+from confluent_kafka import Message
+
+from konverse.schemas.errors import MalformedRecord
+from konverse.schemas.limits import BATCH_RECORDS_MAX, QUERY_ENTRIES_MAX
+from konverse.schemas.wire.batches import Winners, decode_winners
+from konverse.schemas.wire.envelope import decode
+from konverse.schemas.wire.records import Decision, Envelope, Pending
+
+UNDECIDED = -1
+"""In place of a batch's number where none was decided yet."""
+
+Track = bytes
+"""16 bytes of the query, and one that says whether its BEGINs or its messages are meant."""
+
+Attempt = tuple[Track, int, bytes]
+"""One execution of a task: whose rows, of which batch, and its id."""
+
+
+def track_of(detail: Pending | Decision) -> Track:
+    """Which rows of a query."""
+    return detail.query + bytes((detail.begins,))
+
+
+class Won(NamedTuple):
+    """The rows of one decision, in the order in which they are accepted."""
+
+    query: bytes
+    begins: bool
+    messages: list[Message]
+
+
+class BatchRows:
+    """Those that wait in one partition."""
+
+    def __init__(self, decided: dict[Track, int], vetoed: dict[bytes, int], *, cut: bool) -> None:
+        self._decided = decided
+        """Highest batch that was decided: rows at or below it are void."""
+        self._vetoed = vetoed
+        """Attempt, as `_name` writes it -> offset of the DECISION that dropped its rows: those before it are void."""
+        self._cut = cut
+        """The start of the log is gone, and rows with it: those that are left are accepted."""
+        self._waiting: dict[Attempt, dict[int, Message]] = {}
+        self.lost_at: int | None = None
+        """Offset of the last DECISION some of whose rows are not there any more; None when all were."""
+
+    def put(self, headers: Sequence[bytes | None], messages: Sequence[Message], rows: Sequence[int]) -> None:
+        """PENDING records, as yet of no effect."""
+        for row in rows:
+            envelope = decode(cast("bytes", headers[row]))
+            detail, number = envelope.suffix.detail, envelope.counter
+            if not isinstance(detail, Pending) or not 0 <= number < BATCH_RECORDS_MAX:
+                continue
+            attempt = (track_of(detail), detail.batch, envelope.writer)
+            if detail.batch > self._decided.get(attempt[0], UNDECIDED) and self._is_after_veto(attempt, messages[row]):
+                self._waiting.setdefault(attempt, {}).setdefault(number, messages[row])
+
+    def decide(self, header: bytes, decision: Message) -> Won | None:
+        """An accepted DECISION: what it makes count, if anything."""
+        found = _decision(decode(header), decision.value())
+        if found is None:
+            return None
+        detail, winners = found
+        track = track_of(detail)
+        if not detail.final:
+            for loser, _ in winners:
+                if self._waiting.pop((track, detail.batch, loser), None):
+                    self._vetoed[_name((track, detail.batch, loser))] = cast("int", decision.offset())
+            self._forget_vetoes()
+            return None
+        if detail.batch <= self._decided.get(track, UNDECIDED):
+            return None
+        self._remember(track, detail.batch)
+        over = [attempt for attempt in self._waiting if attempt[0] == track and attempt[1] <= detail.batch]
+        waited = {attempt: self._waiting.pop(attempt) for attempt in over}
+        self._forget_vetoes()
+        rows = [
+            waited.get((track, detail.batch, attempt), {}).get(number)
+            for attempt, count in winners
+            for number in range(count)
+        ]
+        there = [row for row in rows if row is not None]
+        if len(there) < len(rows):
+            if not self._cut:  # an owner takes nothing of a batch that is not whole
+                return None
+            self.lost_at = decision.offset()
+        return Won(detail.query, detail.begins, there) if there else None
+
+    def oldest(self) -> int | None:
+        """Lowest offset of a row that waits."""
+        return min(
+            (cast("int", one.offset()) for rows in self._waiting.values() for one in rows.values()), default=None
+        )
+
+    def _is_after_veto(self, attempt: Attempt, row: Message) -> bool:
+        """False for a row that was dropped before the state was handed over, and is read again."""
+        return not self._vetoed or cast("int", row.offset()) > self._vetoed.get(_name(attempt), -1)
+
+    def _forget_vetoes(self) -> None:
+        """The rows before the oldest that waits are not read again."""
+        if self._vetoed:
+            oldest = self.oldest()
+            for name in [name for name, at in self._vetoed.items() if oldest is None or at < oldest]:
+                del self._vetoed[name]
+
+    def _remember(self, track: Track, batch: int) -> None:
+        """Of too many queries, the one that was decided first and waits for nothing is forgotten."""
+        self._decided.pop(track, None)
+        if len(self._decided) >= QUERY_ENTRIES_MAX:
+            busy = {waiting for waiting, _, _ in self._waiting}
+            idle = next((known for known in self._decided if known not in busy), None)
+            if idle is not None:
+                del self._decided[idle]
+        self._decided[track] = batch
+
+
+def _name(attempt: Attempt) -> bytes:
+    """An attempt in 41 bytes."""
+    track, batch, writer = attempt
+    return track + batch.to_bytes(8, "big", signed=True) + writer
+
+
+def _decision(envelope: Envelope, body: bytes | None) -> tuple[Decision, Winners] | None:
+    """None for a record that only says that it is one."""
+    detail = envelope.suffix.detail
+    if not isinstance(detail, Decision):
+        return None
+    try:
+        return detail, decode_winners(body or b"")
+    except MalformedRecord:
+        return None

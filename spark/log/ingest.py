@@ -1,0 +1,172 @@
+"""Records of one partition, in log order, with what is known of each: the envelope, the verdict, the number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from enum import IntEnum
+from typing import NamedTuple, cast
+
+import numpy as np
+from confluent_kafka import Message
+from numpy.typing import NDArray
+
+from konverse.schemas.wire.records import Kind
+
+from .acceptance import ACCEPTED, DUPLICATE, GAP, IS_SEQUENCED, Acceptance
+from .batch_rows import BatchRows, Won
+from .frame import TAG_BYTES, Frame, decode
+from .headers import Headers, split
+
+
+class Verdict(IntEnum):
+    """What became of a record."""
+
+    accepted = ACCEPTED
+    duplicate = DUPLICATE
+    gap = GAP
+    malformed = 3
+    foreign = 4
+    """Without our header, or meant for another incarnation of the queue."""
+    control = 5
+    """Accepted, and of a kind that applications never see."""
+    pending = 6
+    """A row of a batch: void where it stands. If it wins, it comes once more, as a message, when that is decided."""
+
+
+class Rows(NamedTuple):
+    """Consecutive records. Columns of `frame` mean nothing where the verdict is malformed or foreign."""
+
+    messages: list[Message]
+    offsets: NDArray[np.int64]
+    headers: Headers
+    frame: Frame
+    verdict: NDArray[np.uint8]
+    sequence: NDArray[np.int64]
+    """-1 where a record has none."""
+    decoded: NDArray[np.bool_]
+    """Rows with an envelope that concerns this queue."""
+    decided_at: int | None = None
+    """Offset of the DECISION that made these rows count; None: they count where they stand."""
+    decided_ms: int = -1
+    """Kafka's time of that DECISION."""
+    groups: Mapping[bytes, bytes] | None = None
+    """Conversation group of each side that the partition has, by its handle; None when nobody asked."""
+
+
+class Ingest:
+    """One partition, from where the counters stand as `acceptance` says.
+
+    `cut`: the start of the log is gone, so rows of batches may be missing.
+    """
+
+    def __init__(self, acceptance: Acceptance, *, tag: bytes | None, cut: bool = False) -> None:
+        self._tag = None if tag is None else np.frombuffer(tag, np.uint8)
+        self._acceptance = acceptance
+        self.batches = BatchRows(acceptance.decided, acceptance.vetoed, cut=cut or acceptance.cut)
+
+    def recall(self, messages: list[Message]) -> None:
+        """Records that were judged before: those of them that still wait for a decision wait here, too."""
+        headers = split(messages)
+        frame = decode(headers.ours)
+        self._wait(messages, headers, frame, self._concerned(headers, frame) == ACCEPTED)
+
+    def take(self, messages: list[Message]) -> list[Rows]:
+        """Judge the records that follow those of the last call; the rows of a batch come behind its DECISION."""
+        offsets = _offsets(messages)
+        headers = split(messages)
+        frame = decode(headers.ours)
+        verdict = self._concerned(headers, frame)
+        decoded = verdict == ACCEPTED
+        pending = decoded & (frame.kind == Kind.PENDING)
+        verdict[pending] = Verdict.pending
+        rows = _where(verdict == ACCEPTED)
+        verdict[rows] = self._acceptance.judge(frame.tagged_writer[rows], frame.counter[rows])
+        taken = verdict == ACCEPTED
+        decisions = np.flatnonzero(taken & (frame.kind == Kind.DECISION)).tolist()
+        verdict[taken & ~IS_SEQUENCED[frame.kind]] = Verdict.control
+        sequence = np.full(len(messages), -1, np.int64)
+        whole = Rows(messages, offsets, headers, frame, verdict, sequence, decoded)
+        if not decisions:
+            self._wait(messages, headers, frame, pending)
+            return [self._numbered(whole)]
+        return list(self._in_turn(whole, pending, decisions))
+
+    def _in_turn(self, whole: Rows, pending: NDArray[np.bool_], decisions: list[int]) -> Iterator[Rows]:
+        """The records up to each decision that makes rows count, then those rows."""
+        given = waiting = 0
+        for at in decisions:
+            part = slice(waiting, at)
+            self._wait(whole.messages[part], whole.headers.part(part), whole.frame.part(part), pending[part])
+            waiting = at
+            won = self.batches.decide(cast("bytes", whole.headers.ours[at]), whole.messages[at])
+            if won is not None:
+                yield self._numbered(_part(whole, slice(given, at + 1)))
+                yield self._numbered(self._accepted(won, whole.messages[at], whole.frame.tagged_writer[at : at + 1]))
+                given = at + 1
+        part = slice(waiting, len(whole.messages))
+        self._wait(whole.messages[part], whole.headers.part(part), whole.frame.part(part), pending[part])
+        if given < len(whole.messages):
+            yield self._numbered(_part(whole, slice(given, len(whole.messages))))
+
+    def _wait(self, messages: list[Message], headers: Headers, frame: Frame, among: NDArray[np.bool_]) -> None:
+        rows = np.flatnonzero(among & (frame.kind == Kind.PENDING)).tolist()
+        if rows:
+            self.batches.put(headers.ours, messages, rows)
+
+    def _accepted(self, won: Won, decision: Message, told_by: NDArray[np.void]) -> Rows:
+        """As if the query had sent them when they were decided, under its next counters."""
+        count = len(won.messages)
+        writer = told_by.tobytes()[:TAG_BYTES] + won.query
+        first = self._acceptance.next.get(writer, 0)
+        self._acceptance.next[writer] = first + count
+        headers = split(won.messages)
+        frame = decode(headers.ours)._replace(
+            kind=np.full(count, Kind.BEGIN if won.begins else Kind.MESSAGE, np.uint8),
+            tagged_writer=np.frombuffer(writer * count, f"V{len(writer)}"),
+            counter=np.arange(first, first + count),
+        )
+        verdict = np.full(count, Verdict.control if won.begins else ACCEPTED, np.uint8)
+        sequence = np.full(count, -1, np.int64)
+        decoded = np.ones(count, np.bool_)
+        decided = (cast("int", decision.offset()), decision.timestamp()[1])
+        return Rows(won.messages, _offsets(won.messages), headers, frame, verdict, sequence, decoded, *decided)
+
+    def _numbered(self, rows: Rows) -> Rows:
+        """With the sequence numbers of what an application receives."""
+        frame = rows.frame
+        where = _where(rows.verdict == ACCEPTED)
+        rows.sequence[where] = self._acceptance.number(
+            frame.conversation[where], frame.role[where], frame.kind[where], frame.sequence[where]
+        )
+        return rows
+
+    def _concerned(self, headers: Headers, frame: Frame) -> NDArray[np.uint8]:
+        """ACCEPTED for every record whose counter is to be judged, else malformed or foreign."""
+        verdict = np.where(frame.sound, np.uint8(ACCEPTED), np.uint8(Verdict.malformed))
+        if headers.raw is not None:
+            verdict[[header is None for header in headers.ours]] = Verdict.foreign
+        if self._tag is not None:
+            tags = frame.tagged_writer.view(np.uint8).reshape(len(verdict), -1)[:, : len(self._tag)]
+            verdict[frame.sound & (tags != self._tag).any(axis=1)] = Verdict.foreign
+        return verdict
+
+
+def _where(mask: NDArray[np.bool_]) -> slice | NDArray[np.intp]:
+    """The rows of a mask; all of them without copying."""
+    return slice(None) if mask.all() else np.flatnonzero(mask)
+
+
+def _part(rows: Rows, part: slice) -> Rows:
+    return Rows(
+        rows.messages[part],
+        rows.offsets[part],
+        rows.headers.part(part),
+        rows.frame.part(part),
+        rows.verdict[part],
+        rows.sequence[part],
+        rows.decoded[part],
+    )
+
+
+def _offsets(messages: list[Message]) -> NDArray[np.int64]:
+    return np.fromiter(cast("Iterator[int]", map(Message.offset, messages)), np.int64, len(messages))

@@ -1,0 +1,231 @@
+"""What a function of the user gets of received messages, and what becomes of the rows that it answers with.
+
+A row in is a message; `receipt` says which one. A row out is something to do on the conversation of a receipt: a reply,
+an end, or an end with an error, in the order of the rows. A message without an answer is received, and no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import chain
+from operator import itemgetter
+from typing import Any, Final, NamedTuple, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from konverse.dialog.state.endpoint import Endpoint, timestamp_ms
+from konverse.dialog.transaction.received import Message
+from konverse.dialog.transaction.transaction import Transaction
+from konverse.schemas.errors import (
+    BadInput,
+    BodyTooLarge,
+    InvalidSettings,
+    InvalidState,
+    MessageTypeNotFound,
+    NotInContract,
+    WrongDirection,
+)
+from konverse.schemas.identifiers import Role
+from konverse.schemas.system_messages import END_DIALOG, ERROR, shortened
+from konverse.spark.log.columns import TIMESTAMP
+from konverse.spark.log.headers import HEADERS_TYPE
+
+RECEIPT: Final = "receipt"
+
+MESSAGES: Final = pa.schema([
+    pa.field(RECEIPT, pa.int64(), nullable=False),
+    pa.field("conversation", pa.binary()),
+    pa.field("conversation_group", pa.binary()),
+    pa.field("key", pa.binary()),
+    pa.field("role", pa.string()),
+    pa.field("service", pa.string()),
+    pa.field("far_service", pa.string()),
+    pa.field("contract", pa.string()),
+    pa.field("state", pa.string()),
+    pa.field("sequence", pa.int64()),
+    pa.field("message_type", pa.string()),
+    pa.field("body", pa.binary()),
+    pa.field("headers", HEADERS_TYPE),
+    pa.field("timestamp", TIMESTAMP),
+    pa.field("accepted_time", TIMESTAMP),
+])  # fmt: skip
+"""What a function gets. A reply can be sent on a conversation whose `state` is CONVERSING."""
+
+ANSWERS: Final = pa.schema([
+    pa.field("message_type", pa.string()),
+    pa.field("body", pa.binary()),
+    pa.field("end", pa.bool_()),
+    pa.field("error", pa.int32()),
+    pa.field("description", pa.string()),
+])  # fmt: skip
+"""What it may answer with beside `receipt`: those that it needs. Further columns are not looked at."""
+
+
+Row = tuple[int, str | None, bytes | None, bool | None, int | None, str | None]
+"""A row of an answer: its receipt, then in the order of ANSWERS; what is null or was left out is None."""
+
+
+class Part(NamedTuple):
+    """The messages of one transaction, and the rows that answer them in the order of their receipts."""
+
+    messages: list[Message]
+    first: int
+    """Receipt of the first message; the others count on from it."""
+    rows: list[Row]
+
+    def head(self, count: int) -> Part:
+        """The first `count` messages alone."""
+        last = self.first + count
+        return Part(self.messages[:count], self.first, [row for row in self.rows if row[0] < last])
+
+
+class Done(NamedTuple):
+    """Counts of what was done."""
+
+    messages: int = 0
+    replies: int = 0
+    ends: int = 0
+    failed: int = 0
+    """Transactions that were rolled back, each time."""
+
+    def plus(self, other: Done) -> Done:
+        """Both together."""
+        return Done(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+
+
+def rows_of(messages: Sequence[Message], first: int) -> pa.RecordBatch:
+    """Messages as rows; the receipts count from `first` on. There is one at least."""
+    types, bodies, sequences, dialogs, _, stamps, _ = zip(*messages, strict=True)
+    numbers = {dialog: number for number, dialog in enumerate(dict.fromkeys(dialogs))}
+    which = pa.array([numbers[dialog] for dialog in dialogs], pa.int32())
+    counted = pa.array(sequences, pa.int64())
+    times = pa.array([1_000 * timestamp_ms(stamp) for stamp in stamps], TIMESTAMP)
+    columns: dict[str, Any] = {
+        RECEIPT: np.arange(first, first + len(messages), dtype=np.int64),
+        **{name: pa.array(map(of, numbers), MESSAGES.field(name).type).take(which) for name, of in _SIDES.items()},
+        "sequence": pc.if_else(pc.less(counted, 0), None, counted),
+        "message_type": pa.array(types, pa.string()),
+        "body": pa.array(bodies, pa.binary()),
+        "headers": pa.array([() if isinstance(stamp, int) else stamp[1] for stamp in stamps], HEADERS_TYPE),
+        "timestamp": times,
+        "accepted_time": times,
+    }
+    return pa.RecordBatch.from_pydict(columns, schema=MESSAGES)
+
+
+_SIDES: Final[dict[str, Callable[[Endpoint], Any]]] = {
+    "conversation": lambda side: side.conversation,
+    "conversation_group": lambda side: side.group_id,
+    "key": lambda side: side.key,
+    "role": lambda side: Role(side.role).name,
+    "service": lambda side: side.terms.service,
+    "far_service": lambda side: side.terms.far_service,
+    "contract": lambda side: side.terms.contract,
+    "state": lambda side: side.state.name,
+}
+"""What all messages of a conversation share."""
+
+
+def read(answered: Any, first: int, count: int) -> list[Row]:
+    """The rows by receipt, those of one in their order. InvalidSettings for what cannot be one: nothing is done."""
+    receipts = receipts_of(answered, first, count)
+    rows: list[Row] = list(zip(receipts, *(column_of(answered, field) for field in ANSWERS), strict=True))
+    rows.sort(key=itemgetter(0))
+    return rows
+
+
+def receipts_of(answered: Any, first: int, count: int) -> list[int]:
+    """The receipt of each row that came back. InvalidSettings for one that no message of the batch has."""
+    if not isinstance(answered, pa.RecordBatch | pa.Table):
+        raise InvalidSettings(f"the function must return an Arrow batch or table, not {type(answered).__name__}")
+    if RECEIPT not in answered.schema.names:
+        raise InvalidSettings(
+            f"the rows that came back have no column {RECEIPT!r}, they have {', '.join(answered.schema.names)}; keep "
+            "the one that came in: it says to which message a row is an answer"
+        )
+    receipts = column_of(answered, MESSAGES.field(RECEIPT))
+    for receipt in receipts:
+        if receipt is None or not first <= receipt < first + count:
+            raise InvalidSettings(
+                f"a row came back with the receipt {receipt}, which no message of this batch has; keep receipts as "
+                "they come in"
+            )
+    return receipts
+
+
+def column_of(answered: Any, field: pa.Field) -> list[Any]:
+    """The values of a column that came back; nulls when it was left out. InvalidSettings for another type."""
+    if field.name not in answered.schema.names:
+        return [None] * answered.num_rows
+    if answered.schema.names.count(field.name) > 1:
+        raise InvalidSettings(
+            f"column {field.name!r} came back more than once: select one of them, or rename the others"
+        )
+    column = answered.column(field.name)
+    try:
+        values = pa.chunked_array([column]) if isinstance(column, pa.Array) else column
+        values = values.cast(field.type)
+    except pa.ArrowException as error:
+        raise InvalidSettings(f"column {field.name!r} came back as {column.type}, not {field.type}: {error}") from None
+    if field.type == pa.binary() or (field.name == RECEIPT and not values.null_count):  # of which few are alike
+        return cast("list[Any]", values.to_numpy().tolist())
+    # a text that comes again is one object, and known at a glance
+    return [*chain.from_iterable(map(_decoded, values.dictionary_encode().chunks))]
+
+
+def _decoded(chunk: pa.DictionaryArray) -> list[Any]:
+    values = [*chunk.dictionary.to_pylist(), None]
+    return [values[index] for index in pc.fill_null(chunk.indices, len(values) - 1).to_numpy().tolist()]
+
+
+def apply(transaction: Transaction, part: Part) -> Done:
+    """Stage the answers. Who has heard of the end of a conversation ends it, too, when no answer does.
+
+    What Transaction.send and Transaction.end raise for an answer that cannot be names its message and, where it is one
+    alone, the column.
+    """
+    messages, first, rows = part
+    replies, ended, receipt = 0, set[Endpoint](), first
+    try:
+        for receipt, message_type, body, end, error, description in rows:
+            dialog = messages[receipt - first].dialog
+            if message_type is not None:
+                transaction.send(dialog, message_type, body or b"")
+                replies += 1
+            if error is not None:
+                if error <= 0:
+                    raise BadInput(f"it is {error}; an error has a code of 1 or more, null is none")
+                transaction.end(dialog, error=error, description=shortened(description or f"Error {error}."))
+                ended.add(dialog)
+            elif end:
+                transaction.end(dialog)
+                ended.add(dialog)
+    except tuple(_FAULTS) as fault:
+        raise _named(fault, messages[receipt - first]) from fault
+    for message in messages:
+        if message.type in LAST and message.dialog not in ended:
+            transaction.end(message.dialog)
+            ended.add(message.dialog)
+    return Done(len(messages), replies, len(ended), 0)
+
+
+def _named(fault: BadInput, message: Message) -> BadInput:
+    """The same, with the row that it is about: one among all that a transaction answers."""
+    which = _FAULTS.get(type(fault), "the answer")
+    return type(fault)(f"{which} to message {message.id} (#{message.sequence}): {fault}")
+
+
+_FAULTS: Final[dict[type[BadInput], str]] = {
+    MessageTypeNotFound: "column 'message_type' of the answer",
+    NotInContract: "column 'message_type' of the answer",
+    WrongDirection: "column 'message_type' of the answer",
+    BadInput: "column 'error' of the answer",
+    BodyTooLarge: "column 'body' of the answer",
+    InvalidState: "the answer",
+}
+"""What Transaction.send and Transaction.end raise for an answer that cannot be -> what of it is meant."""
+
+LAST: Final = frozenset({END_DIALOG, ERROR})
+"""What comes last in a conversation."""

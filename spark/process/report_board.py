@@ -1,0 +1,130 @@
+"""What tasks have counted so far, while they work: told to the driver by way of Kafka.
+
+Spark hears of a task's counts when it ends, accumulators among them, and these tasks end with the work. So each leaves
+its counts in a consumer group of the job's own, beside an offset that means nothing, and the driver looks there: no
+port of the driver, no further topic, and Spark Connect does as well. Nothing rests on it. What is refused, lost or late
+is missing from the line that a person sees, and the result has it all the same.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import asdict, replace
+from functools import reduce
+from typing import Final, NamedTuple
+from uuid import uuid4
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from pyspark import TaskContext
+
+from konverse.bridge.kafka.refusals import Need
+from konverse.bridge.runtime.log_throttle import Seldom
+from konverse.bridge.runtime.threads import in_background
+from konverse.routing.routed import Routed
+from konverse.schemas.identifiers import consumer_group, data_topic
+from konverse.spark.connection.clients import kafka_of
+from konverse.spark.read.registration import NOTHING_NEEDED
+
+from .mapping import Source
+
+log: Final = logging.getLogger("konverse.spark")
+
+EVERY_S: Final = 1.0
+"""A task tells its counts, and the driver looks, no more often."""
+
+NOTE_BYTES_MAX: Final = 4_000
+"""Kafka keeps so much beside an offset unless it is set otherwise (`offset.metadata.max.bytes`)."""
+
+Shown = Callable[[Routed], object]
+
+
+class Board(NamedTuple):
+    """Where the counts of a job's tasks stand: beside the offset of the partition that has a task's number."""
+
+    source: Source
+    topic: str
+    group: str
+
+    def client(self) -> Consumer:
+        """To write and read them."""
+        return kafka_of(self.source.settings).consumer(**{"group.id": self.group})
+
+
+@contextmanager
+def heard(source: Source, shown: Shown | None) -> Iterator[Board | None]:
+    """Show the counts of all tasks together while they work; None: nobody wants to see them."""
+    if shown is None:
+        yield None
+        return
+    settings = source.settings
+    topic = data_topic(settings.instance, settings.database, source.queue)
+    board = Board(source, topic, f"{consumer_group(topic)}-progress-{uuid4().hex}")
+    over = threading.Event()
+    thread = in_background("konverse-progress", lambda: _watch(board, shown, over))
+    try:
+        yield board
+    finally:
+        over.set()
+        thread.join()
+
+
+@contextmanager
+def telling(board: Board | None) -> Iterator[Shown]:
+    """In a task: what to call with its counts so far."""
+    context = TaskContext.get()
+    if board is None or context is None:
+        yield lambda routed: routed
+        return
+    with closing(board.client()) as client:
+        yield _Teller(client, TopicPartition(board.topic, context.partitionId(), NOTHING_NEEDED))
+
+
+class _Teller:
+    def __init__(self, client: Consumer, place: TopicPartition) -> None:
+        self._client = client
+        self._place = place
+        self._told_s = -EVERY_S
+
+    def __call__(self, routed: Routed) -> None:
+        now_s = time.monotonic()
+        if now_s - self._told_s < EVERY_S:
+            return
+        self._told_s = now_s
+        place = self._place
+        noted = TopicPartition(place.topic, place.partition, place.offset, note(routed))
+        with suppress(KafkaException):
+            self._client.commit(offsets=[noted], asynchronous=True)
+
+
+def note(routed: Routed) -> str:
+    """The counts as they stand beside an offset; without targets where these are too many."""
+    text = json.dumps(asdict(routed), separators=(",", ":"))
+    return text if len(text) <= NOTE_BYTES_MAX else note(replace(routed, targets={}))
+
+
+def _watch(board: Board, shown: Shown, over: threading.Event) -> None:
+    places = [TopicPartition(board.topic, number) for number in range(board.source.partitions())]
+    kafka, unread = kafka_of(board.source.settings), Seldom()
+    before = Routed()
+    with closing(board.client()) as client:
+        while not over.wait(EVERY_S):
+            try:
+                found = client.committed(places, timeout=EVERY_S)
+            except KafkaException as error:
+                if unread.due():
+                    need = Need.of_member(error.args[0], board.topic, board.group)
+                    log.warning("what tasks have counted cannot be shown: %s", kafka.words(error, need))
+                continue
+            noted = [Routed(**json.loads(place.metadata)) for place in found if place.metadata]
+            counts = reduce(Routed.plus, noted, Routed())
+            if counts != before:
+                before = counts
+                shown(counts)
+    with suppress(KafkaException):  # it would go by itself, a week later
+        for deleted in kafka.admin.delete_consumer_groups([board.group]).values():
+            deleted.result()

@@ -1,0 +1,104 @@
+"""Mode `conversations`: each side of each conversation of a queue, by its journal and by what its log counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+
+from konverse.dialog.state.endpoint import NO_TIME, Endpoint, bytes_of
+from konverse.schemas.identifiers import Role
+from konverse.spark.log.acceptance import Acceptance
+from konverse.spark.log.columns import TIMESTAMP, Column, handle
+from konverse.spark.log.ingest import Ingest
+from konverse.spark.log.topic import Topic
+
+from .ledger import NOTHING, Came, Counting
+from .queue_reader import Part, QueueReader
+
+
+class Side(NamedTuple):
+    """One side of a conversation; without an endpoint when the partition has forgotten it."""
+
+    conversation: bytes
+    role: Role
+    partition: int
+    endpoint: Endpoint | None
+    came: Came
+
+
+def _of(read: Callable[[Endpoint], Any]) -> Callable[[Side], Any]:
+    """Null for a side that was forgotten."""
+    return lambda side: None if side.endpoint is None else read(side.endpoint)
+
+
+def _micros(time_ms: int | None) -> int | None:
+    return None if time_ms is None or time_ms == NO_TIME else time_ms * 1000
+
+
+_TEXT: Final = ("string", pa.string())
+_WHOLE: Final = ("bigint", pa.int64())
+_BYTES: Final = ("binary", pa.binary())
+_INT: Final = ("int", pa.int32())
+_MOMENT: Final = ("timestamp", TIMESTAMP)
+
+COLUMNS: Final[dict[str, Column[Side]]] = {
+    "conversation": Column(*_BYTES, lambda side: side.conversation),
+    "handle": Column(*_BYTES, lambda side: handle(side.conversation, side.role)),
+    "role": Column(*_TEXT, lambda side: side.role.name),
+    "state": Column(*_TEXT, _of(lambda endpoint: endpoint.state.name)),
+    "service": Column(*_TEXT, _of(lambda endpoint: endpoint.service)),
+    "far_service": Column(*_TEXT, _of(lambda endpoint: endpoint.far_service)),
+    "contract": Column(*_TEXT, _of(lambda endpoint: endpoint.contract)),
+    "conversation_group": Column(*_BYTES, _of(lambda endpoint: endpoint.group_id)),
+    "priority": Column(*_INT, _of(lambda endpoint: endpoint.level)),
+    "partition": Column(*_INT, lambda side: side.partition),
+    "messages": Column(*_WHOLE, lambda side: side.came.messages),
+    "bytes": Column(*_WHOLE, lambda side: side.came.bytes),
+    "duplicates": Column(*_WHOLE, lambda side: side.came.duplicates),
+    "first_timestamp": Column(*_MOMENT, lambda side: _micros(side.came.first_ms)),
+    "last_timestamp": Column(*_MOMENT, lambda side: _micros(side.came.last_ms)),
+    "send_sequence": Column(*_WHOLE, _of(lambda endpoint: None if endpoint.sent < 0 else endpoint.sent)),
+    "receive_sequence": Column(*_WHOLE, _of(lambda endpoint: endpoint.received)),
+    "unread": Column(*_WHOLE, _of(lambda endpoint: len(endpoint.queue) + len(endpoint.urgent))),
+    "unread_bytes": Column(*_WHOLE, _of(lambda endpoint: bytes_of(endpoint.queue) + bytes_of(endpoint.urgent))),
+    "attempts": Column(*_INT, _of(lambda endpoint: endpoint.attempts)),
+    "suspended": Column("boolean", pa.bool_(), _of(lambda endpoint: endpoint.suspended)),
+    "dialog_timer": Column(*_MOMENT, _of(lambda one: None if one.clock is None else _micros(one.clock.timer_ms))),
+    "lifetime": Column(*_MOMENT, _of(lambda one: None if one.clock is None else _micros(one.clock.expires_ms))),
+}
+"""Every column, in the order in which a reader gives them."""
+
+
+class ConversationsReader(QueueReader[Side]):
+    """A row for each side that lives in the queue, or for which something stands in its log."""
+
+    columns = COLUMNS
+
+    def things(self, part: Part) -> list[Side]:
+        """The sides of one partition."""
+        came = self._came(part)
+        return _sides(part.partition, self.fold(part).live(), came)
+
+    def _came(self, part: Part) -> dict[tuple[bytes, Role], Came]:
+        counting = Counting()
+        with Topic(self._settings) as topic:
+            bound = topic.bounds([part.partition])[part.partition]
+            ingest = Ingest(Acceptance(cut=bound.first > 0), tag=self._settings.tag)
+            for messages in topic.chunks(part.partition, bound.first, bound.end):
+                for rows in ingest.take(messages):
+                    counting.add(rows)
+        return counting.result()
+
+
+def _sides(partition: int, live: list[Endpoint], came: dict[tuple[bytes, Role], Came]) -> list[Side]:
+    """Those that live, then those that are gone."""
+    sides = [
+        Side(one.conversation, one.role, partition, one, came.pop((one.conversation, one.role), NOTHING))
+        for one in live
+    ]
+    return [
+        *sides,
+        *(Side(conversation, role, partition, None, counts) for (conversation, role), counts in came.items()),
+    ]

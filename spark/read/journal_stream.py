@@ -1,0 +1,52 @@
+"""Mode `journal` as a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StructType
+
+from konverse.schemas.catalog.objects import Queue
+from konverse.spark.connection.settings import Settings
+from konverse.spark.log.decisions import COLUMNS, Standing
+from konverse.spark.log.states import States
+from konverse.spark.log.topic import Topic
+
+from .journal import Part, of_journal, parts, read_part
+from .reader import arrow_schema
+from .registration import Registration
+from .stream import Position, RangesStreamReader, StreamRange
+
+
+class JournalStreamReader(RangesStreamReader):
+    """What the owners decide, as they decide it."""
+
+    def __init__(self, settings: Settings, schema: StructType) -> None:
+        super().__init__(of_journal(settings))
+        self._schema = arrow_schema(schema, COLUMNS)
+        self._data_topic = settings.topic
+        self._queue: Queue | None = None
+
+    def partitions(self, start: Position, end: Position) -> Sequence[InputPartition]:  # type: ignore[override]
+        """A task for each range. The queue is asked for once: another one has another journal, and so is noticed."""
+        from konverse.spark.connection.clients import queue_of  # noqa: PLC0415  # tasks do without the bridge
+
+        ranges = self.ranges(start, end)
+        if self._queue is None:
+            self._queue = queue_of(self._settings)
+        return parts(self._queue, ranges)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one range."""
+        assert isinstance(partition, Part)
+        wanted = partition.range
+        assert isinstance(wanted, StreamRange)
+        place = (wanted.topic, wanted.reader, "journal")
+        states = States(self._settings.state_folder, *place, Standing(partition.identity))
+        with Topic(self._settings) as topic:
+            yield from read_part(topic, partition, self._schema, include_all=self._settings.include_all, states=states)
+
+    def _registered(self, reader: str) -> Registration:
+        return Registration(self._settings, reader, self._data_topic)

@@ -1,0 +1,229 @@
+"""A batch read: which offsets of which partitions, and one task for each partition."""
+
+from __future__ import annotations
+
+import gc
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from konverse.schemas.errors import InvalidSettings, TopicMismatch
+from konverse.spark.connection.settings import Offsets, Position, Settings, Since
+from konverse.spark.log.acceptance import Acceptance
+from konverse.spark.log.columns import COLUMNS, GROUP, Column, batch
+from konverse.spark.log.ingest import Ingest, Rows, Verdict
+from konverse.spark.log.states import States
+from konverse.spark.log.topic import Bounds, Topic
+
+log: Final = logging.getLogger("konverse.spark")
+
+
+@dataclass(frozen=True)
+class Range(InputPartition):
+    """What one task reads: the log is judged from `log_start`, rows are given that count from `first` up to `end`.
+
+    The row of a batch counts from where the log decides the batch, and keeps the offset at which it was written.
+    """
+
+    partition: int
+    log_start: int
+    first: int
+    end: int
+    only: frozenset[bytes] | None = None
+    """Which rows of those; None: all."""
+    lasting: bool = False
+    """Of a stream: truncation may go up to its end, so what is known there has to be written."""
+
+    def may_hold_rows(self) -> bool:
+        """Whether there is anything to read."""
+        return self.first < self.end
+
+
+class RangesReader(DataSourceReader):
+    """Which records of a topic are wanted: ranges, one for each partition."""
+
+    def __init__(self, settings: Settings) -> None:
+        if settings.max_rows is not None:
+            raise InvalidSettings("option 'maxRows' is for streams; remove it, and use `limit` for so many rows")
+        self._settings = settings
+
+    def ranges(self) -> list[Range]:
+        """One range for each partition that has something to read. TopicMismatch when they are not the queue's."""
+        if self._settings.queue is not None:
+            from konverse.spark.connection.clients import check_queue  # noqa: PLC0415  # tasks do without the bridge
+
+            check_queue(self._settings)
+        with Topic(self._settings) as topic:
+            known = topic.partitions()
+            check_partitions(self._settings, known)
+            wanted = self._settings.partitions
+            bounds = topic.bounds([p for p in known if wanted is None or p in wanted])
+            ranges = self._ranges(topic, bounds)
+        return [found for found in ranges if found.may_hold_rows()] or [NOTHING]
+
+    def _ranges(self, topic: Topic, bounds: Mapping[int, Bounds]) -> list[Range]:
+        settings = self._settings
+        first = resolve(topic, "startingOffsets", settings.starting, bounds)
+        end = resolve(topic, "endingOffsets", settings.ending, bounds)
+        return [Range(one, bound.first, first[one], end[one], settings.conversations) for one, bound in bounds.items()]
+
+
+class MessagesReader(RangesReader):
+    """Messages of a queue, one Arrow batch per few thousand records."""
+
+    def __init__(self, settings: Settings, schema: StructType) -> None:
+        super().__init__(settings)
+        self._schema = arrow_schema(schema)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """A task for each range."""
+        return self.ranges()
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one range."""
+        assert isinstance(partition, Range)
+        with Topic(self._settings) as topic:
+            yield from read_range(topic, partition, self._settings, self._schema)
+
+
+ALLOCATIONS_UNTIL_COLLECTION: Final = 200_000
+"""More than a fetch of the largest size leaves behind at any time."""
+
+NOTHING: Final = Range(0, 0, 0, 0)
+"""Spark runs at least one task; this one reads nothing."""
+
+
+def read_range(
+    topic: Topic, wanted: Range, settings: Settings, schema: pa.Schema, states: States[Acceptance] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Judge a partition from its log start, or from the nearest state of `states`; give the rows that are wanted.
+
+    TopicMismatch, or a warning, when a stream finds the rows of a batch gone that it has not given yet.
+    """
+    if not wanted.may_hold_rows():
+        return
+    found = states.newest(wanted.partition, wanted.log_start, wanted.first) if states else None
+    begin, acceptance = found or (wanted.log_start, Acceptance(cut=wanted.log_start > 0))
+    ingest = Ingest(acceptance, tag=settings.tag, cut=wanted.log_start > 0)
+    groups = _groups(settings, wanted.partition) if GROUP in map(str.lower, schema.names) else None
+    with rare_collections():
+        if acceptance.waits_from is not None:
+            for messages in topic.chunks(wanted.partition, max(acceptance.waits_from, wanted.log_start), begin):
+                ingest.recall(messages)
+        for messages in topic.chunks(wanted.partition, begin, wanted.end):
+            for rows in ingest.take(messages):
+                made = batch(rows._replace(groups=groups), schema, _kept(rows, wanted, settings))
+                if made is not None:
+                    yield made
+    if states:
+        lost_at = ingest.batches.lost_at
+        if lost_at is not None and lost_at >= wanted.first:
+            lose(settings, f"partition {wanted.partition}", f"misses rows of a batch that was decided at {lost_at}")
+        acceptance.waits_from = ingest.batches.oldest()
+        states.keep(wanted.partition, wanted.first, wanted.end, acceptance, lasting=wanted.lasting)
+
+
+def _groups(settings: Settings, partition: int) -> dict[bytes, bytes]:
+    if settings.queue is None:
+        raise InvalidSettings(f"column {GROUP!r} needs a queue; give 'queue' and its 'database' for 'topic'")
+    from konverse.spark.log.columns import groups_of  # noqa: PLC0415  # tasks do without the bridge
+
+    return groups_of(settings, partition)
+
+
+def _kept(rows: Rows, wanted: Range, settings: Settings) -> NDArray[np.bool_]:
+    """Which rows were asked for."""
+    if rows.decided_at is None:
+        keep = rows.offsets >= wanted.first
+    else:
+        keep = np.full(len(rows.offsets), wanted.first <= rows.decided_at)
+    if not settings.include_all:
+        keep &= rows.verdict == Verdict.accepted
+    if wanted.only is not None:
+        identifiers = rows.frame.conversation
+        keep &= np.isin(identifiers, np.frombuffer(b"".join(sorted(wanted.only)), identifiers.dtype)) & rows.decoded
+    return keep
+
+
+def lose(settings: Settings, where: str, what: str) -> None:
+    """Records were deleted before they were read: TopicMismatch, or a warning when the options say so."""
+    lost = f"{where} of topic {settings.topic!r} {what}: records were deleted before they were read"
+    if settings.fail_on_data_loss:
+        raise TopicMismatch(f"{lost}. Set option 'failOnDataLoss' to 'false' to go on without them")
+    log.warning("%s; the stream goes on without them", lost)
+
+
+@contextmanager
+def rare_collections() -> Iterator[None]:
+    """Let the garbage collector wait: a fetch makes thousands of short-lived tuples and no cycles.
+
+    With Python's own thresholds it walks all that pyspark ever imported a dozen times per fetch, and takes half of the
+    time.
+    """
+    before = gc.get_threshold()
+    gc.set_threshold(ALLOCATIONS_UNTIL_COLLECTION, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
+def arrow_schema(schema: StructType, columns: Mapping[str, Column[Any]] = COLUMNS) -> pa.Schema:
+    """The Arrow form of a schema of these columns, or of some of them; InvalidSettings for anything else.
+
+    A column is found in whichever case it was asked for, and has the name that the schema gives it.
+    """
+    fields = []
+    for field in schema.fields:
+        column = columns.get(field.name.lower())
+        if column is None:
+            raise InvalidSettings(f"the format konverse has no column {field.name!r}; it has {', '.join(columns)}")
+        if field.dataType.simpleString() != column.sql:
+            found = field.dataType.simpleString()
+            raise InvalidSettings(f"column {field.name!r} has the type {column.sql}, not {found}; correct the schema")
+        fields.append(pa.field(field.name, column.arrow, nullable=field.nullable))
+    return pa.schema(fields)
+
+
+def check_partitions(settings: Settings, known: list[int]) -> None:
+    """Raise InvalidSettings when the options name a partition that the topic does not have."""
+    for option, offsets in (("startingOffsets", settings.starting), ("endingOffsets", settings.ending)):
+        unknown = sorted(set(offsets.partitions) - set(known))
+        if unknown:
+            raise InvalidSettings(
+                f"option {option!r} names partition {unknown[0]}; topic {settings.topic!r} has {len(known)} partitions"
+            )
+    unknown = sorted((settings.partitions or frozenset()) - set(known))
+    if unknown:
+        raise InvalidSettings(
+            f"option 'partitions' names partition {unknown[0]}; topic {settings.topic!r} has {len(known)} partitions"
+        )
+
+
+def resolve(topic: Topic, option: str, offsets: Offsets, bounds: Mapping[int, Bounds]) -> dict[int, int]:
+    """The offset of each partition at which reading starts or ends; InvalidSettings for one that is not there."""
+    times = {one: position.time_ms for one in bounds if isinstance(position := offsets.of(one), Since)}
+    found = topic.since(times) if times else {}
+    return {one: found[one] if one in found else _offset(option, offsets.of(one), one, bounds[one]) for one in bounds}
+
+
+def _offset(option: str, position: Position, partition: int, bound: Bounds) -> int:
+    if position == "earliest":
+        return bound.first
+    if position == "latest":
+        return bound.end
+    assert not isinstance(position, Since)
+    if not bound.first <= position <= bound.end:
+        raise InvalidSettings(
+            f"option {option!r} asks for offset {position} of partition {partition}, which holds "
+            f"{bound.first} up to {bound.end}; give an offset in that range, 'earliest' or 'latest'"
+        )
+    return position

@@ -1,0 +1,304 @@
+"""A streaming read: offsets per partition, micro-batches of at most so many rows, and what a restart goes on from."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NotRequired, TypedDict
+from uuid import uuid4
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from konverse.schemas.errors import InvalidSettings, TopicMismatch
+from konverse.spark.connection.settings import Mode, Settings
+from konverse.spark.log.states import ACCEPTANCES, States
+from konverse.spark.log.topic import Bounds, Topic
+
+from .reader import Range, arrow_schema, check_partitions, lose, read_range, resolve
+from .registration import Registration
+
+
+class Position(TypedDict):
+    """Where a stream stands, as its checkpoint holds it."""
+
+    topic: str
+    """Kafka's id of the topic."""
+    name: NotRequired[str]
+    """And how it is called."""
+    reader: str
+    """Of this stream; it stays the same through restarts."""
+    partitions: dict[str, int]
+    """The next offset of each partition; JSON has no other keys than strings."""
+    states: NotRequired[dict[str, int]]
+    """Where what is known of each partition was written for certain: truncation may go so far, and no further."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamRange(Range):
+    """A part of a micro-batch: records of one partition."""
+
+    topic: str
+    reader: str
+
+
+STATE_RECORDS: Final = 10_000
+STATE_EVERY_S: Final = 60.0
+"""After so many records, or so long, what is known of a partition is written, however much it is."""
+
+TASK_RECORDS: Final = 500
+"""Ranges share a task while they have no more records than that together: to begin a task costs more than to read them.
+A larger range has one of its own."""
+
+
+@dataclass(frozen=True)
+class Ranges(InputPartition):
+    """What one task of a micro-batch reads, one range after the other."""
+
+    ranges: tuple[StreamRange, ...]
+
+
+class RangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Which records of a topic come next. Driver and tasks have one each; the driver's lives as long as the stream."""
+
+    def __init__(self, settings: Settings) -> None:
+        if settings.mode in (Mode.CONVERSATIONS, Mode.RETURNED):
+            raise InvalidSettings(
+                f"a stream gives messages or a journal; read mode {settings.mode.value!r} with spark.read"
+            )
+        if settings.ending.default != "latest" or settings.ending.partitions:
+            raise InvalidSettings(
+                "a stream has no end, so 'endingOffsets' and 'endingTimestamp' mean nothing to it; remove them, and "
+                "use the trigger availableNow to read what is there"
+            )
+        if settings.partitions is not None or settings.conversations is not None:
+            raise InvalidSettings(
+                "options 'partitions' and 'conversations' choose what a batch reads; remove them, and filter the stream"
+            )
+        self._settings = settings
+        self._topic: Topic | None = None
+        self._registration: Registration | None = None
+        self._initial: Position | None = None
+        self._stop_at: dict[str, int] | None = None
+        self._state_due_s: dict[str, float] = {}
+        self._known = False
+        """The topic was seen to be that of the checkpoint since this stream was started."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_topic": None, "_registration": None}
+
+    def initialOffset(self) -> Position:  # type: ignore[override]  # a dict in JSON
+        """Where the options say that a new stream begins. Spark asks twice, and has to hear the same."""
+        if self._initial is not None:
+            return self._initial
+        self._check_queue()
+        bounds = self._bounds()
+        settings = self._settings
+        check_partitions(settings, [*bounds])
+        begin = resolve(self._opened(), "startingOffsets", settings.starting, bounds)
+        log_starts = _named({partition: bound.first for partition, bound in bounds.items()})
+        self._initial = Position(
+            topic=self._topic_id(),
+            name=settings.topic,
+            reader=uuid4().hex,
+            partitions=_named(begin),
+            states=log_starts,
+        )
+        return self._initial
+
+    def latestOffset(self, start: Position, limit: ReadLimit) -> Position:  # type: ignore[override]  # a dict in JSON
+        """How far the next micro-batch goes."""
+        if not self._known:
+            self._check_queue()
+            self._check_topic(start)
+            self._known = True
+        ends = self._ends()
+        begin = {partition: start["partitions"].get(partition, 0) for partition in ends}
+        shorter = [partition for partition, end in ends.items() if end < begin[partition]]
+        if shorter:
+            self._check_topic(start)
+        for partition in shorter:
+            lose(
+                self._settings,
+                f"partition {partition}",
+                f"ends at {ends[partition]}, before the checkpoint's {begin[partition]}",
+            )
+            begin[partition] = ends[partition]
+        if isinstance(limit, ReadMaxRows):
+            ends = _shared(begin, ends, limit.max_rows)
+        states = self._states(start, begin, ends)
+        return {**start, "partitions": ends, "states": states}
+
+    def _states(self, start: Position, begin: Mapping[str, int], ends: Mapping[str, int]) -> dict[str, int]:
+        """Where states are written when the tasks up to `ends` are done; the first ones of a run are all written.
+
+        It is in the checkpoint, as the tasks run elsewhere: whoever goes on from there tells its tasks the same.
+        """
+        written, now_s = dict(_states_of(start)), time.monotonic()
+        for name, end in ends.items():
+            due = end - written.get(name, 0) >= STATE_RECORDS or now_s >= self._state_due_s.get(name, 0.0)
+            if begin[name] < end and due:
+                written[name] = end
+                self._state_due_s[name] = now_s + STATE_EVERY_S
+        return written
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Option `maxRows`. Records that are no messages count too, so a micro-batch may have fewer."""
+        most = self._settings.max_rows
+        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """What is there now is all that this run reads."""
+        self._stop_at = self._ends()
+
+    def ranges(self, start: Position, end: Position) -> list[StreamRange]:
+        """One range for each partition that has something new."""
+        self._check_topic(start)
+        bounds = self._bounds()
+        self._needs(start)
+        ranges = []
+        for name, until in end["partitions"].items():
+            partition, first = int(name), start["partitions"].get(name, 0)
+            if first < until:
+                reach = (partition, bounds[partition].first, *self._spared(partition, first, until, bounds[partition]))
+                lasting = _states_of(end).get(name) == until
+                ranges.append(StreamRange(*reach, topic=start["topic"], reader=start["reader"], lasting=lasting))
+        return ranges
+
+    def commit(self, end: Position) -> None:  # type: ignore[override]  # a dict in JSON
+        """What stands before is not needed any more."""
+        self._needs(end)
+
+    def stop(self) -> None:
+        """Close what the driver has open. Nothing rests on it."""
+        for client in (self._topic, self._registration):
+            if client is not None:
+                client.close()
+        self._topic = self._registration = None
+
+    def _opened(self) -> Topic:
+        if self._topic is None:
+            self._topic = Topic(self._settings)
+        return self._topic
+
+    def _bounds(self) -> dict[int, Bounds]:
+        topic = self._opened()
+        return topic.bounds(topic.partitions())
+
+    def _ends(self) -> dict[str, int]:
+        if self._stop_at is not None:
+            return self._stop_at
+        return _named({partition: bound.end for partition, bound in self._bounds().items()})
+
+    def _needs(self, position: Position) -> None:
+        if self._settings.queue is None:
+            return
+        if self._registration is None:
+            self._registration = self._registered(position["reader"])
+        written = _states_of(position)
+        offsets = {int(name): min(offset, written.get(name, 0)) for name, offset in position["partitions"].items()}
+        self._registration.needs(offsets)
+
+    def _registered(self, reader: str) -> Registration:
+        return Registration(self._settings, reader)
+
+    def _topic_id(self) -> str:
+        from konverse.spark.connection.clients import topic_id  # noqa: PLC0415  # tasks do without the bridge
+
+        return topic_id(self._settings)
+
+    def _check_queue(self) -> None:
+        """Raise TopicMismatch when the topics are not those of the queue: what they hold is none of its messages."""
+        if self._settings.queue is not None:
+            from konverse.spark.connection.clients import check_queue  # noqa: PLC0415  # as above
+
+            check_queue(self._settings)
+
+    def _check_topic(self, start: Position) -> None:
+        settings, begun_with = self._settings, start.get("name", self._settings.topic)
+        if settings.topic != begun_with:
+            option = f"'topic' is {settings.topic!r}"
+            if settings.queue is not None:
+                option = f"'queue' is {settings.queue!r} (with 'database', 'instance' and 'mode': {settings.topic!r})"
+            raise InvalidSettings(
+                f"option {option}, and the checkpoint is one of topic {begun_with!r}: a stream goes on with what it "
+                "was begun with; give that again, or another checkpointLocation"
+            )
+        if self._topic_id() != start["topic"]:
+            raise TopicMismatch(
+                f"topic {settings.topic!r} at {settings.bootstrap} is not the one of the checkpoint: it was deleted "
+                "and made again, or option 'bootstrap' names another Kafka; begin with a new checkpointLocation"
+            )
+
+    def _spared(self, partition: int, first: int, until: int, bound: Bounds) -> tuple[int, int]:
+        """What of these offsets is still there."""
+        if first < bound.first or bound.end < until:
+            planned = f"and the checkpoint goes on from {first} to {until}"
+            lose(self._settings, f"partition {partition}", f"holds offsets {bound.first} up to {bound.end}, {planned}")
+        until = min(until, bound.end)
+        return min(max(first, bound.first), until), until
+
+
+class MessagesStreamReader(RangesStreamReader):
+    """The messages of a queue as they come."""
+
+    def __init__(self, settings: Settings, schema: StructType) -> None:
+        super().__init__(settings)
+        self._schema = arrow_schema(schema)
+        self._judged = False
+        """A micro-batch was planned: its tasks leave behind what the next ones need, which else read whole logs."""
+
+    def partitions(self, start: Position, end: Position) -> Sequence[InputPartition]:  # type: ignore[override]
+        """A task for each range; small ones share one, but for the first micro-batch."""
+        ranges, judged, self._judged = self.ranges(start, end), self._judged, True
+        return [Ranges(tuple(some)) for some in (_packed(ranges) if judged else ([one] for one in ranges))]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of some ranges."""
+        assert isinstance(partition, Ranges)
+        tag = "any" if self._settings.tag is None else self._settings.tag.hex()
+        with Topic(self._settings) as topic:
+            for wanted in partition.ranges:
+                states = States(self._settings.state_folder, wanted.topic, wanted.reader, tag, ACCEPTANCES)
+                yield from read_range(topic, wanted, self._settings, self._schema, states)
+
+
+def _packed(ranges: Iterable[StreamRange]) -> Iterator[list[StreamRange]]:
+    """Neighbours together, as many as a task may read; every restart packs the same ranges alike."""
+    task: list[StreamRange] = []
+    records = 0
+    for wanted in ranges:
+        size = wanted.end - wanted.first
+        if task and records + size > TASK_RECORDS:
+            yield task
+            task, records = [], 0
+        task.append(wanted)
+        records += size
+    if task:
+        yield task
+
+
+def _states_of(position: Position) -> dict[str, int]:
+    """Where states were written; a checkpoint that does not say so is of a version for which each was."""
+    return position.get("states", position["partitions"])
+
+
+def _named(offsets: Mapping[int, int]) -> dict[str, int]:
+    return {str(partition): offsets[partition] for partition in sorted(offsets)}
+
+
+def _shared(begin: Mapping[str, int], ends: Mapping[str, int], most: int) -> dict[str, int]:
+    """So many records of all partitions, of each as its share of what waits; at least one, so that all go on."""
+    waiting = sum(ends.values()) - sum(begin.values())
+    if waiting <= most:
+        return dict(ends)
+    left, out = most, dict(begin)
+    for partition in sorted(begin, key=lambda name: begin[name] - ends[name]):
+        behind = ends[partition] - begin[partition]
+        taken = min(behind, left, max(1, most * behind // waiting)) if behind else 0
+        out[partition] += taken
+        left -= taken
+    return {partition: out[partition] for partition in begin}

@@ -1,0 +1,244 @@
+"""Data-dependent routing by Spark: which messages are classified, and what becomes of the rows that come back.
+
+Only the first messages of conversations that are not mapped yet go through the classifier; all others follow. What is
+done then is the pure step of `konverse.routing.router`, in the transactions of the partition's owner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from functools import reduce
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import pyarrow as pa
+
+from konverse.bridge.broker import Broker
+from konverse.bridge.catalog.lookups import bound
+from konverse.bridge.router.contracts import Resolving
+from konverse.dialog.transaction.received import Message
+from konverse.dialog.transaction.transaction import Transaction
+from konverse.routing.classifiers import Classifier
+from konverse.routing.decisions import Decision, Unclassifiable
+from konverse.routing.routed import Routed
+from konverse.routing.router import Router
+from konverse.routing.step import FORWARD, REDIRECT_TO
+from konverse.schemas.catalog.table_entries import Target
+from konverse.schemas.errors import GroupLocked, InvalidRoute, InvalidSettings, KonverseError
+from konverse.spark.connection.case_rule import spelled
+from konverse.spark.process.answers import RECEIPT, column_of, receipts_of, rows_of
+from konverse.spark.process.mapping import Batches, Function, Source, by_frame, checking, first_line, in_tasks
+from konverse.spark.process.report_board import heard, telling
+
+from .catalog_table import TO_SERVICE, CatalogTable
+from .frame_table import RoutingTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+DECISIONS: Final = pa.schema([
+    pa.field(TO_SERVICE, pa.string()),
+    pa.field("broker_instance", pa.string()),
+    pa.field("reason", pa.string()),
+])  # fmt: skip
+"""What a classifier answers with beside `receipt`: `to_service`, and those of the others that it needs."""
+
+
+class Manner(NamedTuple):
+    """How to route."""
+
+    mode: str = FORWARD
+    redirect_type: str = REDIRECT_TO
+
+    def check(self) -> None:
+        """Raise InvalidSettings for a mode that does not exist, before anything is received."""
+        Router(self.mode)
+
+
+def route(
+    spark: SparkSession,
+    source: Source,
+    classifier: str | Classifier | Callable[[DataFrame], DataFrame],
+    manner: Manner,
+    shown: Callable[[Routed], object],
+) -> Routed:
+    """Receive in this process, and have Spark classify each batch; a ready classifier does so here."""
+    manner.check()
+    transform = by_expression(spark, classifier) if isinstance(classifier, str) else classifier
+    with source.begun().opened() as (broker, reader):
+        if isinstance(transform, CatalogTable):
+            transform = transform.bound(broker.catalog)
+        function = transform if isinstance(transform, Classifier) else by_frame(spark, transform, _checked)
+        task = Classifying(broker, reader.queue.name, function, manner, checking(spark))
+        return Batches(reader, task, shown).work(source.rows)
+
+
+def route_arrow(
+    spark: SparkSession,
+    source: Source,
+    function: Function | Classifier,
+    manner: Manner,
+    shown: Callable[[Routed], object] | None,
+) -> Routed:
+    """Receive and classify in tasks, and show the counts of all of them together if anybody wants to see them.
+
+    InvalidSettings for a table, which Spark joins: a task has no session to do so.
+    """
+    manner.check()
+    if isinstance(function, CatalogTable | RoutingTable):
+        raise InvalidSettings(
+            f"{function.title} is joined by Spark, which tasks cannot do: give it to `route`, or give `route_arrow` a "
+            "ready classifier (konverse.routing.classifiers) or a function over Arrow batches"
+        )
+    with heard(source, shown) as board:
+
+        def work(mine: Source) -> dict[str, Any]:
+            with mine.opened() as (broker, reader), telling(board) as tell:
+                task = Classifying(broker, reader.queue.name, function, manner)
+                return asdict(Batches(reader, task, tell).work(mine.rows))
+
+        done = reduce(Routed.plus, (Routed(**done) for done in in_tasks(spark, source, work)), Routed())
+    if shown is not None:
+        shown(done)
+    return done
+
+
+def by_expression(spark: SparkSession, expression: str) -> Callable[[DataFrame], DataFrame]:
+    """A classifier that is a SQL expression. InvalidSettings when it is none, or gives something else than a text."""
+    from pyspark.errors import PySparkException  # noqa: PLC0415  # tasks do without
+    from pyspark.sql import functions as f  # noqa: PLC0415  # as above
+
+    from konverse.spark.process.answers import MESSAGES  # noqa: PLC0415  # as above
+
+    def transform(frame: DataFrame) -> DataFrame:
+        return frame.select(RECEIPT, f.expr(expression).alias(TO_SERVICE))
+
+    try:
+        kind = transform(spark.createDataFrame(MESSAGES.empty_table())).schema[TO_SERVICE].dataType.simpleString()
+    except PySparkException as error:
+        raise InvalidSettings(
+            f"the classifier {expression!r} is no expression over the columns of a message "
+            f"({', '.join(MESSAGES.names)}): {first_line(error)}"
+        ) from None
+    if kind not in {"string", "void"}:
+        raise InvalidSettings(f"the classifier {expression!r} gives {kind}, and the name of a service is a string")
+    return transform
+
+
+def _checked(frame: DataFrame) -> DataFrame:
+    """The columns of a classifier's frame that are looked at. InvalidSettings when it lacks one."""
+    frame = spelled(frame, (RECEIPT, *DECISIONS.names))
+    names = frame.columns
+    for name in (RECEIPT, TO_SERVICE):
+        if name not in names:
+            raise InvalidSettings(_lacks(name, names))
+    return frame.select(*(name for name in (RECEIPT, *DECISIONS.names) if name in names))
+
+
+def _lacks(name: str, names: Sequence[str]) -> str:
+    what = "to which message a row belongs" if name == RECEIPT else "the name of a service, or null"
+    return f"the classifier's rows have no column {name!r} ({what}); their columns are {', '.join(names)}"
+
+
+class Classifying:
+    """What a router does with the transactions of a batch."""
+
+    nothing = Routed()
+    failure = Routed(failed=1)
+
+    def __init__(
+        self,
+        broker: Broker,
+        queue: str,
+        classify: Function | Classifier,
+        manner: Manner,
+        check: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._classify = bound(broker.catalog, classify)
+        if isinstance(self._classify, Classifier):
+            self._classify.targets()  # RoutingTableNotFound before anything is received
+        resolve = Resolving(broker.catalog, queue, forwards=manner.mode == FORWARD)
+        self._router = Router(manner.mode, redirect_type=manner.redirect_type, resolve=resolve)
+        self._receipt = 0
+        self.check = check
+
+    def ask(self, transactions: Sequence[Transaction]) -> dict[Transaction, Decision | Exception | None]:
+        """What the classifier decides on each that is not mapped yet; None for the others."""
+        found: dict[Transaction, Decision | Exception | None] = {}
+        asked: dict[Transaction, Message] = {}
+        for transaction in transactions:
+            found[transaction] = None
+            try:
+                message = self._router.undecided(transaction)
+            except KonverseError as error:
+                found[transaction] = error
+            else:
+                if message is not None:
+                    asked[transaction] = message
+        if asked:
+            found.update(zip(asked, self._decisions([*asked.values()]), strict=True))
+        return found
+
+    def _decisions(self, messages: Sequence[Message]) -> Sequence[Decision | Exception]:
+        if isinstance(self._classify, Classifier):
+            return [_asked(self._classify, message) for message in messages]
+        first, self._receipt = self._receipt, self._receipt + len(messages)
+        return read(self._classify(rows_of(messages, first)), first, messages)
+
+    def apply(self, transaction: Transaction, found: Decision | None) -> Routed:
+        """Do it."""
+
+        def decide(message: Message) -> Decision:
+            if found is None:
+                raise GroupLocked(f"conversation {message.dialog.id} lost its way just now; it is looked at once more")
+            return found
+
+        return self._router.step(transaction, decide)
+
+
+def _asked(classifier: Classifier, message: Message) -> Decision | Exception:
+    """What a ready classifier decides on a message: the same as in a router that is asked one by one."""
+    try:
+        return classifier(message)
+    except KonverseError as error:
+        return error
+
+
+def read(answered: Any, first: int, messages: Sequence[Message]) -> list[Decision | Exception]:
+    """The decision on each message; InvalidRoute where one has several. InvalidSettings for rows of a wrong shape.
+
+    A message without a row is unclassifiable, like one whose row has a null: joins leave out what they do not find.
+    """
+    receipts = receipts_of(answered, first, len(messages))
+    names = answered.schema.names
+    if TO_SERVICE not in names:
+        raise InvalidSettings(_lacks(TO_SERVICE, names))
+    kind = answered.column(TO_SERVICE).type if names.count(TO_SERVICE) == 1 else pa.null()
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind)):
+        raise InvalidSettings(f"column {TO_SERVICE!r} came back as {kind}, and the name of a service is a string")
+    columns = [column_of(answered, field) for field in DECISIONS]
+    rows: list[list[tuple[str | None, str | None, str | None]]] = [[] for _ in messages]
+    for receipt, row in zip(receipts, zip(*columns, strict=True), strict=True):
+        rows[receipt - first].append(row)
+    return [_decision(some, message, at) for at, (some, message) in enumerate(zip(rows, messages, strict=True), first)]
+
+
+def _decision(
+    rows: Sequence[tuple[str | None, str | None, str | None]], message: Message, receipt: int
+) -> Decision | Exception:
+    if len(rows) > 1:
+        services = ", ".join(repr(service) for service, _, _ in rows)
+        return InvalidRoute(
+            f"the classifier answered {len(rows)} times for receipt {receipt}, the first message of conversation "
+            f"{message.dialog.id}: {services}. Let it give one row for each receipt; a table that it joins may have a "
+            "key twice"
+        )
+    service, instance, reason = rows[0] if rows else (None, None, None)
+    if service is None:
+        return Unclassifiable(reason or "")
+    if not service:
+        return InvalidRoute(
+            f"the classifier answered with an empty text for receipt {receipt}, the first message of conversation "
+            f"{message.dialog.id}; column {TO_SERVICE!r} names a service, or is null for what cannot be classified"
+        )
+    return Target(service, instance)

@@ -1,0 +1,257 @@
+"""The driver's part of a write: puts BATCH into the transmission queue, and waits until the journal shows who won.
+
+`konverse.dialog.batch.driver` says what to do; this module asks Kafka. Whoever owns the partition of the
+transmission queue decides. A process that finds nobody there owns a share of it itself for as long as it waits.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from typing import Final, Self
+
+from confluent_kafka import KafkaException, Producer
+
+from konverse.bridge.client.transmission import transmitter
+from konverse.bridge.kafka.clients import Kafka
+from konverse.bridge.kafka.refusals import Need
+from konverse.bridge.owner.follower import Following
+from konverse.bridge.reader.reader import Reader
+from konverse.bridge.runtime.threads import FORESEEN, in_background
+from konverse.dialog.batch.driver import Again, Close, Decided, Driver, Put, Refused, Start, Unclear, look
+from konverse.dialog.batch.task import Report
+from konverse.dialog.state.partition import Partition
+from konverse.schemas.catalog.objects import Queue
+from konverse.schemas.errors import AccessDenied, KafkaUnavailable, OutcomeUnknown, TransactionTooLarge
+from konverse.schemas.wire.envelope import HEADER
+from konverse.spark.connection.cached_clients import Resting
+
+from .plan import Plan
+
+log: Final = logging.getLogger("konverse.spark")
+
+LOOK_EVERY_S: Final = 0.02
+AGAIN_EVERY_S: Final = 2.0
+"""A BATCH that was not decided goes to Kafka again so often."""
+
+ALONE_S: Final = 1.5
+"""After so long without a decision, or its arrival, this process looks after the transmission queue, too."""
+
+HELP_AGAIN_S: Final = 5.0
+"""A process that could not do so, or had to stop, tries it again after so long."""
+
+DECIDE_S: Final = 300.0
+"""A batch that is not decided by then has an unknown outcome."""
+
+_PRODUCERS: Final[dict[Kafka, Producer]] = {}
+"""Kept for as long as the process lives: a new one waits half a second until Kafka has given it an id."""
+
+_FOLLOWINGS: Final = Resting(Following.close)
+"""Journals that batches were decided in, as far as they were read: the next batch reads on."""
+
+
+class Deciding:
+    """One batch of a query, from the reports of its tasks until all of its queues know the decision.
+
+    Use it in a `with` statement.
+    """
+
+    def __init__(self, kafka: Kafka, plan: Plan, query: bytes) -> None:
+        judge = plan.judge(query)
+        self._kafka = kafka
+        self._driver = Driver(query, plan.run, judge, plan.homes, plan.targets)
+        self._queue = plan.transmission
+        self._key = (kafka, judge.topic, self._queue.incarnation, judge.partition)
+        self._following = _FOLLOWINGS.take(self._key) or Following(kafka, self._queue, judge.partition)
+        self._helper = _Helper(kafka, self._queue)
+        self._put_at = 0.0
+        self._left = False
+        """Kafka has a record of this driver: what is decided then may be ours."""
+        self.highest = -1
+        """Batch of the query that was the last one when ours was found decided."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._helper.close()
+        if kind is None:
+            _FOLLOWINGS.keep(self._key, self._following)
+        else:
+            self._following.close()
+
+    def decide(self, batch: int, reports: Sequence[Report], timeout_s: float = DECIDE_S) -> bool:
+        """Return when the batch is decided; whether for the rows of these reports.
+
+        If it was not, another run of the query has decided it with rows of its own, and these are void. Raises
+        TransactionTooLarge when nothing of it can be received, AccessDenied when this principal may not write to the
+        transmission queue, OutcomeUnknown when nobody decides in time, when Kafka does not say what was decided, or
+        when other runs have gone on since this one put its batch up for decision.
+        """
+        driver = self._driver
+        self._do(driver.step(Start(batch, len(reports))))
+        for report in reports:
+            self._do(driver.step(report))
+        deadline, alone_at = time.monotonic() + timeout_s, time.monotonic() + ALONE_S
+        while True:
+            try:
+                state = self._look(deadline)
+            except KafkaUnavailable as error:
+                raise self._unknown(batch, timeout_s, f"Kafka cannot be asked ({error})") from error
+            seen = look(state, driver.query, driver.run, driver.places)
+            decided = self._do(driver.step(seen))
+            if decided is not None:
+                self.highest = seen.decided
+                return decided.ours
+            if time.monotonic() > deadline:
+                raise self._unknown(batch, timeout_s, "nobody decides")
+            if time.monotonic() > alone_at:
+                self._helper.help()
+            if time.monotonic() > self._put_at + AGAIN_EVERY_S:
+                self._do(driver.step(Again()))
+            time.sleep(LOOK_EVERY_S)
+
+    def settle(self, timeout_s: float = DECIDE_S) -> None:
+        """Wait until every partition of the query has the decision: the next batch could not leave before that.
+
+        It is known by now, so that a Kafka which goes away here is no error of this batch.
+        """
+        driver, deadline, alone_at = self._driver, time.monotonic() + timeout_s, time.monotonic() + ALONE_S
+        outputs = look(self._following.state, driver.query, driver.run, driver.places).outputs
+        made = {place: count for place, (_, count) in outputs.items()}
+        while True:
+            try:
+                seen = look(self._look(deadline), driver.query, driver.run, driver.places)
+            except KafkaUnavailable as error:
+                log.warning("batch %d is decided; whether all queues know it cannot be asked: %s", driver.batch, error)
+                return
+            if all(seen.outputs[place][0] >= count for place, count in made.items() if place in seen.outputs):
+                return
+            if time.monotonic() > deadline:
+                log.warning(
+                    "batch %d is decided, and not all queues know it yet; whoever looks after the transmission queue "
+                    "next tells them (`konverse transmit`)",
+                    driver.batch,
+                )
+                return
+            if time.monotonic() > alone_at:  # who decided may be gone
+                self._helper.help()
+            time.sleep(LOOK_EVERY_S)
+
+    def give_up(self, batch: int) -> None:
+        """Have the batch decided without rows, so that those that wait go. Nobody waits for it."""
+        self._do(self._driver.step(Start(batch, 0)))
+        state = self._look(time.monotonic())
+        self._do(self._driver.step(look(state, self._driver.query, self._driver.run, self._driver.places)))
+
+    def end(self) -> None:
+        """Nothing comes behind the batch that was decided: its query need not be remembered.
+
+        Nobody waits for that. When it is lost, time does it.
+        """
+        self._do(self._driver.step(Close()))
+
+    def _look(self, deadline: float) -> Partition:
+        """What the journal says; KafkaUnavailable for long enough is raised, and a while of it is not."""
+        while True:
+            try:
+                return self._following.catch_up()
+            except KafkaUnavailable as error:  # a right that is missing does not come by itself
+                if isinstance(error, AccessDenied) or time.monotonic() > deadline:
+                    raise
+                time.sleep(LOOK_EVERY_S)
+
+    def _do(self, effects: Sequence[Put | Decided | Refused | Unclear]) -> Decided | None:
+        decided = None
+        for effect in effects:
+            if isinstance(effect, Put):
+                self._put(effect)
+            elif isinstance(effect, Refused):
+                raise TransactionTooLarge(f"batch {effect.batch} is not received: {effect.reason}")
+            elif isinstance(effect, Unclear):
+                raise OutcomeUnknown(
+                    f"whether batch {effect.batch} of query {self._driver.query.hex()} is received is unknown: this "
+                    f"run had put it up for decision, and {effect.reason}. Look whether its rows are there before they "
+                    "are written again: under another number they are received as well"
+                )
+            else:
+                decided = effect
+        return decided
+
+    def _put(self, effect: Put) -> None:
+        self._put_at = time.monotonic()
+        place = effect.address
+        producer = _PRODUCERS.get(self._kafka)
+        if producer is None:
+            producer = _PRODUCERS[self._kafka] = self._kafka.journal_producer()
+        answers: list[object] = []
+        try:
+            for header, key, body in effect.records:
+                producer.produce(
+                    place.topic,
+                    body,
+                    key,
+                    place.partition,
+                    lambda error, _: answers.append(error),
+                    headers={HEADER: header},
+                )
+            producer.flush(AGAIN_EVERY_S)
+        except (BufferError, KafkaException) as error:  # it goes again
+            _PRODUCERS.pop(self._kafka, None)
+            answers.append(error.args[0])
+        self._left = self._left or any(answer is None for answer in answers)  # to compare an error with None breaks
+        failures = [answer for answer in answers if answer is not None]
+        if not self._left:  # else the outcome is unknown
+            self._kafka.check_taken(place.topic, failures)
+        if failures:
+            why = self._kafka.words(failures[0], Need.topic("WRITE", place.topic))
+            log.warning("a decision does not leave for now: %s", why)
+
+    def _unknown(self, batch: int, timeout_s: float, why: str) -> OutcomeUnknown:
+        return OutcomeUnknown(
+            f"whether batch {batch} of query {self._driver.query.hex()} counts is not known after {timeout_s:.0f} s: "
+            f"{why}. Check that Kafka runs and that somebody looks after the transmission queue "
+            f"(`konverse transmit`). To write the same rows again without the danger of twice, give 'query' = "
+            f"'{self._driver.query.hex()}' and 'batch' = '{batch}' (a stream does so by itself, and "
+            "foreachBatch does with the options that it had)"
+        )
+
+
+class _Helper:
+    """Looks after a share of the transmission queue in the background, from the time when its help is asked for."""
+
+    def __init__(self, kafka: Kafka, queue: Queue) -> None:
+        self._kafka = kafka
+        self._queue = queue
+        self._again_at = 0.0
+        self._working: tuple[Reader, threading.Thread] | None = None
+
+    def help(self) -> None:
+        """Do so from now on. Whoever asks for it again changes nothing, unless that has failed meanwhile."""
+        if time.monotonic() < self._again_at or (self._working is not None and self._working[1].is_alive()):
+            return
+        self._again_at = time.monotonic() + HELP_AGAIN_S
+        log.info("nobody seems to look after the transmission queue; this process does while it waits")
+        try:
+            reader = transmitter(self._kafka, self._queue)
+        except FORESEEN as error:
+            log.warning("this process cannot look after the transmission queue: %s", error)
+            return
+        self._working = reader, in_background("konverse-deciding", lambda: self._work(reader))
+
+    def _work(self, reader: Reader) -> None:
+        try:
+            with reader:
+                for _ in reader:
+                    pass
+        except FORESEEN as error:  # whoever waits asks again
+            log.warning("this process looks after the transmission queue no more: %s", error)
+
+    def close(self) -> None:
+        """Give the share back."""
+        if self._working is not None:
+            reader, thread = self._working
+            reader.stop()
+            thread.join()

@@ -1,0 +1,216 @@
+"""Hands the records of one execution of a task to Kafka, and knows when all of them are there.
+
+Acknowledgements alone do not do: a client that lost a record in the middle and had the later ones acknowledged was
+seen. The offsets of a partition must rise in the order in which its records were handed over, and each record must
+have one.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from konverse.bridge.kafka.refusals import Need, denied
+from konverse.schemas.errors import BodyTooLarge, InvalidSettings, KafkaUnavailable, KonverseError
+from konverse.schemas.identifiers import Address
+from konverse.schemas.wire.envelope import HEADER
+
+from .rows import Records
+from .settings import WriteSettings
+
+log: Final = logging.getLogger("konverse.spark")
+
+_POLL_EVERY: Final = 1_000
+"""Acknowledgements are heard once in so many records."""
+
+_LATE_S: Final = 5.0
+"""Behind the client's own time-out, for a client that says nothing at all."""
+
+
+class _Kept(threading.local):
+    """The producers of a thread, for as long as it lives: acknowledgements are heard in the order of their offsets."""
+
+    def __init__(self) -> None:
+        self.producers: dict[tuple[Any, ...], Producer] = {}
+        """One for each process, cluster and way to reach it: a forked process inherits what it cannot use."""
+
+
+_KEPT: Final = _Kept()
+
+
+class _Heard:
+    """What Kafka acknowledged of the records for one partition."""
+
+    __slots__ = ("_last", "_place", "_settings", "acknowledged", "failure")
+
+    def __init__(self, place: Address, settings: WriteSettings) -> None:
+        self._place = place
+        self._settings = settings
+        self._last = -1
+        self.acknowledged = 0
+        self.failure: KonverseError | None = None
+
+    def __call__(self, error: KafkaError | None, message: Message) -> None:
+        """Called for each record: it has no more to do than it must."""
+        offset = message.offset()
+        if error is None and offset is not None and offset > self._last:
+            self._last = offset
+            self.acknowledged += 1
+        elif self.failure is None:
+            self.failure = self._why(error, offset)
+
+    def _why(self, error: KafkaError | None, offset: int | None) -> KonverseError:
+        place = self._place
+        if error is not None:
+            return _failure(error, place.topic, self._settings)
+        return KafkaUnavailable(
+            f"Kafka acknowledged a row of {place.topic}/{place.partition} at offset {offset} behind one at "
+            f"{self._last}: it is not certain that all rows are there. Nothing of this batch is received"
+        )
+
+
+class Delivery:
+    """The records of one execution. Not for several threads."""
+
+    def __init__(self, settings: WriteSettings) -> None:
+        self._settings = settings
+        self._key = (os.getpid(), settings.bootstrap, settings.delivery_timeout_s, *sorted(settings.client.items()))
+        kept = _KEPT.producers.get(self._key)
+        self._producer = _made(settings) if kept is None else kept  # an idle one is empty, and false
+        _KEPT.producers[self._key] = self._producer
+        self._heard: dict[Address, _Heard] = {}
+        self.handed = 0
+
+    @property
+    def acknowledged(self) -> int:
+        """Records that are in their logs."""
+        return sum(heard.acknowledged for heard in self._heard.values())
+
+    def heard(self, address: Address) -> _Heard:
+        """Who is told what became of the records for a partition."""
+        found = self._heard.get(address)
+        if found is None:
+            found = self._heard[address] = _Heard(address, self._settings)
+        return found
+
+    def hand(self, records: Records) -> None:
+        """More records for one partition; the errors of those before them are raised here, too."""
+        address, envelopes, keys, bodies, others = records
+        topic, partition, heard = address.topic, address.partition, self.heard(address)
+        produce = self._producer.produce
+        for start in range(0, len(envelopes), _POLL_EVERY):
+            part = slice(start, start + _POLL_EVERY)
+            headers: Any = {}
+            if others is None:
+                rows: Any = zip(envelopes[part], keys[part], bodies[part], strict=True)
+                for envelope, key, body in rows:
+                    headers[HEADER] = envelope
+                    try:
+                        produce(topic, body, key, partition, heard, None, 0, headers)
+                    except (BufferError, KafkaException) as error:
+                        self._hand_again(address, body, key, headers, error)
+            else:
+                rows = zip(envelopes[part], keys[part], bodies[part], others[part], strict=True)
+                for envelope, key, body, more in rows:
+                    headers = [(HEADER, envelope), *more]
+                    try:
+                        produce(topic, body, key, partition, heard, None, 0, headers)
+                    except (BufferError, KafkaException) as error:
+                        self._hand_again(address, body, key, headers, error)
+            self.handed += len(envelopes[part])
+            self._poll(0)
+            self._check()
+
+    def _hand_again(
+        self, address: Address, body: bytes | None, key: bytes, headers: Any, error: BufferError | KafkaException
+    ) -> None:
+        """A record that the client did not take: it is full, which passes, or refuses it."""
+        deadline = time.monotonic() + self._settings.delivery_timeout_s + _LATE_S
+        heard = self.heard(address)
+        while True:
+            if isinstance(error, KafkaException):
+                self._fail(_failure(error.args[0], address.topic, self._settings))
+            if time.monotonic() > deadline:
+                self._fail(KafkaUnavailable(f"Kafka takes no records for {address.topic}; check that it runs"))
+            self._poll(0.05)
+            self._check()
+            try:
+                self._producer.produce(address.topic, body, key, address.partition, heard, None, 0, headers)
+                return
+            except (BufferError, KafkaException) as again:
+                error = again
+
+    def finish(self) -> int:
+        """Wait until all that was handed over is acknowledged; returns how many records that are.
+
+        KafkaUnavailable when one is not, in time or in order.
+        """
+        deadline = time.monotonic() + self._settings.delivery_timeout_s + _LATE_S
+        while self.acknowledged < self.handed:
+            self._check()
+            if time.monotonic() > deadline:
+                self._fail(
+                    KafkaUnavailable(
+                        f"{self.handed - self.acknowledged} rows were not acknowledged within "
+                        f"{self._settings.delivery_timeout_s} s. Nothing of this batch is received; check that Kafka "
+                        "runs, or give a longer 'deliveryTimeout'"
+                    )
+                )
+            self._poll(0.05)
+        self._check()
+        return self.acknowledged
+
+    def _poll(self, wait_s: float) -> None:
+        try:
+            self._producer.poll(wait_s)
+        except KafkaException as error:  # the producer has failed for good, whatever it was that it had to write
+            self._fail(_failure(error.args[0], next(iter(self._heard)).topic, self._settings))
+
+    def _check(self) -> None:
+        for heard in self._heard.values():
+            if heard.failure is not None:
+                self._fail(heard.failure)
+
+    def _fail(self, error: KonverseError) -> None:
+        """What this producer still has is let go with it: rows of an execution that reports nothing are void."""
+        _KEPT.producers.pop(self._key, None)
+        self._producer.purge()
+        raise error
+
+
+def _made(settings: WriteSettings) -> Producer:
+    try:
+        return Producer(
+            {
+                "log_level": 2,
+                "linger.ms": 5,
+                "queue.buffering.max.messages": 100_000,
+                "queue.buffering.max.kbytes": 131_072,
+                **settings.client,
+                "bootstrap.servers": settings.bootstrap,
+                "enable.idempotence": True,
+                "acks": "all",
+                "message.timeout.ms": round(settings.delivery_timeout_s * 1000),
+            }
+        )
+    except (KafkaException, TypeError, ValueError) as error:
+        cause = error.args[0] if error.args else error
+        words = cause.str() if isinstance(cause, KafkaError) else str(cause)
+        raise InvalidSettings(f"the Kafka client refuses its settings: {words}; check the kafka.* options") from error
+
+
+def _failure(error: KafkaError, topic: str, settings: WriteSettings) -> KonverseError:
+    if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+        return BodyTooLarge(f"a row for {topic} is too large with its headers: {error.str()}; shorten them")
+    refused = denied(f"a row for {topic} was not written", error, Need.topic("WRITE", topic), settings.client)
+    if refused is not None:
+        return refused
+    return KafkaUnavailable(
+        f"a row for {topic} was not written within {settings.delivery_timeout_s} s: {error.str()} ({error.name()}). "
+        "Nothing of this batch is received; check that Kafka runs, or give a longer 'deliveryTimeout'"
+    )

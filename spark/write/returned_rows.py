@@ -1,0 +1,134 @@
+"""A driver that goes on in conversations of earlier writes looks behind each decision for rows that came back.
+
+It says so, and has other conversations take the place of those that are over (`successions`).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Final, NamedTuple
+
+from konverse.bridge.kafka.clock import kafka_time_ms
+from konverse.schemas.errors import AccessDenied, KonverseError, MalformedRecord
+from konverse.schemas.limits import RETURNED_LOOK_RECORDS_MAX, SUCCESSION_ENTRIES_MAX
+from konverse.schemas.wire.envelope import CONVERSATION_AT, PREFIX_BYTES, decode
+from konverse.schemas.wire.records import Bounce, BounceReason, Kind
+from konverse.spark.connection.clients import kafka_of
+from konverse.spark.connection.settings import CLIENT_PREFIX, parse
+from konverse.spark.log.topic import Topic
+from konverse.spark.read.returned import header_of
+
+from .plan import VERSION, Plan
+from .settings import WriteSettings
+from .successions import Successions
+
+log: Final = logging.getLogger("konverse.spark")
+
+LOOK_BACK_MS: Final = 10_000
+"""What came back so long before a write is told by it, too: rows of the write before come back when that is over."""
+
+HOMES_MAX: Final = 64
+"""Queues of which a process remembers when it looked; of one that is forgotten it looks back as far as of a new one."""
+
+_LOOKED_MS: Final[dict[tuple[str, str], int]] = {}
+"""When this process looked last for what came back to a queue: one process commits the micro-batches of a stream, and
+its trigger may be longer than any time to look back."""
+
+LOOK_WAIT_S: Final = 0.5
+"""A write that Spark commits once waits so long for rows to come back: a target that works needs less."""
+
+_OVER: Final = frozenset({BounceReason.ENDED, BounceReason.PEER_ENDED})
+"""Why a row came back when its conversation is over; other reasons a further conversation would not mend."""
+
+_ANEW: Final = "What is written under these keys from the next write on goes to new conversations"
+_HELD: Final = (
+    "What is written under these keys comes back until that queue was read and its sides have ended, too; write them "
+    "again behind that"
+)
+
+
+class Back(NamedTuple):
+    """Rows that came back."""
+
+    rows: int
+    over: frozenset[bytes]
+    """Their conversations, as far as they are over."""
+
+
+def look_for(settings: WriteSettings, plan: Plan, wait_s: float) -> int:
+    """How many rows have come back to a plan's homes lately, which is logged.
+
+    Lately is since shortly before its write began, or before this process looked last. Nothing of the write depends on
+    it: when Kafka does not say, 0.
+    """
+    time.sleep(wait_s)
+    client = {CLIENT_PREFIX + name: value for name, value in settings.client.items()}
+    place = parse({**client, "bootstrap": settings.bootstrap, "topic": plan.homes[0].topic})
+    home = (place.bootstrap, place.topic)
+    since_ms = min(plan.began_ms, _LOOKED_MS.get(home, plan.began_ms)) - LOOK_BACK_MS
+    try:
+        looked_ms = kafka_time_ms(kafka_of(settings))
+        with Topic(place) as topic:
+            back = _came_back(topic, [one.partition for one in plan.homes], since_ms)
+    except KonverseError as error:
+        level = logging.WARNING if isinstance(error, AccessDenied) else logging.INFO
+        log.log(level, "whether rows came back is not known: %s", error)
+        return 0
+    _LOOKED_MS.pop(home, None)
+    _LOOKED_MS[home] = looked_ms
+    if len(_LOOKED_MS) > HOMES_MAX:
+        del _LOOKED_MS[next(iter(_LOOKED_MS))]
+    if back.rows:
+        log.warning(
+            "%d rows of this write, or of one shortly before it, came back: their targets have ended the conversations "
+            "of their keys. Read the queue of service %r with 'mode' = 'returned' to get the rows, and write them "
+            "again. %s",
+            back.rows,
+            settings.from_service,
+            _ANEW if _succeeded(settings, plan, back.over) else _HELD,
+        )
+    return back.rows
+
+
+def _succeeded(settings: WriteSettings, plan: Plan, over: frozenset[bytes]) -> bool:
+    """Whether others take the place of these conversations from the next plan on."""
+    new = sorted(over - plan.over)
+    if len(plan.over) + len(new) > SUCCESSION_ENTRIES_MAX:
+        return False
+    try:
+        if new:
+            Successions(kafka_of(settings), settings.instance, plan.homes[0]).end(new)
+    except KonverseError as error:
+        level = logging.WARNING if isinstance(error, AccessDenied) else logging.INFO
+        log.log(level, "keys keep the conversations that are over: %s", error)
+        return False
+    return True
+
+
+def _came_back(topic: Topic, partitions: list[int], since_ms: int) -> Back:
+    """Of as many records at the ends as may be looked at."""
+    bounds = topic.bounds(partitions)
+    since = topic.since(dict.fromkeys(partitions, since_ms))
+    count, over = 0, set[bytes]()
+    for partition in partitions:
+        end = bounds[partition].end
+        start = max(since[partition], bounds[partition].first, end - RETURNED_LOOK_RECORDS_MAX)
+        for messages in topic.chunks(partition, start, end):
+            back = [header for header in map(header_of, messages) if _is_row_that_came_back(header)]
+            count += len(back)
+            over.update(header[CONVERSATION_AT:PREFIX_BYTES] for header in back if _is_over(header))
+    return Back(count, frozenset(over))
+
+
+def _is_row_that_came_back(header: bytes) -> bool:
+    """A BOUNCE on a conversation whose id a plan has made: no other ids are of that version."""
+    return len(header) > PREFIX_BYTES and header[0] == Kind.BOUNCE << 1 and header[CONVERSATION_AT + 6] >> 4 == VERSION
+
+
+def _is_over(header: bytes) -> bool:
+    try:
+        detail = decode(header).suffix.detail
+    except MalformedRecord:
+        return False
+    return isinstance(detail, Bounce) and detail.reason in _OVER

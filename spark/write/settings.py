@@ -1,0 +1,205 @@
+"""The options of a writer, checked before anything is written."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Final
+from uuid import UUID
+
+from konverse.bridge.runtime.settings import OWN_PROPERTIES
+from konverse.schemas.errors import InvalidSettings
+from konverse.schemas.identifiers import check_name
+from konverse.schemas.system_messages import DEFAULT
+from konverse.schemas.wire.batches import ABANDONED
+from konverse.spark.connection.settings import (
+    CLIENT_PREFIX,
+    DEFAULT_DATABASE,
+    DEFAULT_INSTANCE,
+    bootstrap_servers,
+    client_setting,
+)
+
+FROM_SERVICE: Final = "from_service"
+"""The option that every writer needs, and no reader has."""
+
+FOR_ALL_ROWS: Final = ("to_service", "message_type")
+"""Options in place of the columns of the same names."""
+
+_NUMBERED: Final = ("query", "batch")
+
+OPTIONS: Final = (
+    "bootstrap",
+    "database",
+    "instance",
+    FROM_SERVICE,
+    "to_services",
+    *FOR_ALL_ROWS,
+    "contract",
+    "pool",
+    *_NUMBERED,
+    "deliveryTimeout",
+)
+_SPARKS_OWN: Final = frozenset({"checkpointlocation", "path", "queryname"})
+"""Options of a streaming query that Spark hands on to the format."""
+
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+
+DELIVERY_TIMEOUT_S: Final = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class WriteSettings:
+    """Who writes, to whom, and how to reach them."""
+
+    bootstrap: str
+    database: str
+    instance: str
+    from_service: str
+    to_services: tuple[str, ...] | None
+    """Services that rows may name; None: all that may be targets of the contract."""
+    for_all_rows: Mapping[str, str]
+    """Columns that the frame leaves out, and the value that all rows have in them."""
+    contract: str
+    pool: str | None
+    """Whose conversations the rows go to; None: those of this query alone."""
+    query: str | None
+    """Name of a batch write, or its id as a UUID; None: it is a new one each time."""
+    batch: int
+    """Number of a batch write among those of its query."""
+    checkpoint: str
+    """Where a streaming query keeps its checkpoint, as far as an option says so."""
+    delivery_timeout_s: float
+    """A row that Kafka has not acknowledged for so long fails its task."""
+    client: Mapping[str, str]
+    """Settings for librdkafka."""
+
+
+def parse_writer(options: Mapping[str, str], *, streaming: bool = False) -> WriteSettings:
+    """Settings from the options of a writer; InvalidSettings or InvalidName names the option and the remedy.
+
+    A stream numbers its batches by its checkpoint, so `query` and `batch` are for the other writes alone.
+    """
+    known = {name.lower(): name for name in OPTIONS}
+    given: dict[str, str] = {}
+    client: dict[str, str] = {}
+    checkpoint = ""
+    for option, value in options.items():
+        lower = option.lower()
+        if lower.startswith(CLIENT_PREFIX):
+            client[_client(option)] = value
+        elif lower in known:
+            given[known[lower]] = value
+        elif lower not in _SPARKS_OWN:
+            raise InvalidSettings(_unknown(option))
+        elif lower == "checkpointlocation":
+            checkpoint = _location(value)
+    for kind in ("instance", "database"):
+        check_name(kind, given.get(kind, "default"))
+    if not given.get(FROM_SERVICE):
+        raise InvalidSettings(
+            "option 'from_service' is missing; give it the service in whose name the rows are sent: answers come to "
+            "its queue"
+        )
+    return WriteSettings(
+        bootstrap=bootstrap_servers(given.get("bootstrap")),
+        database=given.get("database", DEFAULT_DATABASE),
+        instance=given.get("instance", DEFAULT_INSTANCE),
+        from_service=given[FROM_SERVICE],
+        to_services=_services(given.get("to_services", given.get("to_service"))),
+        for_all_rows={name: given[name] for name in FOR_ALL_ROWS if _filled(name, given) is not None},
+        contract=given.get("contract", DEFAULT),
+        pool=_filled("pool", given),
+        query=_filled("query", given),
+        batch=_batch(given, streaming=streaming),
+        checkpoint=checkpoint,
+        delivery_timeout_s=_seconds("deliveryTimeout", given.get("deliveryTimeout")),
+        client=client,
+    )
+
+
+def query_uuid(name: str) -> UUID | None:
+    """The id that a query's name is, if it is one."""
+    try:
+        return UUID(name)
+    except ValueError:
+        return None
+
+
+def _client(option: str) -> str:
+    setting = client_setting(option)
+    if setting in OWN_PROPERTIES:
+        raise InvalidSettings(f"option {option!r} cannot be changed: what konverse promises rests on it; remove it")
+    return setting
+
+
+def _unknown(option: str) -> str:
+    near = get_close_matches(option, OPTIONS, n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return (
+        f"option {option!r} is unknown to a writer of the format konverse; {hint}"
+        f"Known are {', '.join(OPTIONS)}, and {CLIENT_PREFIX}<setting> for the Kafka client"
+    )
+
+
+def _location(value: str) -> str:
+    """One spelling of a folder, the same in whichever folder a driver is started: the stream's id is made of it."""
+    path = value.removeprefix("file://").removeprefix("file:")
+    if _SCHEME.match(path):
+        return value.rstrip("/")
+    if not Path(path).is_absolute():
+        raise InvalidSettings(
+            f"option 'checkpointLocation' is {value!r}; give the whole path, with its scheme (hdfs:/…) or from the "
+            "root: its place tells the stream from others, and must not depend on where the driver is started"
+        )
+    return str(Path(path))
+
+
+def _services(value: str | None) -> tuple[str, ...] | None:
+    if value is None:
+        return None
+    names = tuple(dict.fromkeys(name.strip() for name in value.split(",") if name.strip()))
+    if not names:
+        raise InvalidSettings("option 'to_services' is empty; name services, with commas between them, or leave it out")
+    return names
+
+
+def _filled(option: str, given: Mapping[str, str]) -> str | None:
+    value = given.get(option)
+    if value is not None and not value.strip():
+        raise InvalidSettings(f"option {option!r} is empty; give it a name, or leave it out")
+    return value
+
+
+def _batch(given: Mapping[str, str], *, streaming: bool) -> int:
+    for option in _NUMBERED if streaming else ():
+        if option in given:
+            raise InvalidSettings(f"option {option!r} is for batch writes; remove it: a stream has its checkpoint")
+    value = given.get("batch")
+    if value is None:
+        if "query" in given:
+            raise InvalidSettings(
+                "option 'query' needs 'batch', a number that rises from write to write: what was written under both is "
+                "not written again"
+            )
+        return 0
+    if "query" not in given:
+        raise InvalidSettings("option 'batch' numbers the batches of a query; give 'query' too")
+    if not value.strip().isdecimal() or int(value) >= ABANDONED:
+        raise InvalidSettings(f"option 'batch' is {value!r}; give a number, 0 or more, that rises from batch to batch")
+    return int(value)
+
+
+def _seconds(option: str, value: str | None) -> float:
+    if value is None:
+        return DELIVERY_TIMEOUT_S
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = 0.0
+    if not 0.1 <= seconds <= 86_400:
+        raise InvalidSettings(f"option {option!r} is {value!r}; give seconds, 0.1 to 86400")
+    return seconds

@@ -1,0 +1,277 @@
+"""`df.write.format("konverse")` and `df.writeStream.format("konverse")`: rows become messages, each exactly once.
+
+Rows are void when tasks write them. The driver reports to the transmission queue which executions count, and its
+journal shows which of the reports came first (protocol.md section 9b). So it does not matter how often a task is
+executed, whether its plan gives the same rows each time, or which process is killed when.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING, Final, cast
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from konverse.bridge.catalog.catalog import Catalog
+from konverse.bridge.client.transmission import ensure_queue
+from konverse.bridge.kafka.clock import kafka_time_ms
+from konverse.bridge.kafka.topics import Topics
+from konverse.bridge.kafka.writer_ids import WriterIds
+from konverse.dialog.batch.task import Report, Task, TaskOf
+from konverse.schemas.catalog.objects import Contract, Queue, Service
+from konverse.schemas.errors import InvalidSettings, KafkaUnavailable, ServiceNotFound
+from konverse.schemas.identifiers import Address, Role
+from konverse.spark.connection.case_rule import CASE_SENSITIVE
+from konverse.spark.connection.clients import check_topics, kafka_of, topics_of
+
+from .checks import as_named, check_columns
+from .decision import Deciding
+from .delivery import Delivery
+from .plan import Plan, name_id, stream_id, tied_id
+from .returned_rows import LOOK_WAIT_S, look_for
+from .rows import Rows
+from .settings import WriteSettings, query_uuid
+from .successions import Successions
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+    from pyspark.sql.types import StructType
+
+log: Final = logging.getLogger("konverse.spark")
+
+_QUERY_ID: Final = "sql.streaming.queryId"
+_BATCH_ID: Final = "streaming.sql.batchId"
+"""Which stream's micro-batch a task works for, Spark says so; also of the writes of a function in `foreachBatch`."""
+
+_COMMITTER: Final = "pyspark.sql.worker.python_streaming_sink_runner"
+"""Here Spark makes a stream's writer anew to commit; what its tasks were told comes back with their reports."""
+
+
+class Written(WriterCommitMessage):
+    """What a task tells the driver: its report, and the plan that it worked by."""
+
+    def __init__(self, plan: Plan, report: Report) -> None:
+        self.plan = plan
+        self.report = report
+
+
+class _Writer:
+    """What both writers do: tasks write and report, the driver decides."""
+
+    def __init__(self, settings: WriteSettings, plan: Plan | None) -> None:
+        self._settings = settings
+        self._plan = plan
+
+    def _write(self, batches: Iterator[RecordBatch], query: bytes, batch: int) -> Written:
+        plan = self._plan
+        assert plan is not None, "a task has its plan from the driver"
+        context = TaskContext.get()
+        assert context is not None, "Spark calls this in a task"
+        of = TaskOf(query, plan.judge(query), plan.run, batch, context.partitionId())
+        task = Task(of, os.urandom(16))
+        rows, delivery = Rows(plan, task), Delivery(self._settings)
+        case_sensitive = context.getLocalProperty(CASE_SENSITIVE)
+        for some in batches:
+            for records in rows.of(as_named(some, case_sensitive)):
+                delivery.hand(records)
+        task.acknowledged(delivery.finish())
+        report = task.report()
+        if report is None:
+            raise KafkaUnavailable(f"{task.unacknowledged} rows of task {of.number} were not acknowledged")
+        return Written(plan, report)
+
+    def _decide(
+        self, messages: Sequence[WriterCommitMessage | None], batch: int, wait_s: float = 0.0
+    ) -> tuple[bool, int]:
+        """Whether the rows of these tasks are what is received, and the highest batch of the query.
+
+        Says so when rows came back, if need be `wait_s` later. Conversations of this write alone cannot have been ended
+        before it.
+        """
+        written = cast("list[Written]", list(messages))
+        if not written:
+            return True, batch
+        plan, query = written[0].plan, written[0].report.task.query
+        check_topics(self._settings, plan.topics)  # rows that are not decided are void
+        with Deciding(kafka_of(self._settings), plan, query) as deciding:
+            ours = deciding.decide(batch, [one.report for one in written])
+            if query == plan.run:  # nobody else ever writes under it
+                deciding.end()
+            goes_on = query != plan.run or plan.pool is not None
+            if goes_on and not wait_s:
+                look_for(self._settings, plan, wait_s)  # while the queues are told
+            check_topics(self._settings, plan.topics)  # a queue whose topic was made again never knows it
+            deciding.settle()
+        if goes_on and wait_s:
+            look_for(self._settings, plan, wait_s)
+        check_topics(self._settings, plan.topics)
+        return ours, deciding.highest
+
+
+class BatchWriter(_Writer, DataSourceArrowWriter):
+    """One `df.write`: all of its rows are received, or none."""
+
+    def __init__(self, settings: WriteSettings, schema: StructType, *, overwrite: bool) -> None:
+        if overwrite:
+            raise InvalidSettings("what was sent cannot be overwritten; use mode('append')")
+        check_columns(schema, settings.for_all_rows)
+        super().__init__(settings, plan_of(settings))
+
+    @property
+    def _query(self) -> bytes:
+        settings, plan = self._settings, self._plan
+        assert plan is not None
+        if settings.query is None:
+            return plan.run
+        known = query_uuid(settings.query)
+        if known is not None:
+            return known.bytes
+        services = (settings.from_service, settings.contract, *sorted(settings.to_services or ()))
+        return name_id(settings.database, settings.query, services)
+
+    def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
+        """In a task: write its rows, which are void until the driver has decided.
+
+        A stream whose function in `foreachBatch` writes tells by its checkpoint what was written before.
+        """
+        context, query = TaskContext.get(), self._query
+        assert context is not None, "Spark calls this in a task"
+        stream = None if self._settings.query is None else context.getLocalProperty(_QUERY_ID)
+        return self._write(iterator, query if stream is None else tied_id(query, stream), self._settings.batch)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """In the driver: have it decided. What another run of the same query has decided stays so, which is said.
+
+        Raises InvalidSettings for a number below the last one: only of that is it known that it was written.
+        """
+        settings = self._settings
+        ours, highest = self._decide(messages, settings.batch, LOOK_WAIT_S)
+        if ours:
+            return
+        if highest > settings.batch:
+            raise InvalidSettings(
+                f"option 'batch' is {settings.batch}, and batch {highest} of query {settings.query!r} was written "
+                f"before: numbers rise from write to write, and whether {settings.batch} was written is not known. "
+                f"Nothing of this write is received; give {highest + 1}, or another 'query'"
+            )
+        if cast("Written", messages[0]).report.task.query != self._query:
+            log.info(
+                "batch %d of query %r was written before in this stream; the rows of this run are not received",
+                settings.batch,
+                settings.query,
+            )
+        else:
+            log.warning(
+                "batch %d of query %r was written before; the rows of this run are not received. If they are others, "
+                "as those of a stream with a new checkpoint are, give another 'query'",
+                settings.batch,
+                settings.query,
+            )
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """In the driver: a task failed for good. Rows of a write that nobody can repeat need not wait any longer."""
+        if self._settings.query is not None or None not in messages or self._plan is None:
+            return  # a repetition decides; or it may have been decided, which the journal shows
+        with Deciding(kafka_of(self._settings), self._plan, self._query) as deciding:
+            deciding.give_up(self._settings.batch)
+
+
+class StreamWriter(_Writer, DataSourceStreamArrowWriter):
+    """A streaming query: each micro-batch is received once, whatever is run again."""
+
+    def __init__(self, settings: WriteSettings, schema: StructType, *, overwrite: bool) -> None:
+        if overwrite:
+            raise InvalidSettings("what was sent cannot be taken back; use outputMode('append') or 'update'")
+        if not settings.checkpoint:
+            raise InvalidSettings(
+                "option 'checkpointLocation' is missing; give it to the stream itself, not to the session: its place "
+                "tells a copy of a checkpoint apart, and two that look alike would lose what the other has written"
+            )
+        check_columns(schema, settings.for_all_rows)
+        super().__init__(settings, None if _commits() else plan_of(settings))
+
+    def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
+        """In a task: write its rows, which are void until the driver has decided."""
+        context = TaskContext.get()
+        assert context is not None, "Spark calls this in a task"
+        query, batch = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
+        if query is None or batch is None:
+            raise InvalidSettings(
+                "Spark does not say which query this task belongs to; use a newer Spark, or `df.write`"
+            )
+        return self._write(iterator, stream_id(query, self._settings.checkpoint), int(batch))
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """In the driver: have the micro-batch decided."""
+        ours, _ = self._decide(messages, batchId)
+        if not ours:
+            log.info("batch %d was decided by the run before this one, with its rows", batchId)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """In the driver: a task failed for good. The query's next run decides the batch, and drops these rows."""
+
+
+def plan_of(settings: WriteSettings) -> Plan:
+    """What the catalog says about a write, and a new id for this run of it.
+
+    Raises ServiceNotFound, ContractNotFound, QueueNotFound, KafkaUnavailable, and for a message type that is given for
+    all rows MessageTypeNotFound, NotInContract, WrongDirection; TopicMismatch when a topic of a queue is gone, or made
+    again.
+    """
+    kafka = kafka_of(settings)
+    kafka.check()
+    began_ms = kafka_time_ms(kafka)
+    with closing(Catalog(kafka, settings.instance, settings.database)) as catalog:
+        contract = catalog.get(Contract, settings.contract)
+        home = catalog.get(Queue, catalog.get(Service, settings.from_service).queue)
+        services = {name: catalog.get(Queue, service.queue) for name, service in _services(settings, catalog).items()}
+        if "message_type" in settings.for_all_rows:
+            catalog.check_send(settings.contract, Role.INITIATOR, settings.for_all_rows["message_type"])
+    transmission = ensure_queue(kafka, settings.instance)
+    topics = tuple({pair for queue in (transmission, home, *services.values()) for pair in topics_of(queue)})
+    check_topics(settings, topics)
+    goes_on = settings.pool is not None or settings.query is not None or bool(settings.checkpoint)
+    over = Successions(kafka, settings.instance, _partitions(home)[0]).over() if goes_on else frozenset[bytes]()
+    run, _ = WriterIds(kafka, Topics(kafka)).new()
+    return Plan(
+        run=run,
+        database=settings.database,
+        from_service=settings.from_service,
+        contract=settings.contract,
+        transmission=transmission,
+        homes=_partitions(home),
+        services={name: _partitions(queue) for name, queue in services.items()},
+        types={name: sent_by.allows(Role.INITIATOR) for name, sent_by in contract.sent_by.items()},
+        for_all_rows=settings.for_all_rows,
+        pool=settings.pool,
+        began_ms=began_ms,
+        topics=topics,
+        over=over,
+    )
+
+
+def _services(settings: WriteSettings, catalog: Catalog) -> dict[str, Service]:
+    if settings.to_services is not None:
+        return {name: catalog.get(Service, name) for name in settings.to_services}
+    found = {service.name: service for service in catalog.all(Service) if settings.contract in service.contracts}
+    if not found:
+        raise ServiceNotFound(
+            f"no service of database {settings.database!r} may be a target of contract {settings.contract!r}; create "
+            "one with broker.create_service(…, contracts=[…])"
+        )
+    return found
+
+
+def _partitions(queue: Queue) -> tuple[Address, ...]:
+    return tuple(queue.address(number) for number in range(queue.partitions))
+
+
+def _commits() -> bool:
+    """Whether Spark has made the writer only to commit. A mistake costs a little time."""
+    main = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return _COMMITTER in sys.modules or (main is not None and main.name == _COMMITTER)

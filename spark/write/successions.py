@@ -1,0 +1,68 @@
+"""Conversations of keys that are over while their key is written to: others take their place (docs/spark.md).
+
+Nobody tells a write that a target has ended: its rows come back. A driver that sees such rows appends their
+conversations to a topic of the instance, and whoever plans the next write reads it: a key has the first conversation of
+its line that is not there. What stands there stays, so no line ever goes back, whichever process writes; and what
+several drivers append is over once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import closing
+from itertools import islice
+from typing import Final
+from uuid import UUID, uuid5
+
+from confluent_kafka import KafkaException
+
+from konverse.bridge.kafka.clients import Kafka
+from konverse.bridge.kafka.log_reader import LogReader
+from konverse.bridge.kafka.topics import DATA_CONFIG, Topics
+from konverse.schemas.errors import KafkaUnavailable
+from konverse.schemas.identifiers import Address, succession_topic
+from konverse.schemas.limits import SUCCESSION_ENTRIES_MAX
+
+_SCOPES: Final = UUID("4a0f4bd2-6a53-5b1f-8f2e-0c2f8a5b7e36")
+_SCOPE_BYTES: Final = 16
+
+
+class Successions:
+    """Those of the conversations that have their home in a queue."""
+
+    def __init__(self, kafka: Kafka, instance: str, home: Address) -> None:
+        """`home` is any partition of the queue; one that is made again counts as another."""
+        self._kafka = kafka
+        self._topic = succession_topic(instance)
+        self._scope = uuid5(_SCOPES, f"{home.topic}\0{home.tag.hex()}").bytes
+
+    def over(self) -> frozenset[bytes]:
+        """Conversations that others have taken the place of. Raises KafkaUnavailable."""
+        if Topics(self._kafka).partitions(self._topic) is None:
+            return frozenset()
+        found: dict[bytes, None] = {}
+        with closing(LogReader(self._kafka)) as reader:
+            for messages, _ in reader.read(self._topic, 0, *reader.ends(self._topic, 0)):
+                for key in (message.key() or b"" for message in messages):
+                    if key[:_SCOPE_BYTES] == self._scope:
+                        found[key[_SCOPE_BYTES:]] = None
+        return frozenset(islice(found, SUCCESSION_ENTRIES_MAX))
+
+    def end(self, conversations: Iterable[bytes]) -> None:
+        """Have others take their place from the next plan on. Raises KafkaUnavailable when that is not certain."""
+        topics = Topics(self._kafka)
+        if topics.partitions(self._topic) is None:
+            topics.ensure(self._topic, 1, DATA_CONFIG)
+        timeout_s = self._kafka.settings.append_timeout_s
+        failures: list[object] = []
+        try:
+            producer = self._kafka.plain_producer(timeout_s)
+            for conversation in conversations:
+                key = self._scope + conversation
+                producer.produce(self._topic, b"", key, 0, on_delivery=lambda error, _message: failures.append(error))
+            left = producer.flush(timeout_s + 1)
+        except KafkaException as error:
+            raise self._kafka.not_taken(self._topic, error) from None
+        self._kafka.check_taken(self._topic, failures)
+        if left or any(failures):
+            raise KafkaUnavailable(f"{self._topic} has not taken all records")
