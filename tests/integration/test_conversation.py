@@ -52,6 +52,14 @@ def test_the_conversation_of_the_readme_works_as_often_as_it_is_run(
     assert not [text for text in caplog.messages if "fire and forget" in text]
 
 
+def test_the_program_of_the_readme_works_as_often_as_it_is_run(
+    servers: Servers, database: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for _ in range(2):
+        exec(compile(readme("import konverse", servers, database, "README.md"), "README.md", "exec"), {})
+        assert capsys.readouterr().out.splitlines() == ["b'three coffee cups'"]
+
+
 def test_the_worker_of_the_readme_works(servers: Servers, database: str, capsys: pytest.CaptureFixture[str]) -> None:
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker)

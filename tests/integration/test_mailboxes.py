@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from textwrap import dedent
 from typing import Any, cast
 
 import pytest
@@ -22,6 +20,7 @@ from konverse.schemas.errors import BadInput, ConversationEnded, InvalidState
 from konverse.schemas.identifiers import Role
 from konverse.schemas.wire.records import BounceReason
 from tests.kit.oracle import verify
+from tests.kit.readme import block_of
 from tests.kit.servers import Servers
 from tests.kit.shop import NOTE, ORDER, begin, connected, drain, open_shop, pumped, queue_of, until
 from tests.kit.workers import Job, Worker
@@ -174,14 +173,13 @@ def test_a_message_stays_when_the_new_dialog_has_ended_meanwhile(servers: Server
 
 
 def test_the_redirects_of_the_readme_work(servers: Servers, database: str) -> None:
-    text = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
-    (block,) = [found for found in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "dialog.bounced(" in found]
+    block = block_of("python", "following = broker.begin_dialog")
     with over(servers, database) as (shop, session, dialog):
         dialog.send(ORDER, b"late")
         dialog.flush()
         with shop.reader("Shop") as home, shop.reader("Orders") as orders, pumped(home, orders):
             until(lambda: home.owners and len(home.owners[0].fold.state.mailbox.entries), "the message is back")
-            exec(compile(dedent(block), "README.md", "exec"), {"broker": session, "dialog": dialog})
+            exec(compile(block, "ends-and-errors.md", "exec"), {"broker": session, "dialog": dialog})
             until(lambda: sum(owner.fold.state.unread for owner in orders.owners) == 2, "both are at their target")
         assert bodies(shop) == [b"late", b"ahead of this they arrive, once and in order"]
 

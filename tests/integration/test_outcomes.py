@@ -268,7 +268,7 @@ def test_who_asks_for_an_outcome_gives_up_in_time(servers: Servers, database: st
 @pytest.mark.stack
 def test_what_the_readme_says_of_unknown_outcomes_works(servers: Servers, database: str, tmp_path: Path) -> None:
     """In a process whose Kafka is silent, and in another one."""
-    text = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+    text = (Path(__file__).parents[2] / "docs" / "guide" / "ends-and-errors.md").read_text("utf-8")
     kept, asked = (block for block in text.split("```") if "notes." in block)
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker)

@@ -61,7 +61,7 @@ PUBLIC_CLASSES: Final = (Endpoint, State, Views, View, Source, Outcome)
 HEAD: Final = """# Every public name
 
 This page is made from the code by `python -m tests.kit.api_page`; a test holds it to that. Arguments of `connect`
-are in [Operating](operating.md#settings), what a handler may rely on in the [README](../README.md).
+are in [Operating](operating.md#settings), what a handler may rely on in [the guide](guide/first-conversation.md).
 
 """
 

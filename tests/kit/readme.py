@@ -1,27 +1,37 @@
-"""The programs of the README and of the pages, to be run."""
+"""The programs of the README, the guide and the other pages, to be run."""
 
 from __future__ import annotations
 
 import re
 import shlex
 from pathlib import Path
+from textwrap import dedent
+from typing import Final
 
 from tests.kit.servers import Servers
 
-
-def readme(beginning: str, servers: Servers, database: str, page: str = "README.md") -> str:
-    """The program of the README, or of another page, that begins so, for these servers and without endless patience."""
-    text = (Path(__file__).parents[2] / page).read_text("utf-8")
-    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    program: str = next(block for block in blocks if block.startswith(beginning))
-    return _here(program, servers, database)
+ROOT: Final = Path(__file__).parents[2]
 
 
-def commands(beginning: str, database: str, page: str = "README.md") -> list[tuple[list[str], str]]:
+def readme(beginning: str, servers: Servers, database: str, page: str | None = None) -> str:
+    """The program of the guide, or of another page, that begins so, for these servers and without endless patience."""
+    return _here(block_of("python", beginning, page), servers, database)
+
+
+def block_of(language: str, beginning: str, page: str | None = None) -> str:
+    """A block of code that begins so: of one page, or of the first page of the guide that has it."""
+    pages = [ROOT / page] if page is not None else sorted((ROOT / "docs" / "guide").glob("*.md"))
+    found = (
+        dedent(block)
+        for path in pages
+        for block in re.findall(rf"^ *```{language}\n(.*?)^ *```", path.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    )
+    return next(block for block in found if block.startswith(beginning))
+
+
+def commands(beginning: str, database: str, page: str | None = None) -> list[tuple[list[str], str]]:
     """The commands of a page that stand where one begins so, for this database: arguments of `konverse`, and input."""
-    text = (Path(__file__).parents[2] / page).read_text("utf-8")
-    blocks = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
-    block: str = next(block for block in blocks if block.startswith(beginning))
+    block = block_of("sh", beginning, page)
     found = []
     for line in block.replace("--database sales", f"--database {database}").splitlines():
         words = shlex.split(line, comments=True)
@@ -32,7 +42,7 @@ def commands(beginning: str, database: str, page: str = "README.md") -> list[tup
 
 def whole_page(page: str, servers: Servers, database: str) -> str:
     """All programs of a page, as one."""
-    text = (Path(__file__).parents[2] / page).read_text("utf-8")
+    text = (ROOT / page).read_text("utf-8")
     return "\n".join(_here(block, servers, database) for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL))
 
 

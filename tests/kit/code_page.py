@@ -1,0 +1,130 @@
+"""Makes docs/code.md: where things are, with a picture that is drawn from the imports."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parents[2]
+DRAWN: Final = ("dialog", "bridge")
+"""Folders whose packages are drawn, each in a picture of its own."""
+
+TEXT: Final = """\
+# Where things are in the code
+
+For those who want to change konverse. Each package has a head, the docstring of its `__init__.py`: what it holds,
+the laws that hold in it, and which parts it has. Read the heads from below upwards; [how it works](how-it-works.md)
+comes first.
+
+## The walk of a message
+
+1. `dialog.send` ([bridge/client/dialog.py](../bridge/client/dialog.py)) asks the catalog whether the contract lets
+   this side send that type. The session ([dialog/session](../dialog/session/__init__.py)) numbers the message and
+   makes its header. A lane keeps it until Kafka has acknowledged it ([lanes.py](../dialog/session/lanes.py)). The
+   producer gets it from [bridge/client/serving.py](../bridge/client/serving.py).
+2. The record stands in the data topic of the target's queue. Its header is an envelope
+   ([schemas/wire/envelope.py](../schemas/wire/envelope.py)), its value the body.
+3. A reader ([bridge/reader](../bridge/reader/__init__.py)) has the partition. The driver of its owner
+   ([bridge/owner/driver.py](../bridge/owner/driver.py)) reads the log, and hands columns of records to `Owner.step`
+   ([dialog/owner/owner.py](../dialog/owner/owner.py)).
+4. `ingest` ([dialog/fold/ingest.py](../dialog/fold/ingest.py)) takes each record once and in order. The rule of its
+   kind ([dialog/rules](../dialog/rules/__init__.py)) puts the message into the queue of its endpoint.
+5. `Staging` ([dialog/owner/staging.py](../dialog/owner/staging.py)) chooses the next group. The handler gets a
+   `Transaction` ([dialog/transaction/transaction.py](../dialog/transaction/transaction.py)), and its calls are
+   staged there.
+6. The owner encodes a COMMIT ([schemas/wire/journal.py](../schemas/wire/journal.py)) and appends it to the journal.
+   It counts when it stands where it was expected. `apply` ([dialog/fold/apply.py](../dialog/fold/apply.py)) then
+   changes the state.
+7. What the handler sent stands in the outbox ([dialog/state/outbox.py](../dialog/state/outbox.py)). The emitter
+   ([dialog/owner/emitter.py](../dialog/owner/emitter.py)) and [bridge/owner/outputs.py](../bridge/owner/outputs.py)
+   carry it to the data topics of other partitions, and the walk begins again.
+
+## You look for
+
+| | It is in |
+|---|---|
+| where a COMMIT is applied | [dialog/fold/apply.py](../dialog/fold/apply.py) |
+| which journal records count | [dialog/fold/journal.py](../dialog/fold/journal.py) |
+| where a send waits | [dialog/session/lanes.py](../dialog/session/lanes.py): the window of its lane |
+| what happens when an owner dies | [dialog/owner/recovery.py](../dialog/owner/recovery.py) |
+| how a message that kills is found | [dialog/owner/poison.py](../dialog/owner/poison.py) |
+| where an error number of SQL Server comes from | [schemas/errors.py](../schemas/errors.py): `number` of each class |
+| the states of a conversation | [dialog/state/transitions.py](../dialog/state/transitions.py), a table |
+| the bytes of a record | [schemas/wire](../schemas/wire/__init__.py) |
+| every bound | [schemas/limits.py](../schemas/limits.py) |
+| what the second reading does | [bridge/verifier/fold](../bridge/verifier/fold/__init__.py) |
+| what the simulator drives | `tests/kit/simulator`, with the mutants in `tests/simulation/mutants` |
+
+## Who imports whom
+
+Arrows go from a package to those that it imports. Import-linter holds the storeys (`pyproject.toml`). An arrow that
+only repeats a way over others is left out.
+"""
+
+
+def arrows(folder: str) -> dict[str, set[str]]:
+    """Which package or module of a folder imports which other, types included."""
+    found: dict[str, set[str]] = {}
+    for path in sorted((ROOT / folder).rglob("*.py")):
+        here = _room(path.relative_to(ROOT / folder))
+        if here is None:
+            continue
+        targets = found.setdefault(here, set())
+        for name in _imported(path, folder):
+            if name != here and ((ROOT / folder / name).is_dir() or (ROOT / folder / f"{name}.py").exists()):
+                targets.add(name)
+    return found
+
+
+def _room(path: Path) -> str | None:
+    """The package of a module, or the module itself where it stands alone; None for the head of the folder."""
+    return path.parts[0] if len(path.parts) > 1 else None if path.stem == "__init__" else path.stem
+
+
+def _imported(path: Path, folder: str) -> Iterator[str]:
+    depth = len(path.relative_to(ROOT / folder).parts)
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if not isinstance(node, ast.ImportFrom):
+            continue
+        source = (node.module or "").split(".")
+        if not node.level and source[:2] == ["konverse", folder]:
+            yield source[2] if len(source) > 2 else node.names[0].name  # behind both
+        elif node.level and node.level >= depth:
+            yield source[0] or node.names[0].name
+
+
+def shortest(graph: dict[str, set[str]]) -> dict[str, set[str]]:
+    """Without arrows that only repeat a way over others."""
+
+    def reached(start: str) -> set[str]:
+        seen: set[str] = set()
+        waiting = [*graph.get(start, ())]
+        while waiting:
+            name = waiting.pop()
+            if name not in seen:
+                seen.add(name)
+                waiting += graph.get(name, ())
+        return seen
+
+    return {
+        name: {to for to in targets if not any(to in reached(other) for other in targets - {to})}
+        for name, targets in graph.items()
+    }
+
+
+def picture(folder: str) -> str:
+    """Mermaid's form of the arrows."""
+    lines = [f"    {name} --> {to}" for name, targets in shortest(arrows(folder)).items() for to in sorted(targets)]
+    return "\n".join(["```mermaid", "flowchart TD", *sorted(lines), "```"])
+
+
+def page() -> str:
+    """The text of the page."""
+    pictures = "\n".join(f"\n### {folder}\n\n{picture(folder)}\n" for folder in DRAWN)
+    return f"{TEXT}{pictures}"
+
+
+if __name__ == "__main__":
+    print(page(), end="")
