@@ -13,6 +13,12 @@ from konverse.dialog.state.recent import FORGED
 log: Final = logging.getLogger("konverse.owning")
 
 
+def _kind_of(text: str) -> tuple[str, str]:
+    """What it is about, and the last digit of its offset: a few alarms at once are all told, a flood of them is not."""
+    words = text.split()
+    return words[1], words[5][-1]
+
+
 def raise_alarms(owner: Owner, journal: str, said: Seldom) -> None:
     """Log the alarms of an owner; `journal` is the topic, and `said` knows what this process has spoken of."""
     where, feed = owner.fold.head.where, owner.fold.journal
@@ -22,7 +28,7 @@ def raise_alarms(owner: Owner, journal: str, said: Seldom) -> None:
         if UNDECODABLE in text:
             undecodable = undecodable or text
             continue
-        count = said.due((where, text.split()[1])) if text.startswith(FORGED) else 1
+        count = said.due((where, _kind_of(text))) if text.startswith(FORGED) else 1
         if count:
             log.error("%s%s", text, f". It is alarm {count:,} of this kind here" if count > 1 else "")
     if undecodable and said.due((where, UNDECODABLE)):

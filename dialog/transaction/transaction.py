@@ -211,6 +211,10 @@ class Transaction(Timed):
         self.size_bytes = 0  # that the staged outputs and ends take in a commit
         self.savepoints: Savepoints[dict[Transaction, Staged]] | None = None  # of all that are committed together
 
+    def hold(self) -> None:
+        """Work on it begins, and its `with` block comes later: several are worked on together."""
+        self._shut = self.fresh = False
+
     def __enter__(self) -> Self:
         if self.fresh:
             self._shut = self.fresh = False

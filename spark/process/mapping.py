@@ -290,7 +290,7 @@ class Batches(Generic[Counts]):
         """Until the reader ends. Raises InvalidSettings for answers of a wrong shape, which no attempt mends."""
         for transactions in self._reader.batches(rows, size_bytes=SPARK_BATCH_BYTES_MAX):
             for transaction in transactions:
-                transaction.__enter__()
+                transaction.hold()
             with _heard_of(self._reader):
                 self._found = self._answered(transactions)
             self._handling.work(self._counted(transactions), together=True)

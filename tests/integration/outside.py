@@ -23,8 +23,9 @@ from konverse.bridge.kafka.topics import JOURNAL_CONFIG, topics_of
 from konverse.bridge.owner import log_starts as beginnings
 from konverse.bridge.reader.reader import Reader
 from konverse.schemas.errors import KonverseError
-from konverse.schemas.identifiers import catalog_topic, snapshot_topic, transmission_topic
+from konverse.schemas.identifiers import catalog_topic, journal_topic, snapshot_topic, transmission_topic
 from tests.integration.test_faults_topics import create, delete, set_config
+from tests.kit.oracle import read_raw
 from tests.kit.servers import Servers
 from tests.kit.shop import (
     DEADLINE_S,
@@ -268,6 +269,8 @@ def begin_scene(servers: Servers, database: str, before: str, exits: ExitStack, 
     scene.running.start()
     exits.callback(_stop, scene)
     until(lambda: scene.read, "the reader that runs has received something")
+    decided = journal_topic(queue_of(broker, "Read").topic)
+    until(lambda: len(read_raw(servers.bootstrap, decided, 0)) > 1, "and has committed that")
     return scene
 
 

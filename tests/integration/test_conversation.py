@@ -43,7 +43,14 @@ def test_the_conversation_of_the_readme_works_as_often_as_it_is_run(
     servers: Servers, database: str, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(2):
-        exec(compile(readme("import konverse\n\nbroker =", servers, database), "README.md", "exec"), {})
+        exec(
+            compile(
+                readme("import konverse\n\nbroker =", servers, database, "docs/guide/first-conversation.md"),
+                "README.md",
+                "exec",
+            ),
+            {},
+        )
         assert capsys.readouterr().out.splitlines() == [
             "//sales/Order 0 b'three coffee cups'",
             f"{RECEIPT} b'accepted'",

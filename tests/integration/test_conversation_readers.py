@@ -280,6 +280,8 @@ def test_a_transaction_that_was_passed_over_is_refused_and_one_that_ended_is_not
             with suppress(KeyError), next(reader) as again:
                 raise KeyError
             for over in (passed, again):
-                with over, pytest.raises(InvalidState, match="over"):
+                with pytest.raises(InvalidState, match="over"), over:
+                    pass
+                with pytest.raises(InvalidState, match="over"):
                     list(over)
         assert [message.type for message in drain(broker, "Orders")] == [ORDER]

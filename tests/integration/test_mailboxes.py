@@ -213,7 +213,7 @@ def test_a_home_that_nobody_asks_is_not_followed_for_ever(
     servers: Servers, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in ("homes", "mailboxes"):
-        monkeypatch.setattr(f"konverse.bridge.{module}.REST_S", 0.2)
+        monkeypatch.setattr(f"konverse.bridge.client.{module}.REST_S", 0.2)
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker)
         dialog = begin(broker)

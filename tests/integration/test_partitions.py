@@ -52,7 +52,7 @@ def test_a_partition_is_recovered_piece_by_piece(
         step = Owner.step
         monkeypatch.setattr(Owner, "step", counted)
         monkeypatch.setattr("konverse.bridge.owner.logs.READ_BYTES_MAX", 1)
-        monkeypatch.setattr("konverse.bridge.kafka.clients.FETCH_RECORDS", 7)
+        monkeypatch.setattr("konverse.bridge.kafka.log_reader.FETCH_RECORDS", 7)
         with broker.reader("Orders", partitions=(0,)) as reader:
             (after,) = (owner.fold for owner in reader.owners)
             before.state.now_ms = after.state.now_ms  # all that a CLAIM changes
