@@ -327,7 +327,9 @@ def test_123_a_handlers_dialog_has_a_lifetime_too(broker: Broker) -> None:
 
 def test_096_the_program_of_the_readme_gives_up_waiting(servers: Servers, broker: Broker, database: str) -> None:
     output = io.StringIO()
-    program = readme("dialog = broker.begin_dialog", servers, database).replace("set_timer(2)", "set_timer(0.05)")
+    program = readme("dialog = broker.begin_dialog", servers, database, "docs/guide/timers.md").replace(
+        "set_timer(2)", "set_timer(0.05)"
+    )
     with redirect_stdout(output):
         exec(compile(program, "README.md", "exec"), {"broker": broker, "konverse": konverse})
     assert "no answer yet:" in output.getvalue()

@@ -290,7 +290,10 @@ def test_the_example_answers_until_its_queue_is_drained(servers: Servers, databa
 
 def test_the_application_of_the_readme_answers(servers: Servers, database: str) -> None:
     names: dict[str, Any] = {}
-    exec(compile(readme("import konverse\n\napp =", servers, database), "README.md", "exec"), names)
+    exec(
+        compile(readme("import konverse\n\napp =", servers, database, "docs/guide/workers.md"), "README.md", "exec"),
+        names,
+    )
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker)
         send_orders(broker, dialogs=2, messages=4)
