@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from konverse.routing.classifiers import Classifier
     from konverse.routing.routed import Routed
-    from konverse.spark.process.answers import Done
+    from konverse.spark.receive.answers import Done
 
 
 def decode(records: DataFrame) -> DataFrame:
@@ -59,7 +59,7 @@ def map_arrow(
     require()
     from konverse.bridge.runtime.settings import Settings  # noqa: PLC0415  # the Spark side costs nothing until it is used
 
-    from .process import mapping  # noqa: PLC0415  # after `require`
+    from .receive import mapping  # noqa: PLC0415  # after `require`
 
     return mapping.map_arrow(spark, mapping.Source(Settings.load(**settings), queue, rows, timeout), function)
 
@@ -82,7 +82,7 @@ def process(
     require()
     from konverse.bridge.runtime.settings import Settings  # noqa: PLC0415  # as above
 
-    from .process import mapping  # noqa: PLC0415  # after `require`
+    from .receive import mapping  # noqa: PLC0415  # after `require`
 
     return mapping.process(spark, mapping.Source(Settings.load(**settings), queue, rows, timeout), transform)
 
@@ -120,10 +120,10 @@ def route(  # noqa: PLR0913  # the ways to route
     """
     require()
     from konverse.bridge.runtime.settings import Settings  # noqa: PLC0415  # as above
-    from konverse.spark.process.progress import showing  # noqa: PLC0415  # as above
+    from konverse.spark.receive.progress import showing  # noqa: PLC0415  # as above
 
-    from .process import mapping  # noqa: PLC0415  # after `require`
-    from .route import routing  # noqa: PLC0415  # after `require`
+    from .receive import mapping  # noqa: PLC0415  # after `require`
+    from .routing import routing  # noqa: PLC0415  # after `require`
 
     source = mapping.Source(Settings.load(**settings), queue, rows, timeout)
     with showing(progress=progress) as shown:
@@ -152,10 +152,10 @@ def route_arrow(  # noqa: PLR0913  # as above
     """
     require()
     from konverse.bridge.runtime.settings import Settings  # noqa: PLC0415  # as above
-    from konverse.spark.process.progress import showing  # noqa: PLC0415  # as above
+    from konverse.spark.receive.progress import showing  # noqa: PLC0415  # as above
 
-    from .process import mapping  # noqa: PLC0415  # after `require`
-    from .route import routing  # noqa: PLC0415  # after `require`
+    from .receive import mapping  # noqa: PLC0415  # after `require`
+    from .routing import routing  # noqa: PLC0415  # after `require`
 
     source = mapping.Source(Settings.load(**settings), queue, rows, timeout)
     with showing(progress=progress) as shown:
@@ -180,10 +180,10 @@ def routing_table(
     """
     require()
     if isinstance(load, str):
-        from konverse.spark.route.catalog_table import CatalogTable  # noqa: PLC0415  # as below
+        from konverse.spark.routing.catalog_table import CatalogTable  # noqa: PLC0415  # as below
 
         return CatalogTable(load, key)
-    from konverse.spark.route.frame_table import RoutingTable  # noqa: PLC0415  # after `require`
+    from konverse.spark.routing.frame_table import RoutingTable  # noqa: PLC0415  # after `require`
 
     return RoutingTable(load, key, every)
 

@@ -14,8 +14,8 @@ from pyspark import worker
 from pyspark.daemon import manager
 
 from . import verifying
-from .process import mapping
 from .read import conversations, reader
+from .receive import mapping
 from .write import sink
 
 PRELOADED = (worker, pd, conversations, mapping, reader, sink, verifying)

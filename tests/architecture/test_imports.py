@@ -60,6 +60,14 @@ def test_the_library_has_no_circle_of_imports() -> None:
     assert circle(imports_between(sources, packages)) == []
 
 
+def test_no_module_has_the_name_of_what_its_package_defines() -> None:
+    """Whoever imports such a module would find it under that name in place of the function or class."""
+    for head in (path for path in library_files() if path.name == "__init__.py"):
+        defined = {node.name for node in syntax(head).body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+        beside = {path.stem for path in head.parent.iterdir() if path.is_dir() or path.suffix == ".py"}
+        assert not defined & beside, name_of(head)
+
+
 @pytest.mark.parametrize(
     ("states", "fold"),
     [

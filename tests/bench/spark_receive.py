@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from konverse.routing.routed import Routed
 from konverse.spark import map_arrow, process, route_arrow
-from konverse.spark.process.answers import Done
+from konverse.spark.receive.answers import Done
 from tests.bench import conversations, fill
 from tests.bench.clients import PARTITIONS, create_topic
 from tests.bench.model import Case, Figures, Load, Place, Row, Run

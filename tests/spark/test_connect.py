@@ -63,7 +63,7 @@ print("found", sorted(row.value.pieces for row in found))
 ROUTER: Final = """
 from konverse.schemas.errors import InvalidSettings
 from konverse.spark import route, routing_table
-from konverse.spark.process.mapping import cores
+from konverse.spark.receive.mapping import cores
 
 print("cores", cores(spark))
 try:

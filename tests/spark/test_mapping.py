@@ -22,9 +22,9 @@ from konverse.schemas.errors import InvalidSettings, SteppedDown
 from konverse.schemas.limits import BODY_BYTES_MAX, TRANSACTION_BYTES_MAX
 from konverse.schemas.system_messages import read_error
 from konverse.spark import map_arrow, process
-from konverse.spark.process.answers import Done, read
-from konverse.spark.process.mapping import Answering, Batches, Source
 from konverse.spark.read.ledger import conversations
+from konverse.spark.receive.answers import Done, read
+from konverse.spark.receive.mapping import Answering, Batches, Source
 from tests.kit.servers import Servers
 from tests.kit.shop import ORDER, RECEIPT, drain, sent
 

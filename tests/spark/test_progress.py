@@ -7,7 +7,7 @@ import io
 import pytest
 
 from konverse.routing.routed import Routed
-from konverse.spark.process.progress import showing, told
+from konverse.spark.receive.progress import showing, told
 
 SOME = Routed(forwarded=1_000, followed=2_000, rejected=3, failed=1)
 

@@ -21,8 +21,8 @@ from konverse.bridge.reader import joining
 from konverse.bridge.runtime.settings import Settings
 from konverse.schemas.errors import InvalidSettings
 from konverse.spark import map_arrow, process, route_arrow
-from konverse.spark.process.answers import Done
-from konverse.spark.process.mapping import Source, in_tasks
+from konverse.spark.receive.answers import Done
+from konverse.spark.receive.mapping import Source, in_tasks
 from tests.kit.servers import Servers
 from tests.kit.shop import RECEIPT, answer_once, drain, sent, until
 from tests.spark.test_mapping import answered, receipts
@@ -59,7 +59,7 @@ KILLED: Final = """
 import json, os, signal, sys
 from konverse.bridge.owner.outputs import Outputs
 from konverse.bridge.runtime.settings import Settings
-from konverse.spark.process.mapping import Answering, Batches, Source
+from konverse.spark.receive.mapping import Answering, Batches, Source
 from tests.spark.test_mapping import receipts
 
 hand_over = Outputs._hand_over

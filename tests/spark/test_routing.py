@@ -23,7 +23,7 @@ from konverse.schemas.errors import InvalidSettings, OutcomeUnknown, RoutingTabl
 from konverse.schemas.origins import Origin, origin_of
 from konverse.schemas.system_messages import END_DIALOG, ERROR, read_error
 from konverse.spark import route, route_arrow, routing_table
-from konverse.spark.process.report_board import note
+from konverse.spark.receive.report_board import note
 from tests.kit.builders import Scribe, identifier
 from tests.kit.regions import BY_REGION, REGIONS, answer_in, heard, kinds, open_regions, service_of
 from tests.kit.servers import Servers

@@ -14,9 +14,9 @@ from konverse.dialog.transaction.received import Message
 from konverse.routing.decisions import Unclassifiable
 from konverse.schemas.catalog.table_entries import Target
 from konverse.schemas.errors import InvalidRoute, InvalidSettings
-from konverse.spark.process.answers import MESSAGES
-from konverse.spark.process.mapping import by_frame
-from konverse.spark.route.routing import _checked, by_expression, read
+from konverse.spark.receive.answers import MESSAGES
+from konverse.spark.receive.mapping import by_frame
+from konverse.spark.routing.routing import _checked, by_expression, read
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
 

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from konverse.schemas.errors import InvalidSettings
-from konverse.spark.route.frame_table import RoutingTable
+from konverse.spark.routing.frame_table import RoutingTable
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
 
@@ -100,7 +100,7 @@ def test_a_bad_table_is_refused_and_leaves_a_good_one_in_place(
 
 
 def test_more_rows_than_go_to_every_worker_are_refused(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("konverse.spark.route.frame_table.ROUTING_TABLE_ENTRIES_MAX", 1)
+    monkeypatch.setattr("konverse.spark.routing.frame_table.ROUTING_TABLE_ENTRIES_MAX", 1)
     with pytest.raises(InvalidSettings, match="more than 1 rows"):
         services(source.table(), source, "north")
 

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from konverse.schemas.errors import InvalidSettings
 from konverse.schemas.limits import ROUTING_TABLE_ENTRIES_MAX
 from konverse.spark.connection.case_rule import spelled
-from konverse.spark.process.answers import RECEIPT
+from konverse.spark.receive.answers import RECEIPT
 
 from .catalog_table import INSTANCE, KEY, TO_SERVICE
 

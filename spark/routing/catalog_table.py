@@ -12,7 +12,7 @@ import pyarrow as pa
 from konverse.bridge.catalog.catalog import ROUTED_FRESH_EVERY_S, Catalog
 from konverse.schemas.catalog.routing_tables import RoutingTable
 from konverse.schemas.errors import InvalidSettings
-from konverse.spark.process.answers import RECEIPT
+from konverse.spark.receive.answers import RECEIPT
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -26,9 +26,9 @@ from konverse.routing.step import FORWARD, REDIRECT_TO
 from konverse.schemas.catalog.table_entries import Target
 from konverse.schemas.errors import GroupLocked, InvalidRoute, InvalidSettings, KonverseError
 from konverse.spark.connection.case_rule import spelled
-from konverse.spark.process.answers import RECEIPT, column_of, receipts_of, rows_of
-from konverse.spark.process.mapping import Batches, Function, Source, by_frame, checking, first_line, in_tasks
-from konverse.spark.process.report_board import heard, telling
+from konverse.spark.receive.answers import RECEIPT, column_of, receipts_of, rows_of
+from konverse.spark.receive.mapping import Batches, Function, Source, by_frame, checking, first_line, in_tasks
+from konverse.spark.receive.report_board import heard, telling
 
 from .catalog_table import TO_SERVICE, CatalogTable
 from .frame_table import RoutingTable
@@ -108,7 +108,7 @@ def by_expression(spark: SparkSession, expression: str) -> Callable[[DataFrame],
     from pyspark.errors import PySparkException  # noqa: PLC0415  # tasks do without
     from pyspark.sql import functions as f  # noqa: PLC0415  # as above
 
-    from konverse.spark.process.answers import MESSAGES  # noqa: PLC0415  # as above
+    from konverse.spark.receive.answers import MESSAGES  # noqa: PLC0415  # as above
 
     def transform(frame: DataFrame) -> DataFrame:
         return frame.select(RECEIPT, f.expr(expression).alias(TO_SERVICE))
