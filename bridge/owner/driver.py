@@ -393,7 +393,6 @@ class Late:
         """Be asked by the transactions of an owner that has lost its partition."""
         nobody = Scope(scope.incarnation, scope.partition, scope.rule)
         scope.done, scope.lock, scope.further = self.ended, nobody.lock, nobody.further
-        scope.elsewhere = nobody.elsewhere
 
     def ended(self, transaction: Transaction, commit: bool) -> None:  # noqa: FBT001  # a callback's shape
         """A `with` block ends, to commit or to roll back."""

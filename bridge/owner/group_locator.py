@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from konverse.bridge.kafka.clients import Kafka
-from konverse.dialog.owner.relocations import found_in
-from konverse.dialog.queries.in_flight import InFlight, arriving, newest, sent
-from konverse.dialog.transaction.received import Found
+from konverse.dialog.queries.searching import Journaled, ReadBehind, ReadState, Search
+from konverse.dialog.state.partition import Partition
+from konverse.dialog.state.recent import Columns
 from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.limits import FOLLOWED_BYTES_MAX, FOLLOWED_ENTRIES_MAX
 
@@ -19,18 +19,6 @@ from .logs import LogReading
 if TYPE_CHECKING:
     from konverse.dialog.owner.owner import Owner
 
-PASSES: Final = 3
-"""A group that moves from where a search comes later to where it was before is found by the next pass."""
-
-
-class Here(NamedTuple):
-    """What our partitions say about a group that is in none of them."""
-
-    group: bytes
-    in_flight: list[InFlight]
-    ingested: dict[int, int]
-    """Of each: offset of the data log from which on the state has nothing."""
-
 
 class Groups:
     """The groups of a queue, as a reader of some of its partitions finds them."""
@@ -38,6 +26,8 @@ class Groups:
     def __init__(self, kafka: Kafka, queue: Queue, owners: Mapping[int, Owner]) -> None:
         self._kafka = kafka
         self._queue = queue
+        self.addresses = {number: queue.address(number) for number in range(queue.partitions)}
+        """Of all partitions of the queue."""
         self._owners = owners
         self._reading: LogReading | None = None
         self._followed: dict[int, Following] = {}
@@ -45,19 +35,13 @@ class Groups:
         self._searching = threading.Lock()
         self._closed = False
 
-    def find_here(self, group: bytes) -> Found | None:
-        """A group in the partitions that are ours."""
-        here = (found_in(owner.fold.state, group) for owner in self._owners.values())
-        return next(filter(None, here), None)
+    @property
+    def ours(self) -> dict[int, Partition]:
+        """The states of the partitions that are ours."""
+        return {number: owner.fold.state for number, owner in self._owners.items()}
 
-    def look_here(self, group: bytes) -> Here:
-        """What our partitions say of a group that is in none of them: `find_away` needs it, as it runs beside them."""
-        states = {number: owner.fold.state for number, owner in self._owners.items()}
-        in_flight = [one for state in states.values() for one in sent(state, group)]
-        return Here(group, in_flight, {number: state.ingest_to for number, state in states.items()})
-
-    def find_away(self, here: Here) -> Found | None:
-        """A group in the partitions that are not ours, or on its way to any one; None when there is none.
+    def answer(self, search: Search) -> None:
+        """Read what a search asks for, to its end. The caller holds no lock: owners go on meanwhile.
 
         The first search reads one journal after the other from its newest snapshot on, which may take seconds; the
         next one reads on from there. Data that nobody has committed yet are looked through, too, as a group that was
@@ -66,43 +50,20 @@ class Groups:
         """
         try:
             with self._searching:
-                return self._search(here)
+                for number in search.ours:
+                    self._leave(number)
+                while search.question is not None:
+                    search.answer(self._answer(search.question))
         finally:
             self._let_go()
 
-    def _search(self, here: Here) -> Found | None:
-        for number in here.ingested:
-            self._leave(number)
-        before: list[int] = []
-        for _ in range(PASSES):
-            found, places = self._pass(here)
-            if found is not None or places == before:
-                return found
-            before = places
-        return None
-
-    def _pass(self, here: Here) -> tuple[Found | None, list[int]]:
-        """Every partition once: the group, and how far the journals were read that are not ours."""
-        in_flight, places = [*here.in_flight], list[int]()
-        for number, start in here.ingested.items():
-            in_flight += self._arriving(number, start, here.group)
-        for number in range(self._queue.partitions):
-            if number in here.ingested:
-                continue
-            following = self._follow(number)
-            state = following.catch_up()
-            self._keep(number, following)
-            found = found_in(state, here.group)
-            if found is not None:
-                return found, places
-            places.append(following.head.offset)
-            in_flight += sent(state, here.group)
-            in_flight += self._arriving(number, state.ingest_to, here.group)
-        return newest(one for one in in_flight if one.found.address.topic == self._queue.topic), places
-
-    def _arriving(self, number: int, start: int, group: bytes) -> Iterator[InFlight]:
-        for columns in self._read().data_behind(number, start):
-            yield from arriving(columns, self._queue.address(number), group)
+    def _answer(self, question: ReadState | ReadBehind) -> Journaled | Iterable[Columns]:
+        if isinstance(question, ReadBehind):
+            return self._read().data_behind(question.partition, question.start)
+        following = self._follow(question.partition)
+        state = following.catch_up()
+        self._keep(question.partition, following)
+        return Journaled(state, following.head.offset)
 
     def _read(self) -> LogReading:
         if self._reading is None:

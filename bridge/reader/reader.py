@@ -33,8 +33,8 @@ from konverse.dialog.owner.handing_out import (
     take,
     take_further,
 )
-from konverse.dialog.owner.locks import is_here, lock
 from konverse.dialog.owner.owner import Owner
+from konverse.dialog.queries.searching import Wanted, lock_found, search_for
 from konverse.dialog.state.endpoint import Endpoint, bytes_of
 from konverse.dialog.state.transitions import State
 from konverse.dialog.transaction.begun import Begun
@@ -95,15 +95,14 @@ class Regrouping:
         self, owner: Owner, transaction: Transaction, dialog: Endpoint | Begun, group: bytes
     ) -> Address | None:
         """Nobody else waits while the journals of other partitions are read."""
-        staging, groups = owner.staging, self._owning.groups
+        staging, groups, wanted = owner.staging, self._owning.groups, Wanted(transaction, dialog, group)
         with self._lock:
-            found = groups.find_here(group)
-            if found is not None or is_here(staging, transaction, dialog, group):
-                return lock(staging, transaction, dialog, group, found)
-            here = groups.look_here(group)
-        found = groups.find_away(here)
+            search = search_for(staging, groups.ours, groups.addresses, wanted)
+            if search is None:
+                return lock_found(staging, groups.ours, search, wanted)
+        groups.answer(search)
         with self._lock:  # it may have arrived meanwhile
-            return lock(staging, transaction, dialog, group, groups.find_here(group) or found)
+            return lock_found(staging, groups.ours, search, wanted)
 
     def _further(self, owner: Owner, transaction: Transaction) -> Transaction | None:
         with self._lock:

@@ -34,12 +34,6 @@ def _is_own(dialog: Endpoint | Begun, group: bytes) -> bool:
     return group == own_group(dialog.role, dialog.conversation)
 
 
-def lock_wherever(staging: Staging, transaction: Transaction, dialog: Endpoint | Begun, group: bytes) -> Address | None:
-    """Find the group that something is to be moved to, and lock it when it is here; where it is when it is not."""
-    here = is_here(staging, transaction, dialog, group)
-    return lock(staging, transaction, dialog, group, None if here else staging.scope.elsewhere(group))
-
-
 def lock(
     staging: Staging, transaction: Transaction, dialog: Endpoint | Begun, group: bytes, found: Found | None
 ) -> Address | None:

@@ -24,7 +24,7 @@ from konverse.schemas.wire.operations import Cleanup, Finish, GiveBack, Move, Mo
 
 from .commands import Orders
 from .drops import Dropping
-from .locks import is_in_the_way, let_go, lock_wherever, note_held, take_apart
+from .locks import is_in_the_way, let_go, note_held, take_apart
 from .relocations import Altering, Leaving, Moving
 from .settings import OwnerSettings
 
@@ -55,7 +55,6 @@ class Staging:
         self.dropping = Dropping(state)
         self.orders = Orders(state, self.free)
         self.size_bytes = 0
-        self.scope.lock = partial(lock_wherever, self)
         self.several = False
         """Some of what was finished moves conversations to other groups, or is on several of them."""
         self.tried: deque[Endpoint] | None = None

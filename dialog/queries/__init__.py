@@ -2,7 +2,8 @@
 
     standing    where a conversation stands and what it waits for (`konverse why`)
     leaks       sides that somebody has forgotten: begun and never ended, or ended on one side only
-    in_flight   where a group is while it moves from one partition to another
+    in_flight   what is on its way while a group moves from one partition to another
+    searching   in which partition a group is, asked step by step
     hearing     what a home knows of its session: the peer has ended, the id was closed
 
 An answer names facts of the logs: states, numbers, counters, times by Kafka's clock. It never guesses what a program

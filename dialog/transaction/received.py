@@ -130,7 +130,7 @@ class Scope:
     """What all transactions of a partition share."""
 
     __slots__ = (
-        "begin", "done", "elsewhere", "further", "incarnation", "lock", "now_ms", "partition", "rule", "validation",
+        "begin", "done", "further", "incarnation", "lock", "now_ms", "partition", "rule", "validation",
     )  # fmt: skip
 
     def __init__(self, incarnation: bytes, partition: int, rule: Rule) -> None:
@@ -149,5 +149,3 @@ class Scope:
         """Locks the group that a conversation is moved to; raises."""
         self.further: Callable[[Transaction], Transaction | None] = _nothing
         """Hands out another group, as a part of a transaction."""
-        self.elsewhere: Callable[[bytes], Found | None] = _nothing
-        """Finds a group in the other partitions of the queue; None: it is in none of them."""

@@ -43,6 +43,8 @@ from .taken import Taken
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from konverse.schemas.identifiers import Address
+
 _NONE: Final[list[Any]] = []
 """Nothing sent, nothing ended: one empty list for all, never filled."""
 NOT_GROUPED: Final[list[Endpoint]] = []
@@ -71,6 +73,13 @@ class Regrouped(Taken):
     """None for nearly all."""
 
     def _stage_move(self: Transaction, dialog: Endpoint | Begun, group: UUID) -> None:  # type: ignore[misc]
+        self._check_move(dialog, group)
+        if group.bytes == dialog.group_id:
+            more_of(self).stay(dialog)
+            return
+        self._stage_move_to(dialog, group.bytes, self._scope.lock(self, dialog, group.bytes))
+
+    def _check_move(self: Transaction, dialog: Endpoint | Begun, group: UUID) -> None:  # type: ignore[misc]
         if self._shut or dialog.__class__ not in SPEAKERS:
             self._refuse_use(dialog)
         if dialog is not self.dialog:
@@ -82,16 +91,19 @@ class Regrouped(Taken):
             )
         if dialog.committed in OVER or self._ends(dialog):
             raise MoveRefused(f"cannot move conversation {dialog.id}: this side has ended it")
-        more, to = more_of(self), None
-        if group.bytes != dialog.group_id:
-            to = self._scope.lock(self, dialog, group.bytes)
-            for one in family(self):
-                one.endings = -1  # whether it still may is looked at in any case
+        more_of(self)  # it may have to step back
+
+    def _stage_move_to(  # type: ignore[misc]
+        self: Transaction, dialog: Endpoint | Begun, group: bytes, to: Address | None
+    ) -> None:
+        """The group is locked, or lives at `to`."""
+        more = more_of(self)
+        for one in family(self):
+            one.endings = -1  # whether it still may is looked at in any case
         more.moves = [move for move in more.moves if move.endpoint != dialog.index]
-        if group.bytes != dialog.group_id:
-            here = Move(dialog.index, group.bytes)
-            self.size_bytes += _MOVE_BYTES if to is None else _MOVE_AWAY_BYTES
-            more.moves.append(here if to is None else MoveAway(*here, to))
+        here = Move(dialog.index, group)
+        self.size_bytes += _MOVE_BYTES if to is None else _MOVE_AWAY_BYTES
+        more.moves.append(here if to is None else MoveAway(*here, to))
 
     def shut(self) -> None:
         """Nothing more can be done with it."""

@@ -13,6 +13,8 @@ from konverse.bridge.owner.logs import LogReading
 from konverse.bridge.owner.outputs import Outputs
 from konverse.bridge.runtime.settings import Settings
 from konverse.dialog.owner.events import ReadData, ReadJournal, ReadSnapshots
+from konverse.dialog.queries.searching import Search
+from konverse.dialog.transaction.received import Found
 from tests.integration.test_moves_killed import joins, places_of
 from tests.kit.oracle import verify
 from tests.kit.servers import Servers
@@ -42,6 +44,12 @@ def groups_of(servers: Servers, broker: Broker) -> Groups:
     return Groups(Kafka(Settings(kafka=f"kafka://{servers.bootstrap}")), queue_of(broker, "Orders"), {})
 
 
+def find(groups: Groups, group: bytes) -> Found | None:
+    search = Search(group, groups.ours, groups.addresses)
+    groups.answer(search)
+    return search.found
+
+
 @pytest.mark.parametrize("kept", [16, 1])
 def test_who_looks_again_reads_what_is_new(
     servers: Servers, database: str, asked: list[int], monkeypatch: pytest.MonkeyPatch, kept: int
@@ -52,18 +60,18 @@ def test_who_looks_again_reads_what_is_new(
         places = places_of(broker, 2, 8)
         queue, groups = queue_of(broker, "Orders"), groups_of(servers, broker)
         for number, (_, group) in [*places.items()] * 2:
-            found = groups.find_away(groups.look_here(group.bytes))
+            found = find(groups, group.bytes)
             assert found is not None
             assert found.address == queue.address(number)
         asked.clear()
-        assert groups.find_away(groups.look_here(bytes(16))) is None
+        assert find(groups, bytes(16)) is None
         assert (sum(asked) == 0) is (kept == 16)
         asked.clear()
         with broker.reader("Orders", partitions=(1,)) as reader:
             reader.wait_for_partitions(1, DEADLINE_S)
         others = sum(asked)
         asked.clear()
-        assert groups.find_away(groups.look_here(bytes(16))) is None
+        assert find(groups, bytes(16)) is None
         assert 0 < sum(asked) < 20 or kept == 1, others
         groups.close()
         assert len(groups._followed) == 0
@@ -77,14 +85,14 @@ def test_what_waits_in_partitions_that_are_kept_has_a_bound(
         open_shop(broker, partitions=2)
         places = places_of(broker, 2, 8)
         groups = groups_of(servers, broker)
-        assert groups.find_away(groups.look_here(bytes(16))) is None
+        assert find(groups, bytes(16)) is None
         assert sorted(groups._followed) == [0, 1]
         places[0][0].send(ORDER, b"larger")
         broker.flush()
         with broker.reader("Orders") as reader:
             until(lambda: _unread(reader), "it is ingested")
             reader.settle()
-        assert groups.find_away(groups.look_here(bytes(16))) is None
+        assert find(groups, bytes(16)) is None
         assert sorted(groups._followed) == [1]
         groups.close()
 

@@ -12,6 +12,7 @@ from konverse.schemas.identifiers import Role
 from konverse.schemas.wire.journal import Operations
 from konverse.schemas.wire.records import Begin
 from tests.kit.builders import Pair, Side, anything, identifier
+from tests.kit.staging import finds
 
 
 class Desk:
@@ -21,7 +22,7 @@ class Desk:
         self.pair = Pair()
         self.side = self.pair.target
         self.depot = Side("depot")
-        self.staging = Staging(self.side.state, anything, OwnerSettings())
+        self.staging = finds(Staging(self.side.state, anything, OwnerSettings()))
         self.staging.scope.begin = self._begin
         self._count = 0
 

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from konverse.dialog.owner.locks import is_here, lock
 from konverse.dialog.owner.staging import Staging
+from konverse.dialog.state.endpoint import Endpoint
+from konverse.dialog.transaction.begun import Begun
+from konverse.dialog.transaction.received import Found
 from konverse.dialog.transaction.transaction import Transaction
+from konverse.schemas.identifiers import Address
 from konverse.schemas.wire.journal import Operations
 
 from .builders import Side
@@ -14,6 +21,17 @@ def taken(staging: Staging) -> Transaction:
     transaction = staging.take()
     assert transaction is not None, "no group is free and ready"
     return transaction
+
+
+def finds(staging: Staging, elsewhere: Callable[[bytes], Found | None] = lambda _: None) -> Staging:
+    """Its transactions lock groups here, and find others by `elsewhere`."""
+
+    def lock_or_find(transaction: Transaction, dialog: Endpoint | Begun, group: bytes) -> Address | None:
+        here = is_here(staging, transaction, dialog, group)
+        return lock(staging, transaction, dialog, group, None if here else elsewhere(group))
+
+    staging.scope.lock = lock_or_find
+    return staging
 
 
 def commit(staging: Staging, side: Side) -> Operations:

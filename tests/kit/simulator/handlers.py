@@ -150,7 +150,7 @@ class Work:
             if world.lively:
                 set_timers(self)
             while world.lively and world.choices.chance(world.swarm.regrouping):
-                move_some(self)
+                yield from move_some(self)
             speak_first(self)
             try_and_undo(self, message)
             if world.lively and world.choices.chance(world.swarm.leaving):

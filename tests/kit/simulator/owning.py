@@ -119,7 +119,7 @@ class OwnerProcess:
             actions.append(self._poll)
         if owner.fold.data:
             actions.append(self._ingest)
-        if taking.hands_out(self):
+        if owner.staging.ready and len(self.works) < self.world.swarm.handlers:
             actions.append(self._take)
         actions += [partial(self.world.poisons.may_order, self.place, owner)] * self.world.poisons.may_be_ordered(owner)
         actions += [self._view.write] * bool(self._view.waiting)

@@ -6,23 +6,24 @@ No two of them ever have the same conversation, whatever was moved; one commit c
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from konverse.bridge.verifier.fold.fold import SecondFold
+from konverse.dialog.fold.fold import Fold
 from konverse.dialog.owner.owner import Owner
-from konverse.dialog.owner.relocations import found_in
+from konverse.dialog.queries.searching import Journaled, ReadBehind, ReadState, Wanted, lock_found, search_for
 from konverse.dialog.state.endpoint import Endpoint
 from konverse.dialog.state.partition import Partition
+from konverse.dialog.state.recent import Columns
 from konverse.dialog.transaction.begun import Begun
-from konverse.dialog.transaction.received import Found
-from konverse.dialog.transaction.transaction import Transaction
+from konverse.dialog.transaction.transaction import Transaction, more_of
 from konverse.schemas.errors import GroupLocked, InvalidGroup, InvalidState, MoveRefused, QueueFull
 from konverse.schemas.identifiers import Address
 
 from . import poison
-from .places import Place
+from .kafka import Slice
+from .places import Place, columns, fold_up_to
 
 if TYPE_CHECKING:
     from .handlers import Work
@@ -68,8 +69,11 @@ def take_another(work: Work) -> Transaction | None:
     return part
 
 
-def move_some(work: Work) -> None:
-    """Move a conversation, back to the group that is its own, to that of another one, or where nobody is."""
+def move_some(work: Work) -> Iterator[None]:
+    """Move a conversation, back to the group that is its own, to that of another one, or where nobody is.
+
+    Everything else goes on while the logs of other partitions are read.
+    """
     world, transaction, owner = work.world, work.at, work.process.owner
     assert owner is not None
     choices, state = world.choices, owner.fold.state
@@ -85,11 +89,21 @@ def move_some(work: Work) -> None:
         group = choices.pick([one for one in state.live() if one.waits] or others).group_id
     if choices.chance(ELSEWHERE):
         group = _some_elsewhere(world, work.process.place) or group
-    known = [*state.members(group)]
-    untried = _is_untried(work.process.place, owner, known)
-    owner.staging.scope.elsewhere = partial(_find, world, work.process.place)
+    place, known, untried = work.process.place, list[Endpoint](), False
     try:
-        transaction.move(dialog, UUID(bytes=group))
+        transaction._check_move(dialog, UUID(bytes=group))
+        if group == dialog.group_id:
+            more_of(transaction).stay(dialog)
+            return
+        ours, wanted = {place.address.partition: state}, Wanted(transaction, dialog, group)
+        search = search_for(owner.staging, ours, _addresses(world, place), wanted)
+        while search is not None and search.question is not None:
+            search.answer(_answer(world, place, search.question))
+            yield
+        known = [*state.members(group)]
+        untried = _is_untried(place, owner, known)
+        transaction._stage_move_to(dialog, group, lock_found(owner.staging, ours, search, wanted))
+        world.sometimes.happened("moved to a group on its way", search is not None and _is_nowhere(world, work, group))
     except InvalidGroup:
         world.sometimes.happened("group to move to is none")
     except MoveRefused:
@@ -102,9 +116,7 @@ def move_some(work: Work) -> None:
         world.sometimes.happened("move to another partition refused")
     else:
         if untried:
-            work.process.place.fail(
-                f"attempts: {work.process.place.name}: {dialog} moves to {known}, which waits to be tried"
-            )
+            place.fail(f"attempts: {place.name}: {dialog} moves to {known}, which waits to be tried")
         work.anchors += known
         _is_alone(work.process, work)
         world.sometimes.happened("moved what was begun", isinstance(dialog, Begun))
@@ -132,13 +144,28 @@ def _some_elsewhere(world: World, place: Place) -> bytes | None:
     return world.choices.pick(groups) if groups else None
 
 
-def _find(world: World, place: Place, group: bytes) -> Found | None:
-    """Where a group lives; somebody else may own that partition already."""
-    for state in _beside(world, place):
-        found = found_in(state, group)
-        if found is not None:
-            return found
-    return None
+def _addresses(world: World, place: Place) -> dict[int, Address]:
+    """Of all partitions of the queue."""
+    return {
+        there.address.partition: there.address for there in world.places if there.address.topic == place.address.topic
+    }
+
+
+def _answer(world: World, place: Place, question: ReadState | ReadBehind) -> Journaled | list[Columns]:
+    """What the logs of a partition hold now, whoever owns it."""
+    there = world.place_of(_addresses(world, place)[question.partition])
+    if isinstance(question, ReadBehind):
+        end = there.data.stable
+        return [columns(Slice(there.data.between(question.start, end), end), question.start)]
+    fold = Fold(there.identity)
+    fold_up_to(there, fold, 0, there.journal.end)
+    return Journaled(fold.state, fold.head.offset)
+
+
+def _is_nowhere(world: World, work: Work, group: bytes) -> bool:
+    """It has left one partition, and has not come to the next one."""
+    states = [work.process.owner.fold.state] if work.process.owner is not None else []
+    return not any(state.members(group) for state in (*states, *_beside(world, work.process.place)))
 
 
 def can_leave(owner: Owner, one: Endpoint) -> bool:

@@ -232,6 +232,7 @@ PATHS: Final = {
     "further group": "a handler got another conversation group in its transaction",
     "moved to a group": "a conversation went to another conversation group",
     "moved to a group with unread": "and something waited in it",
+    "moved to a group on its way": "that had left one partition and had not come to the next one",
     "moved to a group elsewhere": "in another partition of its queue",
     "followed its group": "and its owner sent it there",
     "moved what was begun": "by the transaction that had begun it",

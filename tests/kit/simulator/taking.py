@@ -19,7 +19,7 @@ PLENTY: Final = (1, 4, 1_000)
 
 
 def hands_out(process: OwnerProcess) -> bool:
-    """A handler could have a group now."""
+    """A handler could have a group now; handlers ask at other times, too."""
     return process.handing_out.ready and len(process.works) < process.world.swarm.handlers
 
 

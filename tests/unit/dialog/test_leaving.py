@@ -25,7 +25,7 @@ from tests.kit.builders import GROUP, Scribe, address_of, anything, conversation
 from tests.kit.digests import digest
 from tests.kit.driver import Driver
 from tests.kit.moving import World, bodies, living
-from tests.kit.staging import commit, taken
+from tests.kit.staging import commit, finds, taken
 
 ELSEWHERE = Found(address_of("orders", 1), "//sales/OrderService")
 
@@ -48,7 +48,7 @@ def staging_of(world: World, service: str | None = None) -> Staging:
     """Of the place where targets begin; the group looked for lives in the second place."""
     staging = Staging(world.target.state, anything, OwnerSettings())
     known = next(iter(world.target.state.live())).service if service is None else service
-    staging.scope.elsewhere = lambda _: Found(world.second.address, known)
+    finds(staging, lambda _: Found(world.second.address, known))
     return staging
 
 
@@ -155,7 +155,7 @@ def test_who_goes_back_to_its_own_group_founds_it_when_nobody_is_in_it(world: Wo
     own = one.group_id
     world.target.commit(rare=[Move(one.index, GROUP)])
     staging = staging_of(world)
-    staging.scope.elsewhere = lambda _: None
+    finds(staging, lambda _: None)
     transaction = taken(staging)
     transaction.move(one, UUID(bytes=own))
     staging.finish(transaction)
@@ -176,7 +176,7 @@ def test_who_moves_to_a_group_that_is_on_its_way_here_founds_it_here(world: Worl
     world.begin("one")
     staging = staging_of(world)
     service = world.target.state.live()[0].service
-    staging.scope.elsewhere = lambda _: Found(world.target.address, service)
+    finds(staging, lambda _: Found(world.target.address, service))
     transaction = taken(staging)
     dialog = transaction.dialog
     transaction.move(dialog, UUID(bytes=GROUP))
@@ -286,7 +286,7 @@ def test_a_group_that_leaves_is_state(world: World) -> None:
 
 
 def test_the_next_owner_goes_on_with_the_move(driver: Driver) -> None:
-    driver.owner.staging.scope.elsewhere = lambda _: ELSEWHERE._replace(service=driver.state.live()[0].service)
+    finds(driver.owner.staging, lambda _: ELSEWHERE._replace(service=driver.state.live()[0].service))
     transaction = driver.owner.take()
     assert transaction is not None
     list(transaction)
@@ -307,7 +307,7 @@ def test_what_cannot_leave_any_more_goes_on_where_it_is_until_it_can(driver: Dri
     one = driver.state.endpoint(Role.TARGET, identifier("one"))
     assert one is not None
     with patch.object(moving, "STUB_ENTRIES_MAX", 0):
-        driver.owner.staging.scope.elsewhere = lambda _: ELSEWHERE._replace(service=one.service)
+        finds(driver.owner.staging, lambda _: ELSEWHERE._replace(service=one.service))
         transaction = driver.owner.take(one)
         assert transaction is not None
         transaction.receive(1)

@@ -19,7 +19,7 @@ from tests.kit.digests import digest
 from tests.kit.driver import Driver
 from tests.kit.moving import World
 from tests.kit.moving import move as relocated
-from tests.kit.staging import commit, taken
+from tests.kit.staging import commit, finds, taken
 from tests.kit.trials import endpoint, said, suspended
 
 
@@ -36,7 +36,7 @@ def driver() -> Driver:
 
 
 def staging_of(side: Side) -> Staging:
-    return Staging(side.state, anything, OwnerSettings())
+    return finds(Staging(side.state, anything, OwnerSettings()))
 
 
 def group_of(endpoint: Endpoint) -> UUID:
