@@ -16,9 +16,18 @@ from konverse.schemas.wire.records import Suffix
 from konverse.schemas.wire.varint import varint
 from tests.kit.simulator.choices import Choices
 from tests.kit.simulator.swarm import draw
-from tests.kit.simulator.tuning import LOW_MASK, REPLACED, Change, changes_of, high_part, low_table, remembering
+from tests.kit.simulator.tuning import (
+    COUNTING,
+    LOW_MASK,
+    REPLACED,
+    Change,
+    changes_of,
+    high_part,
+    low_table,
+    remembering,
+)
 
-from .tree import ROOT, syntax
+from .tree import ROOT, library_files, module_of, syntax
 
 SIMULATOR: Final = ROOT / "tests" / "kit" / "simulator"
 TUNING: Final = "tuning.py"
@@ -135,3 +144,9 @@ def test_small_tables_spell_the_numbers_of_the_product(number: int) -> None:
 )
 def test_a_patch_is_found(source: str, found: list[str]) -> None:
     assert [*patches(source, {"begin"})] == found
+
+
+def test_all_that_count_by_tables_are_tuned_alike() -> None:
+    """A module with tables of its own size would look up numbers that others have put elsewhere."""
+    using = {module_of(path) for path in library_files() if "LOW_MASK" in path.read_text(encoding="utf-8")}
+    assert using == {module.__name__ for module in COUNTING if hasattr(module, "LOW_MASK")}

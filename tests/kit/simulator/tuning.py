@@ -21,12 +21,15 @@ import konverse.dialog.owner.staging
 import konverse.dialog.owner.timekeeping
 import konverse.dialog.owner.view
 import konverse.dialog.rules.batches
+import konverse.dialog.rules.messages
 import konverse.dialog.rules.relocation
 import konverse.dialog.rules.writers
+import konverse.dialog.session.dialogs
 import konverse.dialog.session.lanes
 import konverse.dialog.state.endpoint
 import konverse.dialog.state.mailbox
 import konverse.dialog.state.outbox
+import konverse.dialog.state.writer
 import konverse.schemas.wire.moved
 import konverse.schemas.wire.varint
 from konverse.bridge.verifier import journal as journals
@@ -67,7 +70,10 @@ assert all(low_table(n)[n & LOW_MASK] + high_part(n) == varint(n) for n in (0, 6
 
 COUNTING: Final = (
     konverse.dialog.state.endpoint,
+    konverse.dialog.state.writer,
+    konverse.dialog.rules.messages,
     konverse.dialog.fold.ingest,
+    konverse.dialog.session.dialogs,
     konverse.dialog.session.lanes,
     konverse.dialog.owner.view,
     konverse.schemas.wire.varint,
