@@ -37,8 +37,8 @@ def places_of(broker: Broker, partitions: int, dialogs: int) -> dict[int, tuple[
                 endpoint = owner.fold.state.endpoint(Role.TARGET, dialog.id.bytes)
                 if endpoint is not None:
                     found[owner.identity.partition] = dialog, uuid.UUID(bytes=endpoint.group_id)
-    assert len(found) == partitions
-    return found
+    # where a conversation goes is a matter of chance: one in 128 times all of eight go to one of two partitions
+    return found if len(found) == partitions else places_of(broker, partitions, dialogs)
 
 
 def joins(broker: Broker, dialog: Dialog, group: uuid.UUID) -> None:
