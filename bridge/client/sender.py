@@ -1,8 +1,7 @@
-"""The sender of a process: what an application calls, from any of its threads; `Serving` does the rest.
+"""The sender of a process: what an application calls, from any of its threads. `Serving` carries it to Kafka.
 
-What the homes of a session's dialogs say of them and of its id, where this process reads or leads them.
-
-What a sender says when it has to give something up: no room for a message, or the end of the program.
+The sender also takes the news that the homes of its dialogs have, where this process reads or leads them. It reports
+what it has to give up: a message for which there is no room, or what is left when the program ends.
 """
 
 from __future__ import annotations

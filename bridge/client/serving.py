@@ -1,4 +1,4 @@
-"""Serves the producer of a session: hands over what the session decides, and tells it what became of that.
+"""Serves the producer of a session: hands over what the session decides, and reports the outcome to it.
 
 Success is learnt from the producer running empty, failure from a report per record: a report per success would cost a
 fifth of a send. While something waits for earlier records to count (a BEGIN, an END, a caller of `flush`) and the
@@ -7,7 +7,7 @@ producer never runs empty by itself, senders pause for the few milliseconds that
 The client's events are served by the thread that sends or waits; another thread doing it would fight for the
 interpreter with every message (twice the cost, measured). A thread of ours serves when nobody sends or waits.
 
-How long a sender waits for what, and how often it looks.
+The constants say how long a sender waits, and how often it asks.
 """
 
 from __future__ import annotations

@@ -8,5 +8,6 @@
     follow    the servers' logs, followed
 
 A stack belongs to a directory. Two commands with the same directory find the same stack; a lock decides which of them
-starts it. Data survives `down` unless `--delete` is given. A server that dies is reported with the end of its log.
+starts it. `down` deletes what the servers hold, unless `--keep-data` is given. A server that dies is reported with
+the end of its log.
 """

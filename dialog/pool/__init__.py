@@ -4,7 +4,7 @@ To begin a conversation costs two records and a round trip. Programs that send m
 open and send on them, one for each key, so that messages of a key stay in order. Sooner or later a conversation must
 be recycled: a message of type EndOfStream goes last, the target ends its side, and the home follows.
 
-    PoolState    which key has which conversation, which are free, which are closing
+    Pooling      which key has which conversation, which are free, which are closing
     recycling    when a conversation is full, old or idle, and the steps to its end
     places       figures of a pool, and where the conversations of a named pool are found
 

@@ -8,12 +8,12 @@ any point.
     Endpoint      one side of one conversation: its state, its unread messages, its timer and lifetime
     Group         the endpoints that a handler receives together, one handler at a time
     Writer        who may be heard: the next counter that is expected, or where the writer was closed
-    Outbox        what commits have sent, stream by stream, until the destination acknowledges it
-    Ready         groups with something to receive, by priority level
+    Stream        what commits have sent, stream by stream, until the destination acknowledges it
+    Ranked        groups with something to receive, by priority level
     Clocks        the timers and lifetimes that are next
     Mailbox       messages that came back to the home of their session
     Recent        the records that were ingested last, to tell a duplicate from a forgery
-    Named         conversations whose id the caller has chosen
+    NamedSides    conversations whose id the caller has chosen
 
 A million conversations may live in a process, so the classes have slots, share what repeats and keep no empty
 container. `transitions` has the states of an endpoint as a table (service-broker.md section 2): each event has one

@@ -8,7 +8,7 @@
     cached_clients  clients that outlive a task: a new one has to ask where everything is
 
 Options are strings, and most mistakes are made in them. Each is checked where the query is planned, so that the
-driver refuses in words what a task would meet an hour later. An unknown option is refused with the nearest known one.
+driver refuses in words what a task would meet an hour later. A refusal names the option.
 
 Importing `konverse.spark` needs no Spark: users without it can import the package, and `require` names the extra.
 """
