@@ -1,9 +1,9 @@
 """When a record counts as acknowledged: shared by sessions and owners (protocol.md section 5).
 
-A writer's records to one destination are numbered. Kafka's acknowledgement of one says nothing of those before it: they
-may be missing, or stand behind it. So a record counts only when the producer, idempotent and with every failure
-reported, ran empty after it (`drained`). After any failure everything from the first record that does not count is
-handed over again with the same counters; the destination drops what it has.
+The records of a writer to one destination are numbered. Kafka's acknowledgement of one record proves nothing about the
+records before it: they may be missing, or may land behind it. So records count as acknowledged only when the idempotent
+producer has run empty after them and has reported no failure (`drained`). After a failure the writer hands everything
+from the first unacknowledged record to a new producer, with the same counters. The destination drops the duplicates.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ class Window:
 
     def __init__(self, acked: int = 0) -> None:
         self.acked = acked
-        """Every counter below it counts as acknowledged."""
+        """Every counter below this one counts as acknowledged."""
         self.sent = acked
-        """Next counter to hand over."""
+        """Next counter to hand to the producer."""
         self.limit = acked
-        """Counters below it exist and may be handed over."""
+        """Counters below this one exist and may be handed to the producer."""
 
     def drained(self) -> None:
-        """The producer ran empty and reported no failure: what was handed over is in the log, in order."""
+        """The producer ran empty without a failure: every record handed to it is in the log, in order."""
         self.acked = self.sent
 
     def restart(self) -> None:
-        """A new producer: hand over again from the first record that does not count."""
+        """Start with a new producer: it gets everything from the first unacknowledged record on, once more."""
         self.sent = self.acked
 
     @property
     def outstanding(self) -> int:
-        """Records handed over that do not count yet."""
+        """Number of records that were handed to the producer and do not count as acknowledged yet."""
         return self.sent - self.acked
 
 
 def allow(limits: Iterable[tuple[Window, int]]) -> None:
-    """What stands below these counters may be handed over."""
+    """Set the limit of each window: counters below it may be handed to the producer."""
     for window, limit in limits:
         window.limit = limit

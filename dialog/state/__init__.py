@@ -1,23 +1,26 @@
-"""What a queue partition is: data without rules.
+"""The state of one queue partition: data without rules.
 
-`Partition` holds everything that a fold of the journal and the data log comes to. It knows its endpoints, its
-writers, its outbox and its clocks. It changes only through `dialog.rules`, and it can be frozen into a snapshot at
-any point.
+`Partition` holds everything that a fold of the journal and the data log produces: endpoints, writers, outbox, clocks.
+Only `dialog.rules` and `dialog.fold` change this state. It can be frozen into a snapshot at any point.
 
-    Partition     the root; `Partition.table` gives an endpoint its index, by which commits name it
+    Partition     the root; `Partition.table` gives each endpoint its index, the short name that commits use
     Endpoint      one side of one conversation: its state, its unread messages, its timer and lifetime
-    Group         the endpoints that a handler receives together, one handler at a time
-    Writer        who may be heard: the next counter that is expected, or where the writer was closed
-    Stream        what commits have sent, stream by stream, until the destination acknowledges it
-    Ranked        groups with something to receive, by priority level
-    Clocks        the timers and lifetimes that are next
-    Mailbox       messages that came back to the home of their session
+    Group         endpoints that are locked and received together, by one handler at a time
+    Writer        what the partition knows of a sender: the next counter that it accepts, or where it was closed
+    Stream        the outputs for one destination partition, kept until that acknowledges them
+    Ranked        endpoints with something to receive, by priority level
+    Clocks        the timers and lifetimes that are due next
+    Mailbox       messages that bounced back to the home partition of their session
     Recent        the records that were ingested last, to tell a duplicate from a forgery
-    NamedSides    conversations whose id the caller has chosen
+    NamedSides    conversations whose id the caller chose
 
-A million conversations may live in a process, so the classes have slots, share what repeats and keep no empty
-container. `transitions` has the states of an endpoint as a table (service-broker.md section 2): each event has one
-next state, or an error. Two digests of equal states are equal: invariant I3 compares them.
+A process may hold a million conversations, so the classes have slots, share values that repeat and keep no empty
+containers. `transitions` has the states of an endpoint as a table (service-broker.md section 2): a pair of state and
+event has one next state, or is an error of konverse itself.
 
-Nothing here looks at a clock. Times are milliseconds of Kafka's clock and arrive as arguments.
+Equal states have equal digests: invariant I3 compares them. Some attributes are caches, hints or callbacks, marked "not
+state". A digest leaves them out, and a fold must not depend on them: what an owner decides with their help stands in
+its COMMIT.
+
+Nothing here reads a clock. Times are milliseconds of Kafka's log-append time and arrive as arguments.
 """

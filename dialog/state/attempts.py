@@ -1,4 +1,4 @@
-"""What a partition remembers of handlers that failed and of owners that died (protocol.md section 7.1)."""
+"""Failed attempts of handlers, and groups that may have killed their process (protocol.md section 7.1)."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from .endpoint import Endpoint, Trouble
 
 
 class Attempts:
-    """What a partition knows of groups that failed. Endpoints are named by their index."""
+    """Failed, suspended and suspect groups of a partition. Endpoints are named by their index."""
 
     __slots__ = ("careful", "failing", "suspects", "troubled", "trying")
 
     def __init__(self) -> None:
         self.troubled: dict[int, Trouble] = {}
         self.failing = 0
-        """Those of them that are not suspended."""
+        """How many of the troubled endpoints are not suspended."""
         self.trying: dict[int, None] = {}
-        """The open TRY: endpoints whose groups are with handlers, as far as a COMMIT has not taken them out."""
+        """The open TRY: endpoints whose groups were given to handlers and that no COMMIT has taken out since."""
         self.suspects: dict[int, int] = {}
-        """Endpoints of an earlier TRY that was open when its owner was replaced, and a number of that death."""
+        """Endpoint -> number of the death for which it is suspected: its TRY was open when its owner was replaced."""
         self.careful = False
-        """Groups are handed out under a TRY: an owner before did not release the partition."""
+        """Groups are delivered only under a TRY, because an earlier owner did not release the partition."""
 
     @property
     def watching(self) -> bool:
@@ -32,7 +32,7 @@ class Attempts:
         return bool(self.failing or self.trying or self.suspects)
 
     def count(self, endpoint: Endpoint) -> None:
-        """One attempt more."""
+        """Count one more failed attempt."""
         trouble = endpoint.trouble
         if trouble is None:
             trouble = endpoint.trouble = self.troubled[endpoint.index] = Trouble()
@@ -40,14 +40,14 @@ class Attempts:
         trouble.attempts += 1
 
     def heal(self, endpoint: Endpoint) -> None:
-        """Its attempts are forgotten."""
+        """Forget the attempts of an endpoint, and its suspension."""
         trouble, endpoint.trouble = endpoint.trouble, None
         if trouble is not None:
             del self.troubled[endpoint.index]
             self.failing -= not trouble.suspended
 
     def suspend(self, endpoint: Endpoint, reason: str, since_ms: int) -> None:
-        """It waits for an operator."""
+        """Suspend an endpoint until an operator decides."""
         if endpoint.trouble is None:
             endpoint.trouble = self.troubled[endpoint.index] = Trouble()
         elif not endpoint.trouble.suspended:
@@ -56,7 +56,11 @@ class Attempts:
         endpoint.trouble.reason, endpoint.trouble.since_ms = reason, since_ms
 
     def suspect(self, found: list[int], *, alone: bool) -> None:
-        """A process died with these; one suspect `alone` explains the death for which it was suspected, too."""
+        """Record that a process died with these endpoints under its open TRY.
+
+        With `alone` they are one group, which was tried alone. If that group was suspected before, it explains the
+        earlier death as well, and the other suspects of that death are cleared.
+        """
         known = self.suspects
         if alone and all(index in known for index in found):
             explained = {known[index] for index in found}
@@ -65,19 +69,19 @@ class Attempts:
         self.suspects = known | dict.fromkeys(found, death)
 
     def take_out(self, endpoint: Endpoint) -> None:
-        """Its group came back and nobody died."""
+        """The endpoint's group came back from its handler, and the process lives: nobody suspects it any more."""
         for member in endpoint.members:
             self.trying.pop(member.index, None)
             self.suspects.pop(member.index, None)
 
     def forget(self, endpoint: Endpoint) -> None:
-        """The endpoint is forgotten; its index will be another one's."""
+        """Forget an endpoint that goes: its index will be reused."""
         self.heal(endpoint)
         self.trying.pop(endpoint.index, None)
         self.suspects.pop(endpoint.index, None)
 
     def freeze(self) -> dict[str, Any]:
-        """The fields of a snapshot's base."""
+        """The fields for the Base section of a snapshot."""
         return {
             "troubled": [
                 {
@@ -96,7 +100,7 @@ class Attempts:
         }
 
     def restore(self, base: dict[str, Any], table: Sequence[Endpoint | None]) -> None:
-        """What was frozen; the endpoints and their groups are there."""
+        """Restore from the Base section of a snapshot; `table` already holds the endpoints with their groups."""
         self.trying = dict.fromkeys(unpack("Q", base["trying"]))
         self.suspects = dict(zip(unpack("Q", base["suspects"]), unpack("Q", base["deaths"]), strict=True))
         self.careful = base["careful"]

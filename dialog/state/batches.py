@@ -1,4 +1,4 @@
-"""What a partition remembers of queries that write in batches: rows that wait for a decision, and what it decided."""
+"""Queries that write in batches: rows that wait for the decision about their batch, and decisions (protocol.md 9b)."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from konverse.schemas.limits import QUERY_ENTRIES_MAX
 from .endpoint import Stamp
 
 UNDECIDED = -1
-"""In place of a batch's number where none was decided yet."""
+"""Number of the last decided batch, where none was decided yet."""
 
 Track = tuple[bytes, bool]
-"""Rows of one query in this partition: its BEGINs, or its messages."""
+"""Rows of one query in this partition: query id, and True for its BEGINs, False for its messages."""
 
 Attempt = tuple[Track, int, bytes]
-"""One execution of a task: whose rows, of which batch, and its id."""
+"""One execution of a Spark task: track of its rows, number of its batch, id of the attempt."""
 
 
 class Row(NamedTuple):
@@ -27,30 +27,33 @@ class Row(NamedTuple):
     role: Role
     conversation: bytes
     suffix: bytes
-    """Of the header that it is accepted with."""
+    """End of the header with which the row is accepted."""
     body: bytes | None
     stamp: Stamp
 
 
 class PendingRows:
-    """All rows that wait in a partition."""
+    """All rows of undecided batches in a partition."""
 
     __slots__ = ("attempts", "decided", "live", "rows", "size_bytes")
 
     def __init__(self) -> None:
         self.decided: dict[Track, int] = {}
-        """Highest batch that was decided: rows at or below it are void."""
+        """Highest decided batch: rows of this and earlier batches are void."""
         self.attempts: dict[Attempt, dict[int, Row]] = {}
-        """Rows by their number; those of an attempt may come doubled and in any order. The oldest attempt first."""
+        """Attempt -> rows by number, the oldest attempt first. Rows may arrive repeated and in any order."""
         self.live: dict[Attempt, Address] = {}
-        """Attempts that were not vetoed, and who judges them. The rows of the others wait for what that one says."""
+        """Attempts that were not vetoed -> partition that decides their batch.
+
+        The rows of a vetoed attempt stay in `attempts` until that partition answers.
+        """
         self.rows = 0
-        """Of live attempts."""
+        """Number of rows of live attempts."""
         self.size_bytes = 0
-        """Of their bodies."""
+        """Bytes of the bodies of these rows."""
 
     def last_decided(self, track: Track) -> int:
-        """The highest batch; of too many queries, one that waits for nothing is forgotten."""
+        """Highest decided batch of a track; when there are too many tracks, one without waiting rows is forgotten."""
         if track not in self.decided:
             if len(self.decided) >= QUERY_ENTRIES_MAX:
                 busy = {waiting for waiting, _, _ in self.attempts}
@@ -61,55 +64,55 @@ class PendingRows:
         return self.decided[track]
 
     def meet(self, attempt: Attempt, judge: Address) -> None:
-        """Rows of an attempt come."""
+        """Register an attempt whose rows arrive, with the partition that decides its batch."""
         if attempt not in self.attempts:
             self.attempts[attempt] = {}
             self.live[attempt] = judge
 
     def put(self, attempt: Attempt, number: int, row: Row) -> None:
-        """A row of a known attempt waits."""
+        """Keep a row of a registered attempt."""
         self.attempts[attempt][number] = row
         if attempt in self.live:
             self.rows += 1
             self.size_bytes += len(row.body or b"")
 
     def veto(self, attempt: Attempt) -> Address:
-        """The rows of an attempt are not to stay; returns who judges it."""
+        """Stop counting the rows of an attempt as wanted; returns the partition that decides its batch."""
         count, size = self.weight(attempt)
         self.rows -= count
         self.size_bytes -= size
         return self.live.pop(attempt)
 
     def weight(self, attempt: Attempt) -> tuple[int, int]:
-        """How many rows of an attempt wait, and the bytes of their bodies."""
+        """Number of waiting rows of an attempt, and bytes of their bodies."""
         rows = self.attempts[attempt].values()
         return len(rows), sum(len(row.body or b"") for row in rows)
 
     def drop(self, attempt: Attempt) -> dict[int, Row]:
-        """The rows of an attempt wait no more; what they were."""
+        """Remove the rows of an attempt and return them."""
         if attempt in self.live:
             self.veto(attempt)
         return self.attempts.pop(attempt, {})
 
     def oldest(self) -> int | None:
-        """Lowest offset of a row that waits."""
+        """Lowest data offset of a waiting row; None when there is none."""
         return min((row.offset for rows in self.attempts.values() for row in rows.values()), default=None)
 
 
 class Judgement:
-    """What was decided of a query, where its batches are decided."""
+    """Decisions about the batches of one query, in the partition that makes them."""
 
     __slots__ = ("by", "decided", "vetoed")
 
     def __init__(self) -> None:
         self.decided = UNDECIDED
-        """Highest batch that was decided."""
+        """Highest decided batch."""
         self.by = b""
         """Writer of the BATCH that decided it."""
         self.vetoed: dict[bytes, int] = {}
-        """Attempts that cannot win -> their batch; forgotten when that is decided."""
+        """Attempt that must not win -> its batch; forgotten when that batch is decided."""
 
     def decide(self, batch: int, by: bytes) -> None:
-        """The first BATCH of this number is here."""
+        """Record the decision: the first BATCH of this number counts."""
         self.decided, self.by = batch, by
         self.vetoed = {attempt: number for attempt, number in self.vetoed.items() if number > batch}

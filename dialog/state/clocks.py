@@ -1,8 +1,8 @@
-"""When endpoints have something to expect of time: timers and lifetimes, and the next of them.
+"""Timers and lifetimes of endpoints, and which of them is due next.
 
-Time is that of the partition's logs. A setting in a data record counts from that record's log-append time. One in a
-COMMIT counts from the COMMIT's, which its owner cannot know when it applies it: it is noted as a span, and becomes a
-time when the next record of the journal is folded.
+Time is that of the partition's logs. A setting in a data record counts from the log-append time of that record. A
+setting in a COMMIT counts from the log-append time of the COMMIT, which its owner does not know when it applies it.
+Such a setting is kept as a span (unsettled) and becomes a time when the next journal record is folded.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ from typing import Final
 from .endpoint import NO_TIME, NOTHING_EXPECTED, Clock, Endpoint
 
 _STALE_ENTRIES_MAX: Final = 64
-"""Beside as many as there were when it was last looked."""
+"""Heap entries allowed beyond twice the number that was left after the last cleanup."""
 _Entry = tuple[int, int, Endpoint]
-"""A time, a number that no two have, and whose it is."""
+"""Time in milliseconds, a unique number that breaks ties, and the endpoint."""
 
 
 class Clocks:
-    """Which endpoint of a partition is the next. Derived from what the endpoints say, so none of it is state."""
+    """Queue of due times. Derived from the `clock` of the endpoints, so none of it is state."""
 
     def __init__(self) -> None:
         self._unsettled: list[Endpoint] = []
-        """Set by the last commit; some of them may be over, or set anew."""
+        """Endpoints whose clock the last commit set as a span; some may be over or set again since."""
         self._shortest_ms: int | None = None
-        """Of their spans."""
+        """Shortest span of the unsettled endpoints."""
         self._heap: list[_Entry] = []
-        """What was set anew since, or is over, is passed over."""
+        """Entries in order of time. Stale entries (set again, or over) are skipped when they come up."""
         self._pushed = 0
         self._room = _STALE_ENTRIES_MAX
 
     def set(self, endpoint: Endpoint, clock: Clock) -> None:
-        """This is what the endpoint expects from now on."""
+        """Give an endpoint a new clock, in place of the one that it has."""
         endpoint.clock = None if clock == NOTHING_EXPECTED else clock
         if clock.unsettled:
             self._unsettled.append(endpoint)
@@ -41,7 +41,7 @@ class Clocks:
         self.expect(endpoint)
 
     def expect(self, endpoint: Endpoint) -> None:
-        """Look at the endpoint when its times come."""
+        """Enter the times of the endpoint's clock into the queue."""
         if endpoint.clock is None:
             return
         for time_ms in endpoint.clock.times:
@@ -54,12 +54,12 @@ class Clocks:
             self._room = 2 * len(self._heap) + _STALE_ENTRIES_MAX
 
     def take_unsettled(self) -> list[Endpoint]:
-        """Endpoints whose clocks waited for the time of the last commit, which is known now."""
+        """Take the endpoints whose clocks waited for the time of the last commit."""
         unsettled, self._unsettled, self._shortest_ms = self._unsettled, [], None
         return unsettled
 
     def next_ms(self, now_ms: int) -> int | None:
-        """When something is to be done; None: nothing is expected. The last commit was at `now_ms`."""
+        """Next time at which something is due; None when nothing is. `now_ms` is the time of the last commit."""
         heap = self._heap
         while heap and not _holds(heap[0]):
             heappop(heap)
@@ -69,7 +69,7 @@ class Clocks:
         return min(times, default=None)
 
     def due(self, now_ms: int) -> list[Endpoint]:
-        """Endpoints whose time has come, each once, in the order of their times."""
+        """Take the endpoints whose time has come, each once, in the order of their times."""
         heap, found = self._heap, dict[Endpoint, None]()
         while heap and heap[0][0] <= now_ms:
             entry = heappop(heap)
@@ -79,6 +79,6 @@ class Clocks:
 
 
 def _holds(entry: _Entry) -> bool:
-    """The endpoint still expects something at this time."""
+    """Whether the endpoint's clock still has this time."""
     clock = entry[2].clock
     return clock is not None and entry[0] in clock.times

@@ -1,7 +1,7 @@
-"""What a partition remembers of a conversation: the endpoint, its group, its writers and their lanes.
+"""One side of a conversation in a partition: the endpoint, its group, its writers and their lanes.
 
-A thousand conversations cost a megabyte at most, so everything here has slots, shares what repeats, and keeps nothing
-that can be derived.
+A thousand conversations cost a megabyte at most. So everything here has slots, shares values that repeat, and keeps
+nothing that can be derived.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NO_TIME: Final = -1
 
 
 class FarStamp(NamedTuple):
-    """Stamp of a record that was written elsewhere first: its conversation has moved."""
+    """Stamp of a record that was first written to another partition: its conversation has moved here."""
 
     timestamp_ms: int
     headers: list[tuple[str, bytes]]
@@ -38,32 +38,32 @@ class FarStamp(NamedTuple):
 
 
 Stamp = int | tuple[int, list[tuple[str, bytes]]] | FarStamp
-"""Timestamp in milliseconds; with the user's own headers where a record has any."""
+"""Log-append time in milliseconds; with the user's own headers where a record has any."""
 Record = tuple[bytes | None, Stamp]
-"""What the driver took from Kafka beside offset and header: body and stamp."""
+"""A record without offset and header: body and stamp."""
 Entry = tuple[int, str, bytes | None, Stamp]
-"""A message that waits: offset, message type, body, stamp. One flat tuple: many wait, and are looked at cold."""
+"""A waiting message: offset, message type, body, stamp. One flat tuple, because many wait and are read cache-cold."""
 NOTHING: Final[list[Entry]] = []
-"""The queue of an endpoint where nothing waits: one for all, never filled."""
+"""The queue of every endpoint without waiting messages: one shared list, never filled."""
 
 
 def bytes_of(entries: Iterable[Entry]) -> int:
-    """Bytes of the bodies."""
+    """Total bytes of the bodies."""
     return sum([len(entry[2]) for entry in entries if entry[2]])  # a list is faster than a generator here
 
 
 def system_bit(entry: Entry) -> int:
-    """What a receive position says when this message that overtakes was consumed."""
+    """Bit of a receive position that says that this DialogTimer or Error was consumed."""
     return TOOK_TIMER if entry[1] == DIALOG_TIMER else TOOK_ERROR
 
 
 def timestamp_ms(stamp: Stamp) -> int:
-    """Log-append time."""
+    """Log-append time of the record, in milliseconds."""
     return stamp if isinstance(stamp, int) else stamp[0]
 
 
 class Terms:
-    """Who talks to whom under which contract, seen from one side; shared by all endpoints that have the same."""
+    """Own service, far service and contract of an endpoint; one object for all endpoints with the same three names."""
 
     __slots__ = ("contract", "far_service", "service", "uses")
 
@@ -72,11 +72,14 @@ class Terms:
         self.far_service = far_service
         self.contract = contract
         self.uses = 0
-        """Endpoints of the partition that have them: with the last one they go."""
+        """Number of endpoints of the partition that have them; unused terms are dropped."""
 
 
 class Lane:
-    """One writer on one conversation: what a header's first 39 bytes lead to, resolved once."""
+    """One writer on one conversation, found by the first 39 bytes of a header.
+
+    It predicts the other bytes of the next header, so that `ingest` accepts the usual record by comparing bytes.
+    """
 
     __slots__ = ("behind", "endpoint", "last", "low", "message_type", "numbered", "prefix", "suffix", "tail", "writer")
 
@@ -86,7 +89,7 @@ class Lane:
         writer.lanes += 1
         self.endpoint = endpoint
         self.behind = endpoint.lane
-        """The lane that the endpoint had before: a chain, because nearly all endpoints have one."""
+        """Lane that the endpoint had before: a linked list, because nearly all endpoints have one lane."""
         self.last = -1
         """Highest counter of the writer that was accepted on the conversation."""
         self.message_type = ""
@@ -96,14 +99,14 @@ class Lane:
         self.tail = b""
 
     def expect(self, message_type: str, suffix: bytes, *, numbered: bool) -> None:
-        """Predict that the next record ends like the last one."""
+        """Predict that the next header ends like the last one."""
         self.message_type = message_type
         self.suffix = suffix
         self.numbered = numbered
         self.carry()
 
     def carry(self) -> None:
-        """Renew the predicted bytes."""
+        """Recompute the predicted bytes."""
         if self.numbered:
             self.low = low_table(self.endpoint.received)
             self.tail = high_part(self.endpoint.received) + self.suffix
@@ -113,7 +116,7 @@ class Lane:
 
 
 class Group:
-    """A conversation group of several conversations: locked and received as one. A lone endpoint is its own group."""
+    """A conversation group with several members, locked and received as one. An endpoint alone has no Group object."""
 
     __slots__ = ("id", "members")
 
@@ -123,26 +126,26 @@ class Group:
 
 
 class Trouble:
-    """Attempts at an endpoint's group that failed (protocol.md section 7.1)."""
+    """Failed attempts at an endpoint's group, and its suspension (protocol.md section 7.1)."""
 
     __slots__ = ("attempts", "reason", "since_ms", "suspended")
 
     def __init__(self, attempts: int = 0, *, suspended: bool = False, reason: str = "", since_ms: int = 0) -> None:
         self.attempts = attempts
-        """In a row."""
+        """Number of failed attempts in a row."""
         self.suspended = suspended
-        """The group waits for an operator."""
+        """Whether the group waits for an operator."""
         self.reason = reason
-        """Why it is suspended: what its handler failed with, or what the operator said."""
+        """Why it is suspended: the failure of its handler, or the operator's words."""
         self.since_ms = since_ms
         """When it was suspended, by the time of the journal."""
 
 
 class Ending(Protocol):
-    """A transaction in which a handler has ended this side, before it is committed."""
+    """A transaction that ends dialogs and is not committed yet."""
 
     def over(self, dialog: Endpoint) -> State | None:
-        """The state of a side that it ends; None when it does not."""
+        """The state to which it takes this side; None when it does not end it."""
 
 
 class Endpoint:
@@ -177,44 +180,45 @@ class Endpoint:
         self.conversation = conversation
         self.role = role
         self.committed = state
-        """Its state, as the logs say it is."""
+        """State by the logs, without uncommitted work."""
         self.ending: Ending | None = None
-        """The transaction that has the group and ends this side, as long as that is not committed."""
+        """The open transaction that ends this side, until it is committed; else None."""
         self.terms = terms
         self.stream = stream
         self.index = 0
         self.opener = b""
-        """Writer that sent (or will send) FIRST."""
+        """Writer that sent, or will send, FIRST."""
         self.group: Group | None = None
         self.key: bytes | None = None
         self.received = 0
         self.consumed = 0
         self.sent = 0
-        """Sequence number of the next message of this side, or -1 where a session numbers them."""
+        """Sequence number of the next message of this side; -1 where a session numbers them."""
         self.queue: list[Entry] = NOTHING
         self.urgent: tuple[Entry, ...] = ()
-        """What overtakes the queue: the DialogTimer, then the Error; each of them waits once at most."""
+        """Waiting system messages that overtake the queue: at most one DialogTimer, then at most one Error."""
         self.clock: Clock | None = None
-        """Its timer and its lifetime; None for nearly all."""
+        """Timer and lifetime; None for nearly all endpoints."""
         self.lane: Lane | None = None
         self.finished: Finished | None = None
-        """What FIN has finished; None for nearly all."""
+        """Directions that FIN has closed; None for nearly all endpoints."""
         self.changed = False
-        """Already in the partition's list of what the view has to learn."""
+        """Whether the partition's `changed` list holds this endpoint."""
         self.level = DEFAULT_LEVEL
-        """Its priority, from its beginning on: 1 (low) to 10."""
+        """Priority level, 1 (low) to 10; fixed when the side begins."""
         self.held = False
-        """A transaction has the group, or one of its finished ones waits for the commit, or it is suspended."""
+        """Whether the group is locked: by a transaction that runs, by one that waits for its commit, or by a
+        suspension."""
         self.trouble: Trouble | None = None
 
     @property
     def id(self) -> UUID:
-        """Conversation id, shared by both sides."""
+        """Conversation id, the same on both sides."""
         return UUID(bytes=self.conversation)
 
     @property
     def state(self) -> State:
-        """Its state; to a transaction that ends this side it is over at once."""
+        """State of this side; a transaction that ends this side sees the end at once."""
         over = None if self.ending is None else self.ending.over(self)
         return self.committed if over is None else over
 
@@ -240,53 +244,53 @@ class Endpoint:
 
     @property
     def group_id(self) -> bytes:
-        """Conversation group; an unrelated conversation is a group of its own."""
+        """Id of the conversation group; an unrelated conversation is a group of its own."""
         return self.group.id if self.group else own_group(self.role, self.conversation)
 
     @property
     def attempts(self) -> int:
-        """Attempts at its messages in a row that failed."""
+        """Number of handler attempts in a row that failed."""
         return self.trouble.attempts if self.trouble is not None else 0
 
     @property
     def suspended(self) -> bool:
-        """Whether its group failed too often: its messages wait until an operator resumes, skips or ends it."""
+        """Whether the group is suspended: its messages wait until an operator resumes, skips or ends it."""
         return self.trouble is not None and self.trouble.suspended
 
     @property
     def waits(self) -> bool:
-        """Something can be received."""
+        """Whether something can be received."""
         return bool(self.queue or self.urgent)
 
     @property
     def first(self) -> Entry | None:
-        """What is received next."""
+        """The entry that is received next; None when nothing waits."""
         return self.urgent[0] if self.urgent else self.queue[0] if self.queue else None
 
     @property
     def rings(self) -> bool:
-        """A DialogTimer waits to be received."""
+        """Whether a DialogTimer waits to be received."""
         return bool(self.urgent) and self.urgent[0][1] == DIALOG_TIMER
 
     @property
     def error(self) -> Entry | None:
-        """The Error that waits to be received."""
+        """The Error that waits to be received; None when there is none."""
         return self.urgent[-1] if self.urgent and self.urgent[-1][1] != DIALOG_TIMER else None
 
     @property
     def ends_next(self) -> bool:
-        """What is received next tells that the conversation is over: an Error, or EndDialog."""
+        """Whether the next entry tells that the conversation is over: an Error, or EndDialog."""
         if self.urgent:
             return not self.rings
         return bool(self.queue) and self.queue[0][1] == END_DIALOG
 
     @property
     def members(self) -> list[Endpoint]:
-        """All endpoints of the group."""
+        """All endpoints of the group, this one included."""
         return self.group.members if self.group else [self]
 
     def lanes(self) -> list[Lane]:
-        """The writers that were accepted on this conversation, latest first."""
+        """Lanes of the writers that were accepted on this conversation, latest first."""
         out = []
         lane = self.lane
         while lane is not None:
@@ -295,7 +299,7 @@ class Endpoint:
         return out
 
     def carry(self) -> None:
-        """Renew what all lanes predict; needed whenever the low part of the sequence number starts again."""
+        """Recompute the predictions of all lanes; needed whenever the low part of the sequence number wraps."""
         for lane in self.lanes():
             lane.carry()
 
@@ -304,7 +308,7 @@ class Endpoint:
 
 
 def far_lane(endpoint: Endpoint, writer: bytes) -> Lane:
-    """The lane of a writer that counts at another partition: the endpoint has moved."""
+    """The lane of a writer that counts at another partition, because the endpoint has moved here."""
     lane = next((known for known in endpoint.lanes() if known.writer.id == writer), None)
     if lane is None:
         lane = endpoint.lane = Lane(b"", Writer(writer), endpoint)
@@ -312,35 +316,35 @@ def far_lane(endpoint: Endpoint, writer: bytes) -> Lane:
 
 
 class Clock(NamedTuple):
-    """What an endpoint expects of time, in milliseconds since 1970; NO_TIME where it expects nothing."""
+    """Timer and lifetime of an endpoint, in milliseconds since 1970; NO_TIME where there is none."""
 
     timer_ms: int = NO_TIME
     expires_ms: int = NO_TIME
     timer_after_ms: int = NO_TIME
-    """The timer was set by the last commit: due so long after it."""
+    """Span of a timer set by the last commit: due so long after that commit."""
     expires_after_ms: int = NO_TIME
-    """It was begun by the last commit: its lifetime ends so long after it."""
+    """Span of a lifetime that began with the last commit: over so long after that commit."""
     end_of_stream: str | None = None
-    """Of a conversation of a pool: what its target is told when the timer rings. It outlasts that timer."""
+    """Message type that a pool's home sends to the target when the timer rings. It stays set after that timer."""
 
     @property
     def times(self) -> tuple[int, int]:
-        """When its timer is due, and when its lifetime ends."""
+        """When the timer is due, and when the lifetime ends."""
         return self.timer_ms, self.expires_ms
 
     @property
     def lifetime(self) -> Clock | None:
-        """What a side still expects that has ended itself; None: nothing."""
+        """The lifetime alone, for a side that has ended; None when there is none."""
         clock = Clock(expires_ms=self.expires_ms, expires_after_ms=self.expires_after_ms)
         return None if clock == NOTHING_EXPECTED else clock
 
     @property
     def unsettled(self) -> bool:
-        """Some of it has no time yet."""
+        """Whether a span is still without a time."""
         return self.timer_after_ms != NO_TIME or self.expires_after_ms != NO_TIME
 
     def settled(self, now_ms: int) -> Clock:
-        """With times, as of the commit that set it."""
+        """With spans turned into times; `now_ms` is the time of the commit that set them."""
         timer_ms, expires_ms, timer_after_ms, expires_after_ms, end_of_stream = self
         return Clock(
             timer_ms if timer_after_ms == NO_TIME else now_ms + timer_after_ms,
@@ -353,17 +357,17 @@ NOTHING_EXPECTED: Final = Clock()
 
 
 class Finished(NamedTuple):
-    """Which directions of a conversation are finished, seen from one side."""
+    """Directions of a conversation that FIN has closed, seen from one side."""
 
     own: bool = False
-    """This side has said that nothing more comes from it."""
+    """This side sends nothing more."""
     peer: bool = False
-    """The other side has: its messages are accepted no more, its END and Error are."""
+    """The other side sends no further message; its END and Error are still accepted."""
     answer: tuple[tuple[bytes, int], ...] | None = None
-    """Per writer of this side, the highest counter that was accepted; None before the peer has answered."""
+    """Highest accepted counter of each writer of this side; None before the peer has answered."""
     askers: tuple[bytes, ...] = ()
-    """Sessions and owners whose FIN the peer has answered, the latest of them: all that they sent has a verdict."""
+    """Latest sessions and owners whose FIN the peer has answered: all their records have a verdict."""
 
 
 OPEN: Final = Finished()
-"""Nobody has finished: what nearly every endpoint has, one for all."""
+"""No direction is closed: the shared value of nearly every endpoint."""

@@ -1,4 +1,4 @@
-"""Messages of sessions that came back to their home, each with all that sends it again (protocol.md section 3)."""
+"""Messages of sessions that bounced back to their home partition (protocol.md section 3, Bounces)."""
 
 from __future__ import annotations
 
@@ -9,22 +9,26 @@ from konverse.schemas.wire.records import Bounce, BounceId, BounceReason
 
 
 class Bounced(NamedTuple):
-    """A message that came back."""
+    """A message that bounced, with everything that a REDIRECT needs to send it again."""
 
     session: bytes
-    """Whose it is: the writer of the record, or the session for which an owner wrote it."""
+    """Writer id of the session that owns the message: of the record's writer, or of the session for which an owner
+    wrote it."""
     bounce: Bounce
     conversation: bytes
     sequence: int
-    """In its conversation; NO_SEQUENCE when its sender did not know."""
+    """Sequence number in its conversation; NO_SEQUENCE when its sender had none."""
     message_type: str
     body: bytes | None
     key: bytes | None = None
-    """Kafka key of the records of its conversation: whose it is when that is over. None: it was over already."""
+    """Kafka key of its conversation, from which the owner of the message is found when the conversation is over.
+
+    None when the conversation was over before the message came back, or had no key.
+    """
 
     @property
     def id(self) -> BounceId:
-        """The record that came back; no other one has its writer, counter and place."""
+        """Writer, counter and place of the record that bounced: no other record has the same three."""
         return BounceId(*self.bounce[:3])
 
 
@@ -41,9 +45,10 @@ class Mailbox:
         return len(self.entries)
 
     def keep(self, bounced: Bounced) -> int:
-        """Put a message into it, behind the others; returns how many of the oldest had to go.
+        """Add a bounced message; returns how many of the oldest were dropped for it.
 
-        What says for whom others are goes when nothing else is left: those behind it wait for somebody who can tell.
+        A REDIRECTED note is dropped only when nothing else is left: the messages behind it need it to find their
+        recipient.
         """
         key, entries = bounced.id, self.entries
         if key in entries:
@@ -61,7 +66,7 @@ class Mailbox:
         return next(messages, next(iter(self.entries)))
 
     def take(self, key: BounceId) -> Bounced | None:
-        """Take a message out; None when it is not there."""
+        """Remove a message and return it; None when it is not in the mailbox."""
         bounced = self.entries.pop(key, None)
         if bounced is not None:
             self._bytes -= len(bounced.body or b"")

@@ -1,10 +1,11 @@
-"""Conversations whose id the caller has chosen: which live, and how those ended that are over (protocol.md section 6).
+"""Conversations whose id the caller chose: which of them live, and how the others ended (protocol.md 9e).
 
-An id of our own making never comes again. One that an application derives, from an order say, may be begun again by a
-process that knows nothing of the end. So each side remembers what ended where it first lived, at its home and at its
-target: a BEGIN of such an id makes no endpoint and a FIRST comes back, unless the caller wants a conversation anew.
-A new conversation has to wait until home has heard the end of the old target. Before that, a late reply of the old
-target would be taken for a reply of the new one. What sessions still say of the old one is told by its opener.
+An id that konverse makes never comes again. An id that an application derives, from an order number say, may be begun
+again by a process that does not know of the end. So each side remembers its ended conversations in the partition where
+it began: at its home and at its target. A BEGIN with such an id makes no endpoint and a FIRST bounces, unless the
+caller asks for a new conversation (ANEW). A new conversation has to wait until its home has received the end of the old
+target; before that, a late reply of the old target would pass for a reply of the new one. Records that sessions still
+write for the old conversation name its opener, and are recognised by that (protocol.md 9g).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from konverse.schemas.identifiers import Role
 from konverse.schemas.limits import NAMED_OPENER_ENTRIES_MAX, NAMED_OVER_ENTRIES_MAX
 
 Key = tuple[Role, bytes]
-"""A side of a conversation."""
+"""One side of a conversation."""
 
 
 class How(IntEnum):
@@ -28,19 +29,19 @@ class How(IntEnum):
     FAILED = 1
     """WITH ERROR."""
     BEHIND_PEER = 2
-    """The other side had ended."""
+    """The other side had ended before."""
     BEHIND_ERROR = 3
-    """An Error had come."""
+    """An Error had arrived before."""
     CLEANED_UP = 4
     """WITH CLEANUP."""
     MOVED = 5
-    """In another partition, to which it had moved."""
+    """It had moved to another partition, and ended there."""
     NEVER_BEGUN = 6
-    """A target whose initiator had ended before anything came."""
+    """A target that never lived: its initiator ended before anything arrived."""
 
 
 class Over(NamedTuple):
-    """What is remembered of a side that has ended."""
+    """How and when a side ended."""
 
     how: How
     at_ms: int
@@ -48,24 +49,25 @@ class Over(NamedTuple):
 
 
 class NamedSides:
-    """Those of one partition."""
+    """Sides with ids of the caller's choice that began in one partition."""
 
     __slots__ = ("former", "heard", "living", "openers", "over")
 
     def __init__(self) -> None:
         self.living: dict[Key, None] = {}
-        """Sides that have begun here and have not ended; they may have moved away since."""
+        """Sides that began here and have not ended; some may have moved away."""
         self.over: dict[Key, Over] = {}
-        """In the order in which they ended."""
+        """Sides that have ended, oldest first."""
         self.heard: set[bytes] = set()
-        """Conversations of which the initiator's side is here and has heard the end of its target."""
+        """Conversations whose initiator's side is here and has received the end of its target."""
         self.openers: dict[Key, tuple[bytes, ...]] = {}
-        """Sessions that have begun what lives, or lived last; the latest ones."""
+        """Openers of the conversation that lives, or lived last: the latest NAMED_OPENER_ENTRIES_MAX sessions that
+        began it."""
         self.former: dict[Key, tuple[bytes, ...]] = {}
-        """Sessions that had begun what was over before it was begun anew; the latest ones."""
+        """Openers of the conversations that had this id before it was begun anew: the latest ones."""
 
     def begin(self, key: Key, opener: bytes) -> None:
-        """A side begins."""
+        """Record that a side begins; the openers of an ended one with the same id become former openers."""
         if key[0] is Role.INITIATOR:
             self.heard.discard(key[1])
         if self.over.pop(key, None) is not None:
@@ -75,7 +77,7 @@ class NamedSides:
         self.join(key, opener)
 
     def join(self, key: Key, opener: bytes) -> None:
-        """A session begins what lives: it takes part."""
+        """Record that a session began a conversation that lives already: its records count from here on."""
         if key not in self.living:
             return
         self.openers[key] = (*(one for one in self.openers[key] if one != opener), opener)[-NAMED_OPENER_ENTRIES_MAX:]
@@ -84,19 +86,19 @@ class NamedSides:
             self.former[key] = (*former,)
 
     def end(self, key: Key, how: How, now_ms: int) -> None:
-        """A side has ended; nothing is remembered of one whose id was not chosen."""
+        """Record that a side has ended. Nothing is remembered of a conversation whose id konverse made."""
         if key in self.living:
             del self.living[key]
             self.remember(key, Over(how, now_ms))
 
     def hear(self, conversation: bytes) -> None:
-        """The end of the target comes: nothing of it comes behind that."""
+        """Record that the end of the target has reached the initiator: no reply of that target can follow."""
         key = Role.INITIATOR, conversation
         if key in self.living or key in self.over:
             self.heard.add(conversation)
 
     def remember(self, key: Key, over: Over) -> None:
-        """The first end counts; the oldest goes when there are too many."""
+        """Remember an ended side. The first end counts; when the table is full, the oldest entry goes."""
         if key in self.over:
             return
         if len(self.over) >= NAMED_OVER_ENTRIES_MAX:
@@ -104,7 +106,7 @@ class NamedSides:
         self.over[key] = over
 
     def prune(self, floor_ms: int) -> None:
-        """Forget what ended before."""
+        """Forget the sides that ended before `floor_ms`."""
         for key in [key for key, over in self.over.items() if over.at_ms < floor_ms]:
             self._forget(key)
 
@@ -117,7 +119,7 @@ class NamedSides:
 
 
 def told(conversation: bytes, over: Over) -> str:
-    """Which conversation has ended, how and when, for people."""
+    """Say in words which conversation has ended, how and when."""
     when = datetime.fromtimestamp(over.at_ms / 1_000, UTC).isoformat(timespec="milliseconds")
     return f"conversation {UUID(bytes=conversation)} is over: {_HOW[over.how]}, at {when} by Kafka's time"
 
@@ -131,4 +133,4 @@ _HOW: Final = {
     How.MOVED: "it ended in another partition, to which it had moved",
     How.NEVER_BEGUN: "the initiator ended it before anything came",
 }
-"""Of a side that asks."""
+"""How the conversation ended, as seen from the side that is asked about."""

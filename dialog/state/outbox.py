@@ -1,9 +1,8 @@
-"""The outbox of a partition: what its commits sent, until every destination acknowledged it.
+"""The outbox of a partition: the outputs of its commits, until every destination acknowledged them.
 
-Outputs stand inside valid COMMITs and nowhere else; a stream numbers them per destination partition. Whoever folds the
-journal has the same outbox, so anyone may copy it to the destinations, any number of times (protocol.md section 1).
-
-Ends of the headers of an owner's messages, made once for each message type.
+Outputs stand in COMMITs that count and nowhere else; a stream numbers them per destination partition. Every fold of the
+journal produces the same outbox, so any owner may copy it to the destinations, any number of times (protocol.md section
+1). `Suffixes` keeps the header endings of messages, which are the same for each message type.
 """
 
 from __future__ import annotations
@@ -19,35 +18,35 @@ from konverse.schemas.wire.records import NO_SEQUENCE, Kind, Suffix
 from konverse.schemas.wire.varint import varint, varints
 
 _ROLE_AT: Final = 2
-"""Place of the role in a header (`konverse.schemas.wire.envelope.head`)."""
+"""Index of the role in a header (`konverse.schemas.wire.envelope.head`)."""
 _SPOKEN: Final = frozenset(kind << 1 for kind in (Kind.MESSAGE, Kind.FIN))
-"""First bytes of headers of what an endpoint says to its peer,"""
+"""First header byte of the records that an endpoint sends to its peer before its end."""
 _ENDS: Final = frozenset(kind << 1 for kind in (Kind.END, Kind.ERROR))
-"""and of what it says last."""
+"""First header byte of the records by which an endpoint ends."""
 _NOTHING_SAID: Final = encode_suffix(Suffix())
 _UNNUMBERED: Final = varint(NO_SEQUENCE)
 
 
 class Run(NamedTuple):
-    """Outputs that follow each other in a conversation and are of one type; their place in the stream counts them."""
+    """Consecutive outputs of one conversation and one type. Their counters follow from their place in the stream."""
 
     prefix: bytes
-    """Of their headers: everything before the counter."""
+    """Start of their headers, up to the counter."""
     key: bytes
     sequence: int
-    """Of the first one; NO_SEQUENCE when they have none."""
+    """Sequence number of the first output; NO_SEQUENCE when they have none."""
     suffix: bytes
     bodies: Sequence[bytes | None]
 
     def part(self, first: int, count: int) -> Run:
-        """Some of them."""
+        """The `count` outputs from index `first` on."""
         sequence = self.sequence if self.sequence == NO_SEQUENCE else self.sequence + first
         return self._replace(sequence=sequence, bodies=self.bodies[first : first + count])
 
     def headers(self, counters: Iterator[bytes]) -> Sequence[bytes]:
         """Headers of the records, with the next of these counters.
 
-        Made when they are handed over, a run at a time: they are gone again before they have left the cache.
+        They are made when the run is handed to the producer, so they are freed before they have left the CPU cache.
         """
         prefix, _, sequence, suffix, bodies = self
         size = len(bodies)
@@ -59,7 +58,7 @@ class Run(NamedTuple):
 
 
 class Gate(NamedTuple):
-    """The output `counter` and what follows it wait until the destination `to` has every output below `after`."""
+    """The outputs from `counter` on wait until the destination `to` has every output below `after`."""
 
     counter: int
     to: Address
@@ -75,36 +74,36 @@ class Stream:
         self.address = address
         self.writer = writer
         self.acked = 0
-        """Counter below which the destination has everything, as the journal says."""
+        """Counter below which every output has arrived, according to the journal."""
         self.next = 0
         """Counter of the next output."""
         self.runs: deque[Run] = deque()
-        """Outputs acked … next-1."""
+        """Outputs with the counters acked … next-1."""
         self.gates: deque[Gate] = deque()
-        """What must be acknowledged elsewhere before the outputs behind it leave, in counter order."""
+        """Gates in counter order: acknowledgements elsewhere that outputs of this stream wait for."""
         self.heads = (self.head(Kind.MESSAGE, Role.INITIATOR), self.head(Kind.MESSAGE, Role.TARGET))
 
     def head(self, kind: Kind, role: Role, flags: int = 0) -> bytes:
-        """First 23 bytes of a header to this destination."""
+        """The first 23 bytes of a header to this destination."""
         return head(kind, flags, role, self.address.tag, self.writer)
 
     @property
     def open_to(self) -> int:
-        """Outputs below it need not wait for another destination."""
+        """Counter below which no output waits for another destination."""
         return self.gates[0].counter if self.gates else self.next
 
     @property
     def waiting(self) -> int:
-        """Outputs that the destination does not have yet, as the journal says."""
+        """Number of outputs whose arrival the journal does not record yet."""
         return self.next - self.acked
 
     def push(self, run: Run) -> None:
-        """Append outputs."""
+        """Append a run of outputs."""
         self.runs.append(run)
         self.next += len(run.bodies)
 
     def take_back(self, role: Role, conversation: bytes, *, ends: bool = True) -> None:
-        """What this side has said and the destination may not have says nothing any more; the counters stay.
+        """Turn the records of this side that may not have arrived into VOID; their counters stay in use.
 
         Without `ends` its END or Error stays.
         """
@@ -118,7 +117,7 @@ class Stream:
         )
 
     def acknowledge(self, counter: int) -> None:
-        """Forget the outputs below `counter` (never moves back)."""
+        """Forget the outputs below `counter`; `acked` never falls."""
         runs = self.runs
         if counter >= self.next:
             runs.clear()
@@ -134,7 +133,7 @@ class Stream:
             self.acked += size
 
     def resume_at(self, counter: int) -> None:
-        """The destination goes on with `counter`, whatever was said to it so far."""
+        """Continue at `counter`, the next one that the destination accepts, whatever this stream sent before."""
         if counter > self.next:
             self.runs.clear()
             self.gates.clear()
@@ -143,13 +142,13 @@ class Stream:
             self.acknowledge(counter)
 
     def cut(self, first: int, count: int) -> list[Run]:
-        """Outputs first … first+count-1, fewer when there are fewer."""
+        """Runs with the outputs first … first+count-1, fewer when there are fewer."""
         end = min(first + count, self.next)
         if first == self.acked and end == self.next:
             return list(self.runs)
         out: deque[Run] = deque()
         at = self.next
-        for run in reversed(self.runs):  # what was not cut yet stands at the end
+        for run in reversed(self.runs):  # the outputs that were not cut yet stand at the end
             if at <= first:
                 break
             size = len(run.bodies)
@@ -163,9 +162,9 @@ class Stream:
 
 
 class Suffixes(dict[str, bytes]):
-    """Message type -> end of the header, for the messages of one side.
+    """Message type -> end of the header, for the messages of one side; encoded once for each type.
 
-    Those of a target name its partition: what an initiator's home answers to them must find the way.
+    The header of a target's message names the target's partition as home, for the answers of the initiator's home.
     """
 
     __slots__ = ("_home",)

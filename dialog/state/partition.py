@@ -1,7 +1,8 @@
-"""The state of one queue partition: what a fold of its journal and data log comes to.
+"""The state of one queue partition: the result of folding its journal and its data log.
 
-Plain data and the few moves that keep it whole. `ingest` changes it by data records, `apply` by commits; nothing else
-does. It holds no clock and does no I/O; records are kept as the driver gave them and never looked into.
+Plain data, and the few operations that keep its tables consistent. `ingest` changes it by data records, `apply` by
+commits; nothing else does. It reads no clock and does no I/O. Bodies and stamps are kept as the driver passed them and
+are never interpreted.
 """
 
 from __future__ import annotations
@@ -36,54 +37,57 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Statistics:
-    """What was not accepted, counted. Part of no promise; every fold of one prefix counts the same."""
+    """Counters of records that were not accepted or were odd.
+
+    No promise rests on them, but every fold of the same logs counts the same.
+    """
 
     accepted: int = 0
     duplicates: int = 0
     gaps: int = 0
     malformed: int = 0
     foreign: int = 0
-    """Records without our header, or meant for another incarnation."""
+    """Records without our header, or addressed to another incarnation."""
     bounced: int = 0
     discarded: int = 0
     """Messages for a side that had ended (behaviour 110)."""
     misnumbered: int = 0
-    """Messages whose sender's number differs from the derived one, which rules."""
+    """Messages whose sequence number differs from the derived one. The derived one is used."""
     undeliverable: int = 0
-    """Answers that had nowhere to go."""
+    """Answers without a destination, and records without an effect."""
     void: int = 0
-    """Rows of attempts that did not win, or of a batch that was decided before."""
+    """Rows of attempts that lost, or of a batch that was decided before."""
     missing: int = 0
-    """Rows that won and are not here: nothing of their batch was accepted."""
+    """Rows of winning attempts that never arrived: nothing of their batch was accepted."""
     strays: int = 0
     """Records of targets whose initiator does not live here: answered by NO_PEER."""
     strangers: int = 0
-    """Records of writers that are not known and may not become so: too old, or ahead of time."""
+    """Records of unknown writers whose id is older than the floor or too far in the future."""
     forwarded: int = 0
     """Records for endpoints that have moved away."""
     lost: int = 0
     """Data records that were deleted before they were ingested."""
     forged: int = 0
-    """Records with the writer and counter of another one, and other content; each is a message of its own."""
+    """Records with the writer and counter of another record but other content; each is accepted as a message."""
 
 
 class Cleaned(NamedTuple):
-    """What is kept of a target that was ended WITH CLEANUP."""
+    """A target that was ended WITH CLEANUP."""
 
     home: Address
-    """Where its initiator is told."""
+    """Partition of its initiator."""
     at_ms: int
-    """When it was, by the partition's time."""
+    """When it was cleaned up, by the partition's time."""
 
 
 class Partition:
-    """Endpoints, writers and outbox of one partition of one incarnation."""
+    """State of one partition of one incarnation of a queue."""
 
     on_peer_end: Callable[[Partition, Endpoint], None] | None = None
-    """Told of each endpoint whose peer has ended, while this process leads the partition."""
+    """Called for each endpoint whose peer has ended, while this process leads the partition. Not state."""
 
     on_answer: Callable[[Notice | WriterClosed | Bounced], None] | None = None
-    """Told of what comes here for sessions, likewise."""
+    """Called for each answer that arrives here for a session, while this process leads the partition. Not state."""
 
     def __init__(self, identity: LogIdentity) -> None:
         self.identity = identity
@@ -92,11 +96,11 @@ class Partition:
         self.ingest_to = 0
         """Data offset below which everything was ingested."""
         self.now_ms = 0
-        """Time by which data records are judged: that of the journal behind the commit before the last one."""
+        """Time by which data records are judged: that of the journal before the last commit (M117)."""
         self.lost_from = self.lost_to = 0
-        """Start and end of the data that was lost last; 0 and 0: nothing ever was."""
+        """Start and end of the data range that was lost last; 0 and 0 when none ever was."""
         self.floor_ms = 0
-        """Closed writers that are older were forgotten."""
+        """Floor of the last PRUNE: closed writers older than this were forgotten."""
         self.writers: dict[bytes, Writer] = {}
         self.lanes: dict[bytes, Lane] = {}
         self.sides: tuple[dict[bytes, Endpoint], dict[bytes, Endpoint]] = ({}, {})
@@ -106,15 +110,16 @@ class Partition:
         self.free: list[int] = []
         self.groups: dict[bytes, Group] = {}
         self.beginning: dict[int, Begin] = {}
-        """Conversations begun by a commit of ours that have sent nothing yet: their first output carries FIRST."""
+        """Index -> BEGIN of a conversation that a commit began and that has sent nothing: its first output will be
+        FIRST."""
         self.terms: dict[tuple[str, str, str], Terms] = {}
         self.streams: dict[Address, Stream] = {}
         self.gated: list[Stream] = []
-        """Streams whose outputs wait for another destination."""
+        """Streams with outputs that wait for another destination."""
         self.tombstones: dict[bytes, bytes] = {}
-        """Conversations that ended before their FIRST came, with their opener (protocol.md section 3, END)."""
+        """Conversation -> opener, where END came before FIRST: that FIRST is refused (protocol.md section 3, END)."""
         self.cleaned: dict[bytes, Cleaned] = {}
-        """Targets that were ended WITH CLEANUP, by conversation, until their initiator is told or ends itself."""
+        """Targets that were ended WITH CLEANUP, by conversation, until their initiator is told or ends."""
         self.named = NamedSides()
         self.clocks = Clocks()
         """Timers and lifetimes of the endpoints."""
@@ -123,36 +128,36 @@ class Partition:
         self.pending = PendingRows()
         """Rows of queries that write in batches, until their batch is decided."""
         self.judgements: dict[bytes, Judgement] = {}
-        """Queries whose batches are decided here."""
+        """Query -> what was decided about its batches, where this partition decides them."""
         self.mailbox = Mailbox()
         """Bounced messages of sessions whose home is here, until they are confirmed or redirected."""
         self.suffixes = (Suffixes(None), Suffixes(self.address))
-        """Of the messages of initiators and of targets. Not state."""
+        """Header endings of the messages of initiators and of targets. Not state."""
         self.noticed: dict[bytes, int] = {}
-        """Writers that were told of a gap, at this counter, or of another reason, which is below 0."""
+        """Writer -> the last NOTICE that it got: expected counter of a gap, or below 0 the negated reason."""
         self.answers: dict[tuple[bytes, Address], Notice | WriterClosed] = {}
-        """What partitions have said of the writers of sessions whose home is here."""
+        """By writer and place: the last NOTICE or WRITER_CLOSED for a session whose home is here."""
         self.moves = Moves()  # endpoints that moved away or here
         self.statistics = Statistics()
         self.recent = Recent()  # not state
         self.unread = self.unread_bytes = 0
-        """Messages that wait in the queues of all endpoints, and bytes of their bodies: the owner's look-ahead."""
+        """Waiting messages of all endpoints and bytes of their bodies: bounds of the owner's look-ahead."""
         self.endings = 0
-        """How often an endpoint was ended here: whoever staged something before must look again."""
+        """Number of endings here: an owner checks its staged work again when this has changed."""
         self.ready: Ready = deque()
-        """Endpoints that got something to receive since the owner looked. Not state: a hint."""
+        """Endpoints that received something since the owner looked: a hint. Not state."""
         self.unsaid: list[Endpoint] = []
-        """Endpoints whose level the next commit says. Not state."""
+        """Endpoints whose level the next commit has to record. Not state."""
         self.changed: list[Endpoint] = []
-        """Endpoints that the view has to learn. Not state."""
+        """Endpoints whose row in the view is stale. Not state."""
         self.forgotten: list[Endpoint] = []
-        """Endpoints that the view has to delete. Not state."""
+        """Endpoints whose row in the view has to be deleted. Not state."""
         self.rejected: dict[int, Rejection] = {}
-        """Offsets of messages that are rejected, and why: those that the commit being folded names, or the next one."""
+        """Offset -> why that message is rejected: of the commit that is being folded, or for the next one."""
         self.judge: Judge | None = None
-        """Asked about messages while this process owns the partition. Not state."""
+        """Judges messages while this process owns the partition. Not state."""
         self.on_touch: Callable[[Endpoint], None] | None = None
-        """Told of each endpoint before it changes, while a snapshot is made."""
+        """Called for each endpoint before it changes, while a snapshot is being made."""
 
     # -------------------------------------------------------------------------------------------------- endpoints
 
@@ -172,7 +177,7 @@ class Partition:
         return stream
 
     def hold(self, stream: Stream, behind: Stream) -> None:
-        """What is sent to `stream` from now on leaves after everything that was sent to `behind` so far (`after`)."""
+        """Gate `stream`: its later outputs leave after everything pushed to `behind` so far (protocol.md, `after`)."""
         if behind is stream or behind.acked == behind.next:
             return
         if not stream.gates:
@@ -181,11 +186,11 @@ class Partition:
 
     @property
     def waiting(self) -> int:
-        """Outputs that have not arrived, as far as the journal says."""
+        """Number of outputs whose arrival the journal does not record yet."""
         return sum(stream.waiting for stream in self.streams.values())
 
     def open_gates(self) -> None:
-        """Let go what waited for outputs that the journal says were acknowledged."""
+        """Remove the gates whose outputs have arrived according to the journal."""
         streams = self.streams
         for stream in self.gated:
             while stream.gates and streams[stream.gates[0].to].acked >= stream.gates[0].after:
@@ -193,7 +198,7 @@ class Partition:
         self.gated = [stream for stream in self.gated if stream.gates]
 
     def add(self, endpoint: Endpoint, group: bytes | None = None) -> None:
-        """Make an endpoint known, alone or in `group`."""
+        """Add an endpoint to the tables, alone or in `group`."""
         if self.free:
             endpoint.index = self.free.pop()
             self.table[endpoint.index] = endpoint
@@ -206,14 +211,14 @@ class Partition:
         self.touch(endpoint)
 
     def move(self, endpoint: Endpoint, group: bytes) -> None:
-        """From one group to another, which may be the one that is its own."""
+        """Move an endpoint to another group, which may be its own."""
         self.touch(endpoint)
         self._leave(endpoint)
         endpoint.group = None
         self._put(endpoint, group)
 
     def move_away(self, endpoint: Endpoint, group: bytes, to: Address) -> None:
-        """From one group to another that lives elsewhere: whoever is in it here goes there."""
+        """Move an endpoint to a group of another partition: all members of that group here will go there."""
         self.touch(endpoint)
         self._leave(endpoint)
         endpoint.group = None
@@ -221,7 +226,7 @@ class Partition:
         self.moves.leaving[group] = to
 
     def members(self, group: bytes) -> list[Endpoint]:
-        """The endpoints of a conversation group that live here: several, or the only one, which has founded it."""
+        """Endpoints of a conversation group that live here: its members, or the one endpoint whose own group it is."""
         if group in self.groups:
             return self.groups[group].members
         found = [self.sides[role].get(conversation) for role, conversation in founders(group)]
@@ -241,7 +246,7 @@ class Partition:
                 self.moves.leaving.pop(endpoint.group.id, None)
 
     def _join(self, endpoint: Endpoint, group: bytes) -> None:
-        """Put an endpoint into a group; the conversation whose id is the group's belongs to it when it lives here."""
+        """Put an endpoint into a group; a founder (an endpoint whose own group it is) joins too, if it lives here."""
         shared = self.groups.get(group)
         if shared is None:
             shared = self.groups[group] = Group(group)
@@ -258,7 +263,7 @@ class Partition:
         shared.members.append(endpoint)
 
     def forget(self, endpoint: Endpoint) -> None:
-        """Drop an endpoint that ended and whose peer ended."""
+        """Drop an endpoint that is over or moves away, and reuse its index."""
         del self.sides[endpoint.role][endpoint.conversation]
         self.table[endpoint.index] = None
         self.free.append(endpoint.index)
@@ -277,14 +282,14 @@ class Partition:
             tell_closed(stream, endpoint.role, endpoint.conversation, arrival.generation - 1)
 
     def _leave_terms(self, terms: Terms) -> None:
-        """Else names that are never used again would stay for ever, and be looked up in the catalog."""
+        """Drop Terms that no endpoint uses: they would pile up, and the catalog would be asked about them."""
         terms.uses -= 1
         names = (terms.service, terms.far_service, terms.contract)
         if not terms.uses and self.terms.get(names) is terms:
             del self.terms[names]
 
     def enqueue(self, endpoint: Endpoint, entry: Entry) -> None:
-        """Put a message behind those that wait."""
+        """Append a message to the endpoint's queue."""
         if endpoint.queue:
             endpoint.queue.append(entry)
         else:
@@ -294,12 +299,12 @@ class Partition:
         self.unread_bytes += len(entry[2] or b"")
 
     def shut(self, endpoint: Endpoint) -> None:
-        """Predict nothing for an endpoint: every further record is judged in full."""
+        """Drop all predictions for an endpoint: each further record is judged in full."""
         for lane in endpoint.lanes():
             self.lanes.pop(lane.prefix, None)
 
     def touch(self, endpoint: Endpoint) -> None:
-        """The endpoint will change: the view has to learn of it, and a snapshot of how it was."""
+        """Call before a change: the view has to be updated, and a snapshot under way takes the endpoint as it is."""
         if not endpoint.changed:
             endpoint.changed = True
             self.changed.append(endpoint)
@@ -307,18 +312,21 @@ class Partition:
                 self.on_touch(endpoint)
 
     def tell_end(self, endpoint: Endpoint) -> None:
-        """The sender of this side hears that its peer has ended, if so: received or not, nothing more may be sent."""
+        """Tell the local session when the peer has ended, received or not: nothing more may be sent."""
         if self.on_peer_end is not None and endpoint.committed in (State.DISCONNECTED_INBOUND, State.ERROR):
             self.on_peer_end(self, endpoint)
 
     def judged_by(self, judge: Judge | None) -> None:
-        """From here on this process decides what is rejected or contested, and nothing is predicted unasked."""
+        """Start to judge records, as the leader: rejects by `judge`, finds contested records.
+
+        Predictions made before are dropped: they could accept a message that has to be judged.
+        """
         self.judge = judge
         self.recent.decides = True
         self.lanes.clear()
 
     def look_away(self) -> None:
-        """Nobody has to be told of what changed so far, and nobody receives: what follows is news again."""
+        """Discard pending hints and view changes: nobody delivers from this state yet, and no view shows it."""
         for endpoint in self.changed:
             endpoint.changed = False
         self.changed = []
@@ -326,7 +334,7 @@ class Partition:
         self.ready.clear()
 
     def endpoint(self, role: Role, conversation: bytes) -> Endpoint | None:
-        """The endpoint of this side, when it lives here."""
+        """The endpoint of this side of the conversation; None when it does not live here."""
         return self.sides[role].get(conversation)
 
     def live(self) -> list[Endpoint]:
@@ -334,21 +342,22 @@ class Partition:
         return [endpoint for endpoint in self.table if endpoint is not None]
 
     def remember_tombstone(self, conversation: bytes, opener: bytes) -> None:
-        """Refuse this conversation's FIRST when it comes; the oldest goes when there are too many."""
+        """Refuse the FIRST of this conversation when it comes; when the table is full, the oldest entry goes."""
         if len(self.tombstones) >= TOMBSTONES_MAX:
             del self.tombstones[next(iter(self.tombstones))]
         self.tombstones[conversation] = opener
 
     def remember_cleaned(self, conversation: bytes, home: Address) -> None:
-        """Tell the initiator when it says something; the oldest goes when there are too many."""
+        """Tell the initiator when it sends something; when the table is full, the oldest entry goes."""
         if len(self.cleaned) >= CLEANED_ENTRIES_MAX:
             del self.cleaned[next(iter(self.cleaned))]
         self.cleaned[conversation] = Cleaned(home, self.now_ms)
 
     def keep_answer(self, said: Notice | WriterClosed) -> None:
-        """Keep what a partition says of a session's writer; a gap is news only while nothing else is known.
+        """Keep an answer about a session's writer.
 
-        So is that a stranger writes in its name, with which a session goes on; a gap behind that is news.
+        A mild notice (GAP, FORGED) never replaces another answer, except one of FORGED: the session goes on after a
+        forgery, so a later gap is news.
         """
         key = (said.writer, said.at)
         known = self.answers.get(key)
@@ -366,18 +375,18 @@ class Partition:
 
 
 class Judge(Protocol):
-    """What an owner asks about the messages that it ingests, and the conversations that begin with them."""
+    """Decides about messages that an owner ingests, and about the priority of conversations that begin."""
 
     def verdict(self, terms: Terms, role: Role, message_type: str, body: bytes | None, /) -> Rejection | None:
-        """Why the side `role` may not receive this; None when it may."""
+        """Why the side `role` may not receive this message; None when it may."""
 
     def level(self, contract: str, local_service: str, remote_service: str, /) -> int:
-        """The priority of a side that begins (behaviours 216, 217)."""
+        """The priority level of a side that begins (behaviours 216, 217)."""
 
     def examines(self, message_type: str, /) -> bool:
-        """Whether the verdict depends on the body: else a message like the one before it is not asked about again."""
+        """Whether the verdict depends on the body. If not, a message like the one before it is not judged again."""
 
 
 def indices(state: Partition) -> Iterator[int]:
-    """The indices that endpoints get which are added next (`Partition.add`)."""
+    """The indices that the next added endpoints will get (`Partition.add`)."""
     return chain(reversed(state.free), count(len(state.table)))

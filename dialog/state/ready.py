@@ -1,4 +1,4 @@
-"""Groups with something to receive, by priority level: the order in which an owner hands them out."""
+"""Endpoints with something to receive, by priority level: the order in which an owner delivers their groups."""
 
 from __future__ import annotations
 
@@ -13,46 +13,46 @@ from konverse.schemas.levels import DEFAULT_LEVEL, HIGHEST, LOWEST
 from .endpoint import Endpoint
 
 NOTHING_READY: Final = LOWEST - 1
-"""In place of the level of a group, when there is none."""
+"""Level of no group: returned when none is ready."""
 _LEVEL: Final = attrgetter("level")
 
 
 class Ranked:
-    """Endpoints that have something to receive: those of the highest level first, else whoever came first."""
+    """Endpoints with something to receive, highest level first, and within a level in the order of arrival."""
 
     __slots__ = ("_rows",)
 
     made: ClassVar[bool] = False
-    """There was one in this process: in most there never is, and nobody looks at levels."""
+    """Whether this process ever made one. Most processes never do, and then `by_level` skips the sort."""
 
     def __init__(self, endpoints: Iterable[Endpoint]) -> None:
         self._rows: dict[int, OrderedDict[Endpoint, None]] = {
             level: OrderedDict() for level in range(HIGHEST, LOWEST - 1, -1)
         }
-        """Each endpoint once: a low one may come again and again before it is its turn."""
+        """Level -> endpoints, each once: one of a low level may be appended many times before its turn."""
         self.extend(endpoints)
         Ranked.made = True
 
     def append(self, endpoint: Endpoint) -> None:
-        """Put it behind those of its level, unless it waits among them already."""
+        """Append an endpoint to its level, unless it waits there already."""
         self._rows[endpoint.level].setdefault(endpoint)
 
     def extend(self, endpoints: Iterable[Endpoint]) -> None:
-        """Put each behind those of its level."""
+        """Append each endpoint to its level."""
         for endpoint in endpoints:
             self.append(endpoint)
 
     def popleft(self) -> Endpoint:
-        """Take the first one."""
+        """Remove and return the first endpoint."""
         return next(row for row in self._rows.values() if row).popitem(last=False)[0]
 
     def clear(self) -> None:
-        """Nothing is ready."""
+        """Remove all endpoints."""
         for row in self._rows.values():
             row.clear()
 
     def counts(self) -> dict[int, int]:
-        """How many there are of each level."""
+        """Number of endpoints by level."""
         return {level: len(row) for level, row in self._rows.items()}
 
     def __iter__(self) -> Iterator[Endpoint]:
@@ -69,14 +69,14 @@ class Ranked:
 
 
 Ready = deque[Endpoint] | Ranked
-"""Ranked from the first side on whose level is not the default."""
+"""A plain deque until the first side has another level than the default, then Ranked."""
 
 
 def counts_of(ready: Ready) -> dict[int, int]:
-    """How many there are of each level."""
+    """Number of ready endpoints by level."""
     return ready.counts() if isinstance(ready, Ranked) else {DEFAULT_LEVEL: len(ready)}
 
 
 def by_level(members: list[Endpoint]) -> list[Endpoint]:
-    """The conversations of a group, the highest level first (behaviour 67)."""
+    """The members of a group, highest level first (behaviour 67)."""
     return sorted(members, key=_LEVEL, reverse=True) if Ranked.made else members.copy()

@@ -1,9 +1,10 @@
-"""Other content under a counter that was taken: a stranger has written in the name of one of our writers.
+"""Detects forged records: other content under a counter that was taken (protocol.md 9f).
 
-The partition cannot tell which of two records its writer wrote, and the other one may have been acknowledged to an
-honest sender. So it takes both: the second one is contested, and a message of its own. The owner decides that, once;
-its COMMIT names the offset, and every fold takes it from there (protocol.md section 3). To find contested records, a
-partition keeps those that it ingested last as they are, and of every writer the last one beyond. This is no state.
+A stranger wrote in the name of one of our writers. The partition cannot tell which of the two records the writer wrote,
+and the second one may have been acknowledged to an honest sender. So it accepts both: the second record is contested
+and counts as a message of its own. The owner decides that once; its COMMIT names the offset, and every fold takes it
+from there. To find contested records, a partition keeps the records that it ingested last, and of every older writer a
+digest of its last record. None of this is state.
 """
 
 from __future__ import annotations
@@ -31,24 +32,24 @@ if TYPE_CHECKING:
     from .endpoint import Record
 
 Key = tuple[bytes, int]
-"""Incarnation tag with writer, and counter."""
+"""Incarnation tag with writer id, and counter."""
 WRITER: Final = slice(3, 23)
-"""Where incarnation tag and writer stand in a header."""
+"""Slice of a header that holds incarnation tag and writer."""
 FORGED: Final = "FORGED"
-"""Where an alarm about a stranger begins."""
+"""Start of each alarm about a forged record."""
 TAG_BYTES: Final = 4
-"""Of the incarnation, before the writer."""
+"""Length of the incarnation tag, which stands before the writer."""
 DIGEST_BYTES: Final = 12
 PENDING: Final = Kind.PENDING << 1
 VOID: Final = Kind.VOID << 1
-"""First bytes of headers."""
+"""First header bytes of these kinds."""
 _NOTHING_SAID: Final = encode_suffix(Suffix())
 Contents = dict[bytes, int]
-"""Digests of what was taken under one counter, and offsets: several when it was contested."""
+"""Digest -> offset of each record accepted under one counter: several when it was contested."""
 
 
 class Forgery(NamedTuple):
-    """Two records with other content under one counter of one writer."""
+    """Two records with different content under one counter of one writer."""
 
     writer: bytes
     counter: int
@@ -59,7 +60,7 @@ class Forgery(NamedTuple):
 
 
 class _Row(NamedTuple):
-    """A record that is kept as it is."""
+    """A kept record, whole."""
 
     offset: int
     header: bytes
@@ -67,56 +68,56 @@ class _Row(NamedTuple):
 
 
 class Known(NamedTuple):
-    """A record that was taken and is kept no more."""
+    """An accepted record of which only the digest is kept."""
 
     writer: bytes
-    """With its incarnation tag, 20 bytes."""
+    """Incarnation tag and writer id, 20 bytes."""
     counter: int
     offset: int
     digest: bytes
 
 
 class _Kept:
-    """One read of the data log."""
+    """The kept records of one read of the data log."""
 
     def __init__(self, columns: Columns, body_bytes: int) -> None:
         self.columns = columns
         self.body_bytes = body_bytes
         self.keys: list[Key] = []
-        """What the index has of it."""
+        """Keys of its records in the index."""
 
 
 class Recent:
-    """The records that were ingested last, to compare duplicates with. They are indexed when the first one comes."""
+    """The records that were ingested last, to compare duplicates with; indexed when the first duplicate comes."""
 
     def __init__(self) -> None:
         self.decides = False
-        """This process leads the partition: what is contested is found here. Else the COMMIT says it."""
+        """True while this process leads the partition: it finds contested records itself. Else a COMMIT names them."""
         self.contested: dict[int, None] = {}
-        """Offsets of contested records: those that the commit being folded names, or the next one."""
+        """Offsets of contested records: of the commit that is being folded, or for the next one."""
         self.found: deque[Forgery] = deque(maxlen=ALARMS_MAX)
-        """What the driver has not taken yet."""
+        """Forgeries that were found here and that the driver has not reported yet."""
         self.told: deque[Notice] = deque(maxlen=ALARMS_MAX)
-        """What others have found, in the names of sessions whose home is here."""
+        """FORGED notices of other partitions about sessions whose home is here."""
         self.contested_last: int | None = None
-        """Offset of the contested record that came last, as far as it is known here."""
+        """Offset of the latest contested record known here; None when there is none."""
         self.unknown = 0
-        """Duplicates whose first record is not known any more."""
+        """Number of duplicates whose first record is no longer known."""
         self.unknown_at: int | None = None
-        """Offset of the first of them."""
+        """Offset of the first such duplicate."""
         self._kept: deque[_Kept] = deque()
         self._records = self._body_bytes = 0
         self._places: dict[Key, list[_Row]] = {}
         self._unindexed: deque[_Kept] = deque()
         self._passed: set[int] = set()
-        """Offsets of kept records that were not taken."""
+        """Offsets of kept records that were not accepted."""
         self._last: dict[bytes, tuple[int, Contents]] = {}
-        """Incarnation tag with writer -> counter of its last record that is kept no more, and what it was."""
+        """Incarnation tag with writer -> counter and contents of its last record that is no longer kept."""
         self._older: dict[Key, Contents] = {}
-        """What was found to be contested, and what stands in the snapshot from which the state was restored."""
+        """Contents of contested counters, and of records from the snapshot from which the state was restored."""
 
     def keep(self, columns: Columns, body_bytes: int) -> None:
-        """These are ingested next. Older ones go, beyond the bounds; the newest read stays, whatever its size."""
+        """Keep the records that are ingested next; older reads beyond the bounds go, but never this one."""
         kept = _Kept(columns, body_bytes)
         self._kept.append(kept)
         self._unindexed.append(kept)
@@ -126,16 +127,16 @@ class Recent:
             self._let_go(self._kept.popleft())
 
     def hear(self, notice: Notice) -> None:
-        """Another partition says that a stranger writes in the name of a session whose home is here."""
+        """Record a FORGED notice about a session whose home is here."""
         if self.decides:
             self.told.append(notice)
 
     def pass_over(self, offset: int) -> None:
-        """This record was not taken: it left out others, or its writer may not be heard."""
+        """Note that a record was not accepted: no duplicate is compared with it."""
         self._passed.add(offset)
 
     def is_contested(self, envelope: Envelope, offset: int, header: bytes, record: Record) -> bool:
-        """Whether a record whose counter was taken is another one than what was taken under it."""
+        """Whether a record that repeats a counter has other content than the record that was accepted under it."""
         if self.decides and self._differs(envelope, _Row(offset, header, record[0] or b"")):
             self.contested[offset] = None
         if offset in self.contested:
@@ -169,7 +170,7 @@ class Recent:
             del self._older[next(iter(self._older))]
 
     def known(self) -> Iterator[Known]:
-        """What goes into a snapshot: all that is known now, of the records that are kept the last ones."""
+        """Digests for a snapshot: all older ones, and those of the latest kept records."""
         older, last = list(self._older.items()), list(self._last.items())
         kept, passed = list(self._kept), {*self._passed}
 
@@ -185,7 +186,7 @@ class Recent:
         return them()
 
     def recall(self, known: Known) -> None:
-        """This was known when a snapshot was made."""
+        """Restore one digest from a snapshot."""
         key = known.writer, known.counter
         contents = {**self._older.get(key, {}), known.digest: known.offset}
         self._keep_older(key, contents)
@@ -220,7 +221,7 @@ class Recent:
         self._passed = {offset for offset in self._passed if offset >= columns.next_offset}
 
     def _remember(self, known: Known) -> None:
-        """The last record of a writer, when nothing else of it is kept."""
+        """Keep the digest of the last record of a writer."""
         counter, contents = self._last.pop(known.writer, (-1, {}))
         if known.counter >= counter:
             contents = {**(contents if known.counter == counter else {}), known.digest: known.offset}
@@ -230,7 +231,7 @@ class Recent:
 
 
 def _rows(columns: Columns) -> Iterator[_Row]:
-    """Those that have a counter of their writer: not the rows of batches."""
+    """The records that have a counter of their writer; rows of batches have none."""
     for offset, header, body in zip(*columns[:3], strict=True):
         if header and header[0] != PENDING:
             yield _Row(offset, header, body or b"")
@@ -254,9 +255,9 @@ def _digest(row: _Row) -> bytes:
 
 
 def _taken_back(envelope: Envelope, came: _Row, known: Contents) -> bool:
-    """An owner says VOID in the place of an output that was taken back WITH CLEANUP: both are its own.
+    """Whether both records are an owner's own: an output, and VOID in its place after CLEANUP or WITHDRAW.
 
-    Of a VOID that came first only the digest may be known, from a snapshot: so its record is made once more.
+    If the VOID came first, only its digest may be known, from a snapshot. So its record is built again.
     """
     if time_of_writer(envelope.writer) is not None:
         return False
@@ -265,7 +266,7 @@ def _taken_back(envelope: Envelope, came: _Row, known: Contents) -> bool:
 
 
 def alarm_of(forgery: Forgery, where: str) -> str:
-    """What an operator is told."""
+    """The alarm about a forged record, for the operator of the partition."""
     return (
         f"{FORGED}: the records {forgery.taken} and {forgery.contested} of {where} have the same writer "
         f"({forgery.writer.hex()}) and counter ({forgery.counter}) and other content: a stranger writes in the name "
@@ -275,7 +276,7 @@ def alarm_of(forgery: Forgery, where: str) -> str:
 
 
 def alarm_of_session(notice: Notice) -> str:
-    """What the home of a session tells an operator, and the session itself where its process asks the home."""
+    """Alarm of a session's home about a forged record elsewhere; the session reports it too, if it asks the home."""
     at = notice.at
     return (
         f"{FORGED}: a stranger writes to {at.topic}/{at.partition} in the name of the session {notice.writer.hex()}. "
@@ -285,7 +286,7 @@ def alarm_of_session(notice: Notice) -> str:
 
 
 def alarm_of_unknown(offset: int, where: str) -> str:
-    """What an operator is told, once, of duplicates that cannot be compared."""
+    """The alarm, raised once, about duplicates that cannot be compared."""
     return (
         f"NOT COMPARED: record {offset} of {where} has a counter of its writer that was taken long ago, and what was "
         "accepted then is not in memory any more. It was dropped as a duplicate, as others may be. `konverse verify` "
@@ -294,19 +295,22 @@ def alarm_of_unknown(offset: int, where: str) -> str:
 
 
 class Columns(NamedTuple):
-    """Consecutive records of a data log. `headers` holds our header, or None for a record without one."""
+    """Consecutive records of a data log, column by column.
+
+    `headers` holds our header of each record, or None.
+    """
 
     offsets: Sequence[int]
     headers: Sequence[bytes | None]
     bodies: Sequence[bytes | None]
     stamps: Sequence[Stamp]
     next_offset: int
-    """Where the log goes on: behind the last record, and behind transaction markers."""
+    """Next offset to read: behind the last record, and behind transaction markers."""
     start: int
-    """From this offset on none is missing."""
+    """No record from this offset on is missing."""
 
     def before(self, offset: int) -> tuple[Columns, Columns]:
-        """Cut in two: what stands before `offset`, and the rest."""
+        """Split into the records before `offset`, and the rest."""
         cut = 0
         while cut < len(self.offsets) and self.offsets[cut] < offset:
             cut += 1

@@ -1,7 +1,7 @@
-"""Where the endpoints of a partition moved to, and whence they came (protocol.md section 7.3): the tables.
+"""Endpoints that moved away from a partition, and endpoints that moved to it (protocol.md section 7.3).
 
-Each move of an endpoint makes its generation one higher. The place that it left keeps a stub of the generation that
-left, so an endpoint that comes back meets the stubs of its own past and is not mistaken for one of them.
+Each move makes the generation of an endpoint one higher. The partition that it leaves keeps a stub under the generation
+that left. So an endpoint that comes back finds the stubs of its own past there and is not mistaken for one of them.
 """
 
 from __future__ import annotations
@@ -16,53 +16,54 @@ from .outbox import Run, Stream
 
 
 class Stub(NamedTuple):
-    """What is left of an endpoint that moved away."""
+    """The remainder of an endpoint that moved away: forwards its records."""
 
     to: Address
     previous: Address | None
-    """Where the endpoint lived before it came here; None when it was born here."""
+    """Where the endpoint lived before it came here; None when it began here."""
     key: bytes | None
     opened: bool
-    """Something was sent or received on it when it left: a session that redirects to it wants to know."""
+    """The endpoint had sent or received something before it left: a session that redirects to it asks about this."""
 
 
 class Arrival(NamedTuple):
-    """What an endpoint that moved here is besides."""
+    """What the partition knows of an endpoint that moved here."""
 
     generation: int
-    """How often it has moved."""
+    """Number of moves of the endpoint."""
     previous: Address
 
 
 class Moves:
-    """Stubs, and the endpoints that came from elsewhere."""
+    """Stubs of endpoints that left, and origins of endpoints that arrived."""
 
     __slots__ = ("arrivals", "count", "installing", "leaving", "stubs")
 
     def __init__(self) -> None:
         self.stubs: dict[tuple[Role, bytes], dict[int, Stub]] = {}
-        """By side of a conversation, then by generation, the lowest first."""
+        """Stubs by side of a conversation, then by generation, lowest first."""
         self.arrivals: dict[int, Arrival] = {}
-        """By index of the endpoint."""
+        """Index -> origin of an endpoint that moved here."""
         self.installing: dict[bytes, list[bytes]] = {}
-        """Pieces of a state of which not all are here, by writer: an owner sends them one behind the other."""
+        """Writer -> pieces of a state that is still incomplete; an owner sends the pieces of one state in a row."""
         self.count = 0
-        """Stubs."""
+        """Number of stubs."""
         self.leaving: dict[bytes, Address] = {}
-        """Groups that go to another partition, where the group lives to which MOVE CONVERSATION has put them."""
+        """Groups that MOVE CONVERSATION sends to another partition, and that partition: the rest of the group lives
+        there."""
 
     def generation_of(self, index: int) -> int:
-        """How often the endpoint has moved."""
+        """Number of moves of the endpoint."""
         arrival = self.arrivals.get(index)
         return 0 if arrival is None else arrival.generation
 
     def leave(self, side: tuple[Role, bytes], generation: int, stub: Stub) -> None:
-        """An endpoint has moved away."""
+        """Keep a stub for an endpoint that moved away."""
         self.stubs.setdefault(side, {})[generation] = stub
         self.count += 1
 
     def close(self, side: tuple[Role, bytes], generation: int) -> Stub | None:
-        """Remove a stub; what it was."""
+        """Remove a stub and return it; None when there is none."""
         chain = self.stubs.get(side, {})
         stub = chain.pop(generation, None)
         self.count -= stub is not None
@@ -72,7 +73,7 @@ class Moves:
 
 
 def tell_closed(stream: Stream, role: Role, conversation: bytes, generation: int) -> None:
-    """CLOSED: the stub of this generation may go."""
+    """Send CLOSED: the stub of this generation at the destination may go."""
     suffix = encode_suffix(Suffix(detail=Closed(generation)))
     prefix = stream.head(Kind.CLOSED, role) + conversation
     stream.push(Run(prefix, conversation, NO_SEQUENCE, suffix, [None]))

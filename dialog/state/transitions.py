@@ -1,14 +1,14 @@
 """The states of a conversation endpoint, as a table.
 
-Two rules. An endpoint changes state only through `next_state`; a pair that is not in the table is our own mistake and
-raises AssertionError, because every record from outside was judged before (`ingest`) and every call of an application
-was checked before (`transaction`).
+Two rules. An endpoint changes state only through `next_state`. A pair of state and event that is not in the table is
+our own mistake and raises AssertionError: `ingest` has judged every record from outside, and `transaction` has checked
+every call of an application.
 
-Theory. Each side of a conversation has an endpoint of its own, and the two never agree on the instant. A side that
-ends goes to DISCONNECTED_OUTBOUND and waits for the peer's END; a side that sees the peer's END first goes to
-DISCONNECTED_INBOUND, still receives what came before it, and ends when the application says so. Whoever ends second
-sends END too, which applications never see: it lets the first side forget. CLOSED is therefore no state that lasts;
-an endpoint that reaches it is forgotten (protocol.md section 3).
+Theory. Each side of a conversation has an endpoint of its own, and the two never agree on the instant of a change. A
+side that ends goes to DISCONNECTED_OUTBOUND and waits for the peer's END. A side that first receives the peer's END
+goes to DISCONNECTED_INBOUND, still receives the messages that came before it, and ends when the application says so.
+The side that ends second sends END too. Applications never see that END: it lets the first side forget. So CLOSED never
+lasts: an endpoint that reaches it is forgotten (protocol.md section 3).
 
 Source of names and codes: service-broker.md 3.2.
 """
@@ -40,7 +40,7 @@ _CODES: Final = ("SO", "SI", "CO", "DI", "DO", "ER", "CD")
 
 
 class Event(IntEnum):
-    """What can happen to an endpoint."""
+    """An event that changes the state of an endpoint."""
 
     SENT = 0
     RECEIVED = 1

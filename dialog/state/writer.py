@@ -1,4 +1,4 @@
-"""An entry of a writer: the counter that is expected next, or where the writer was closed (protocol.md section 5)."""
+"""Writer entries: which counter a partition accepts next, or where the writer was closed (protocol.md section 5)."""
 
 from __future__ import annotations
 
@@ -7,21 +7,22 @@ from typing import Final, NamedTuple
 from konverse.schemas.wire.varint import LOW_MASK, SMALL, high_part, low_table
 
 Heir = tuple[bytes, int]
-"""Who sends again what a closed writer sent in vain, and the counter of its CLOSE_WRITER, behind which that stands.
+"""Heir of a closed writer, and the counter of its CLOSE_WRITER; the heir's resent records stand directly behind that.
 
--1 where it does not come again: the heir goes on, and believes that it was received.
+The counter is -1 where the heir sends nothing again, because it believes that everything was received.
 """
 MERGED: Final = -1
+"""Value of `Hole.told` for a hole that was put together from several."""
 NOBODY: Final[Heir] = (bytes(16), -1)
-"""Nobody ever will: the writer said goodbye, or somebody has asked what was received."""
+"""No heir, ever: the writer said goodbye, or somebody asked for the outcome of its messages."""
 CHANGED: Final = -1
-"""In place of the counter that the last PRUNE noted: the writer was closed since, or is new."""
+"""Value of `noted` for a writer that is new, or was closed since the last PRUNE."""
 
 
 class Writer:
-    """A sender's place in this partition: the counter that is accepted next (invariant I4).
+    """What a partition knows of a sender: the counter that it accepts next (invariant I4).
 
-    `low` and `high` hold the bytes of that counter, so that the usual record is recognised by comparison alone.
+    `low` and `high` hold the encoded bytes of that counter, so that `ingest` recognises the usual record by comparison.
     """
 
     __slots__ = ("closed_at", "heir", "high", "holes", "id", "lanes", "low", "next", "noted", "noted_ms")
@@ -31,36 +32,36 @@ class Writer:
         self.next = 0
         self.closed_at: int | None = None
         self.heir: Heir | None = None
-        """None as long as it was closed by no record."""
+        """None until a CLOSE_WRITER record closes the writer (PRUNE closes without an heir)."""
         self.holes: tuple[Hole, ...] = ()
-        """Which counters below `next` were passed over, in their order."""
+        """Counters below `next` that were passed over, in ascending order."""
         self.lanes = 0
-        """Of living endpoints."""
+        """Number of lanes of living endpoints that this writer has."""
         self.noted = CHANGED
         """`next` at the last PRUNE."""
         self.noted_ms = 0
-        """Time of the PRUNE that found it changed."""
+        """Time of the last PRUNE that found `next` changed."""
         self.low = SMALL
         self.high = b""
 
     def advance(self) -> None:
-        """Accept the next counter."""
+        """Count one record: the next counter is expected from here on."""
         self.next = n = self.next + 1
         if not n & LOW_MASK:
             self.carry()
 
     def go_on_at(self, counter: int) -> None:
-        """Accept this counter next; those before it are gone."""
+        """Expect this counter next; the records before it are gone."""
         self.next = counter
         self.carry()
 
     def carry(self) -> None:
-        """Renew the predicted bytes; needed whenever the low part of the counter starts again."""
+        """Recompute the predicted bytes; needed whenever the low part of the counter wraps."""
         self.low = low_table(self.next)
         self.high = high_part(self.next)
 
     def close(self) -> int:
-        """Accept nothing more; the first call decides where (protocol.md section 5, rule 3)."""
+        """Close the writer and return where; only the first call decides that (protocol.md section 5, rule 3)."""
         if self.closed_at is None:
             self.closed_at = self.next
             self.noted = CHANGED
@@ -68,10 +69,13 @@ class Writer:
 
 
 class Hole(NamedTuple):
-    """Counters of a writer whose records were deleted before the partition ingested them (`dialog.rules.holes`)."""
+    """Range of counters whose records were deleted before the partition ingested them (`dialog.rules.holes`)."""
 
     start: int
     end: int
-    """The counter behind the last one."""
+    """The counter after the last one of the hole."""
     told: int
-    """Records from this counter on, should they come late, were not answered yet; MERGED: some were received."""
+    """First counter whose record was not answered yet, should it arrive late.
+
+    MERGED: the hole was put together from several, and some counters in it were received.
+    """
