@@ -1,26 +1,27 @@
 """What each kind of record, and each operation of a commit, does to the state of a partition.
 
-A rule is a function over `Partition`. Rules for data records begin with `hear_`: `fold.ingest` looks at the kind of
-an envelope and calls the one that fits. Rules for operations of a commit are called by `fold.apply`. No rule keeps
-anything beside the state, and no rule can fail: what a record may not do comes back to its sender, or is counted and
-dropped.
+A rule is a function over `Partition`. The rules for data records are named `hear_…`: `fold.ingest` looks at the kind of
+an envelope and calls the rule of that kind. `fold.apply` calls the rules for the operations of a commit. A rule keeps
+nothing outside the state. A rule for a record cannot fail: a record that is not accepted bounces to its sender, is
+answered, or is counted and dropped. A rule for an operation raises PartitionHalted when the commit contradicts the
+state, which means that a log was changed.
 
-    messages         MESSAGE and BEGIN: who may speak on a conversation, and what is rejected
-    endings          END, Error, END CONVERSATION, and WITH CLEANUP
-    half_close       FIN: the number of messages that a side has sent before its end
-    replies          what a partition answers to records that it does not accept
-    bounces          messages that come back to their home, and what their session decides about them
-    writers          who may be heard; CLOSE_WRITER, heirs, PRUNE
-    groups           conversation groups and priority levels; MOVE CONVERSATION
-    timers           conversation timers and lifetimes
-    attempts         handlers that failed, owners that died, poison messages
-    relocation       an endpoint moves to another partition, and its records follow
-    batches          rows that Spark writes: void until their batch is decided
-    client_transactions  what a client does on several dialogs at once
+    messages             MESSAGE and BEGIN: which records a conversation accepts, and which messages are rejected
+    endings              END, Error, END CONVERSATION, WITH CLEANUP, and conversations that an operator gives up
+    half_close           FIN: a side sends nothing more, and goes on to receive
+    replies              answers to records that are not accepted
+    bounces              messages that came back to their home, and the decisions of their session about them
+    writers              which writers are admitted; CLOSE_WRITER, heirs, PRUNE
+    groups               conversation groups and priority levels; MOVE CONVERSATION
+    timers               conversation timers and lifetimes
+    attempts             failed handlers, dead owners, poison messages
+    relocation           an endpoint moves to another partition, and its records follow
+    batches              rows that Spark writes: void until their batch is decided
+    client_transactions  a client's transaction on several dialogs
     loss, holes, accepted_loss   records that were deleted before they were received
-    reused_ids       ids that a caller chose again
+    reused_ids           conversation ids that callers choose again
 
-Three laws hold in all of them. A counter of a writer is taken once and in order (I4, I5). An endpoint that has ended
-hears nothing more (I9). Whatever was acknowledged to a sender is received, comes back or is reported: it never
-vanishes (I6).
+Three laws hold in all of them. Each counter of a writer is accepted once and in order (I4, I5). An endpoint that has
+ended accepts nothing more (I9). A record that was acknowledged to its sender is received, comes back, or its loss is
+reported: it never vanishes (I6).
 """

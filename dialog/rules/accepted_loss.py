@@ -1,9 +1,10 @@
-"""What an operator gives up when data were deleted that commits have ingested (protocol.md section 7.7).
+"""Accepted loss: an operator gives up commits whose data was deleted (protocol.md sections 7.7 and 9d).
 
-Nobody can fold those commits any more. So the partition goes on with the last state that can be had, and the journal
-behind it says only what it says without data: which conversations it began, which of the known ones it handed out, how
-far its outputs came. What of it may have been received is not received again, and the owner then says LOST, from the
-last data that the state has ingested to the last that a commit has.
+Nobody can fold those commits any more. The partition goes on with the last state that can be recovered. Of the later
+journal only the facts that need no data are used: which conversations the commits began, from which known endpoints
+they delivered, and how far their outputs were acknowledged. Messages that they may have delivered are not delivered
+again. The owner then writes LOST, from the data offset of the recovered state to the last offset that a commit
+ingested.
 """
 
 from __future__ import annotations
@@ -20,17 +21,18 @@ from .endings import discard
 
 
 def command(data_topic: str, partition: int) -> str:
-    """What an operator types who gives up what is lost of a partition."""
+    """The command by which an operator gives up the lost data of a partition."""
     database, queue = queue_of(data_topic)
     where = f" --database {quote(database)}" if database not in ("", "default") else ""
     return f"konverse accept-loss {quote(queue)} {partition}{where}"
 
 
 def expected_by(there: Partition, source: Partition, later: Iterable[Envelope], data_start: int) -> int:
-    """The counter of a partition's outputs that a destination has not heard yet.
+    """Counter of the first output of `source` that the destination has not accepted yet.
 
-    `there` is the state of the destination, `later` what stands in its data log behind that. What stands there behind a
-    gap it drops, unless data of it was lost: it has said so, or will, as its log begins at `data_start`.
+    `there` is the state of the destination, `later` the envelopes behind that state in its data log. The destination
+    drops an output behind a gap, unless data of it was lost: it has said LOST, or will, because its log begins at
+    `data_start`.
     """
     writer, tag = source.writer_id, there.address.tag
     known = there.writers.get(writer)
@@ -44,30 +46,31 @@ def expected_by(there: Partition, source: Partition, later: Iterable[Envelope], 
 
 
 class Acceptance:
-    """The commits of one partition that cannot be folded."""
+    """Collects what the commits that cannot be folded say without their data."""
 
     def __init__(self, expected: Mapping[Address, int] | None = None) -> None:
-        """`expected`: the counter of this partition's outputs with which each destination goes on, as far as known."""
+        """`expected`: next counter of this partition's outputs by destination, as far as known."""
         self._expected = expected or {}
         self.ingested_to = 0
-        """Data offset below which those commits have ingested everything; 0: there is no such commit."""
+        """Data offset below which those commits ingested everything; 0 when there is no such commit."""
         self.commits = 0
         self.first_offset = -1
-        """Data offset behind the last state that can be had."""
+        """Data offset of the last state that can be recovered."""
         self.begun: dict[bytes, Begin] = {}
         """Conversations that those commits began here."""
         self._acked: dict[Address, int] = {}
         self._received: set[int] = set()
-        """Endpoints whose messages they may have handed out, dropped or sent elsewhere. A place is given to another one
-        only behind the end of the first, so those are the ones that the state knows."""
+        """Endpoints whose messages those commits may have delivered, dropped or moved. An index is reused only after
+        the end of its endpoint, and that end is among these operations. So each index means the endpoint that the
+        recovered state has."""
 
     @property
     def needed(self) -> bool:
-        """Something has to be given up."""
+        """Whether there is anything to give up."""
         return self.commits > 0
 
     def pass_over(self, decision: Claim | Commit) -> None:
-        """A record of the journal counts, and is not folded."""
+        """Note a journal record that counts and will not be folded."""
         if isinstance(decision, Claim):
             return
         self.commits += 1
@@ -79,11 +82,11 @@ class Acceptance:
         self._received.update(index for one in operations.rare if (index := getattr(one, "endpoint", -1)) >= 0)
 
     def destinations(self, state: Partition) -> set[Address]:
-        """Where outputs of this partition may have gone, as far as known."""
+        """Destinations to which outputs of this partition may have gone, as far as known."""
         return {*state.streams, *self._acked, *(begin.target for begin in self.begun.values())}
 
     def handed_out(self, state: Partition) -> dict[int, int]:
-        """Endpoint -> messages that wait there by the state, and may have been received since."""
+        """Endpoint -> number of its waiting messages, where a given-up commit may have delivered them."""
         return {
             endpoint.index: len(endpoint.queue)
             for endpoint in state.live()
@@ -91,7 +94,10 @@ class Acceptance:
         }
 
     def settle(self, state: Partition) -> None:
-        """Let the state go on where the journal ends: nothing is received twice, and what is sent is heard."""
+        """Make the recovered state continue behind the journal.
+
+        Nothing is delivered twice, and each stream of outputs continues at the counter that its destination expects.
+        """
         for index in self.handed_out(state):
             endpoint = state.table[index]
             assert endpoint is not None

@@ -1,8 +1,9 @@
-"""Attempts at conversation groups, and who may have killed their process (protocol.md section 7.1).
+"""Failed attempts at conversation groups, and groups that may have killed their process (protocol.md section 7.1).
 
-All of it is decided by the journal. A handler that raised is counted by ATTEMPT. One that kills its process cannot be
-counted by anybody, so after a crash the owner says by TRY which groups it hands out next. A CLAIM that finds such a TRY
-open follows another crash: what has not come back is suspected, and if it was one group, that was an attempt.
+The journal decides all of it. A handler that raised is counted by ATTEMPT. A handler that kills its process cannot be
+counted by that process. So after a crash the owner writes a TRY that names the groups it delivers next. A CLAIM that
+finds a TRY open follows another crash: the groups of the TRY that have not come back are suspects. If they are a single
+group, the crash counts as an attempt at it.
 """
 
 from __future__ import annotations
@@ -30,17 +31,20 @@ if TYPE_CHECKING:
     from konverse.dialog.state.partition import Partition
 
 _SPEAK: Final = Finish | SetTimer | Cleanup | Move | MoveAway | GiveBack
-"""What a handler does on an endpoint, beside the columns."""
+"""Rare operations of a handler on an endpoint; receives, sends and ends stand in columns."""
 
 
 def attempts_of(endpoint: Endpoint) -> int:
-    """Attempts at its group: those at the conversation of it that failed most often."""
+    """Failed attempts at the endpoint's group: those of the member that failed most often."""
     return max(member.attempts for member in endpoint.members)
 
 
 # ---------------------------------------------------------------------------------------------------- the journal says
 def claimed(state: Partition, *, clean: bool) -> None:
-    """A CLAIM counts; `clean` when the owner before released the partition."""
+    """A CLAIM counts: the groups of an open TRY become suspects.
+
+    `clean`: the last owner released the partition, so nobody is suspected.
+    """
     attempts = state.attempts
     if clean:
         return
@@ -59,7 +63,7 @@ def claimed(state: Partition, *, clean: bool) -> None:
 
 
 def came_back(state: Partition, commit: Commit) -> None:
-    """A COMMIT takes its groups out of the TRY; who received something has no attempts any more (behaviour 209)."""
+    """A COMMIT takes its groups out of the TRY, and resets the attempts of endpoints that received something (209)."""
     attempts, table, operations = state.attempts, state.table, commit.operations
     touched = [
         *operations.receive_endpoints,
@@ -90,7 +94,7 @@ def count_attempt(state: Partition, operation: Attempt) -> None:
 
 
 def try_groups(state: Partition, operation: Try) -> None:
-    """TRY: those before have come back, whatever became of them."""
+    """TRY: these groups are delivered from here on; the groups of the TRY before have come back."""
     attempts = state.attempts
     for index in attempts.trying:
         attempts.suspects.pop(index, None)
@@ -103,7 +107,7 @@ def try_groups(state: Partition, operation: Try) -> None:
 
 
 def suspend(state: Partition, operation: Suspend) -> None:
-    """SUSPEND: the whole group, because it is locked and received as one."""
+    """SUSPEND: suspends the whole group, because it is locked and received as one."""
     endpoint = _known(state, operation.endpoint)
     state.attempts.take_out(endpoint)
     for member in endpoint.members:
@@ -112,12 +116,12 @@ def suspend(state: Partition, operation: Suspend) -> None:
 
 
 def resume(state: Partition, operation: Resume) -> None:
-    """RESUME: the group is handed out again."""
+    """RESUME: the group can be delivered again."""
     _resume(state, _suspended(state, operation.endpoint))
 
 
 def skip(state: Partition, operation: Skip) -> None:
-    """SKIP: what would be received next is dropped, unless it tells of the end, which may have come since."""
+    """SKIP: drops the next message and resumes the group; an EndDialog or Error that came meanwhile is not dropped."""
     endpoint = _suspended(state, operation.endpoint)
     state.touch(endpoint)
     if endpoint.rings:

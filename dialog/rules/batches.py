@@ -1,13 +1,12 @@
-"""Rows of batches where they are to be accepted (protocol.md section 9b).
+"""Batches of rows that Spark writes: rows, and the decisions which of them count (protocol.md section 9b).
 
-A row is void until its batch is decided. Then the rows of the attempts that won are accepted, those of one attempt
-after the other, as if the query had sent them at that moment; all others of the batch and before it are dropped, also
-when they come later. So it does not matter how often a task was executed, or what its executions wrote.
+A row is void until its batch is decided. Then the rows of the winning attempts are accepted, attempt by attempt, as if
+the query had sent them at that moment. All other rows of that batch and of earlier ones are dropped, also rows that
+arrive later. So it does not matter how often a task ran, or what its attempts wrote.
 
-Which attempts win a batch: decided once, in one partition of the transmission queue (protocol.md section 9b).
-
-The first BATCH of a number wins. What it says goes to every partition of the query: the decision about BEGINs to the
-homes first, that about messages behind it, so that no target lives before its home.
+One partition of the transmission queue decides, once: the first BATCH of a number wins. The decision goes to every
+partition of the query. Homes get the decision about BEGINs first, and targets get the one about messages behind it, so
+that no target lives before its home.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ from .writers import closing_of, is_over
 
 
 def hear_pending(state: Partition, offset: int, envelope: Envelope, record: Record) -> None:
-    """PENDING: a row of an attempt, each number once. Its writer is the attempt, which has no entry here."""
+    """PENDING: keeps a row of an attempt, each number once. Its writer is the attempt, which has no writer entry."""
     detail, number = envelope.suffix.detail, envelope.counter
     if not isinstance(detail, Pending):
         state.statistics.malformed += 1
@@ -73,12 +72,12 @@ def hear_pending(state: Partition, offset: int, envelope: Envelope, record: Reco
 
 @lru_cache(SUFFIX_CACHE_ENTRIES_MAX)
 def _suffix_of(suffix: Suffix) -> bytes:
-    """The end of the header with which a row is accepted."""
+    """End of the header with which a row is accepted."""
     return encode_suffix(suffix._replace(detail=None))
 
 
 def overflowing(state: Partition) -> list[Rare]:
-    """What an owner has to exclude so that what waits fits again: the attempts that came first, most of them dead."""
+    """Attempts that an owner has to exclude to get within its bounds: the oldest ones, most of which are dead."""
     pending = state.pending
     rows, size_bytes = pending.rows, pending.size_bytes
     excluded: list[Rare] = []
@@ -93,7 +92,7 @@ def overflowing(state: Partition) -> list[Rare]:
 
 
 def exclude(state: Partition, operation: Exclude) -> None:
-    """Ask the judge of a query that an attempt shall not win. Until the answer its rows stay: it may have won."""
+    """EXCLUDE: asks the query's judge to let an attempt lose. Its rows stay until the answer: it may have won."""
     attempt = ((operation.query, operation.begins), operation.batch, operation.attempt)
     if attempt not in state.pending.live:
         return
@@ -104,7 +103,7 @@ def exclude(state: Partition, operation: Exclude) -> None:
 
 
 def hear_decision(state: Partition, _offset: int, _header: bytes, envelope: Envelope, record: Record) -> None:
-    """DECISION: the winners' rows are accepted, in the order of tasks and numbers, each once; the rest is dropped."""
+    """DECISION: accepts the winners' rows in the order of attempts and numbers, and drops all others."""
     detail = envelope.suffix.detail
     try:
         winners = decode_winners(record[0] or b"")
@@ -131,7 +130,7 @@ def hear_decision(state: Partition, _offset: int, _header: bytes, envelope: Enve
         for number in range(count)
     ]
     accepted = [row for row in rows if row is not None]
-    if len(accepted) < len(rows):  # a row was acknowledged and is not here: Kafka, or a task, has lied
+    if len(accepted) < len(rows):  # an acknowledged row is missing: Kafka, or a task, broke its promise
         state.statistics.missing += len(rows) - len(accepted)
         accepted = []
     state.statistics.void += sum(map(len, waiting.values())) - len(accepted)
@@ -141,7 +140,7 @@ def hear_decision(state: Partition, _offset: int, _header: bytes, envelope: Enve
 
 
 def _accept(state: Partition, detail: Decision, row: Row, decided_ms: int) -> None:
-    """As if the query had sent it now, under its next counter."""
+    """Accept a row as if the query had sent it at the time of the decision, under its next counter."""
     stamp: Stamp = decided_ms if isinstance(row.stamp, int) else (decided_ms, row.stamp[1])
     writer = state.writers.get(detail.query)
     if writer is None:
@@ -165,7 +164,7 @@ def _accept(state: Partition, detail: Decision, row: Row, decided_ms: int) -> No
 
 
 def hear_batch(state: Partition, _offset: int, _header: bytes, envelope: Envelope, record: Record) -> None:
-    """BATCH of a driver: the first one of a query's batch decides it; nothing is answered to later ones."""
+    """BATCH of a driver: the first one with its number decides the batch; later ones get no answer."""
     try:
         batch = decode_batch(record[0] or b"")
     except MalformedRecord:
@@ -182,10 +181,10 @@ def hear_batch(state: Partition, _offset: int, _header: bytes, envelope: Envelop
 
 
 def hear_veto(state: Partition, _offset: int, _header: bytes, envelope: Envelope, _record: Record) -> None:
-    """VETO of a partition: the attempt shall not win, unless it has; then the decision is on its way already."""
+    """VETO: an attempt must lose, unless it has won; in that case the decision is on its way already."""
     detail = envelope.suffix.detail
     if isinstance(detail, Veto) and is_over(state, detail.query):
-        _tell_lost(state, detail)  # if it has won, that was said before
+        _tell_lost(state, detail)  # had it won, the decision would have left before
         return
     judgement = _of(state, detail.query) if isinstance(detail, Veto) else None
     if not isinstance(detail, Veto) or judgement is None or len(judgement.vetoed) >= VETO_ENTRIES_MAX:
@@ -197,7 +196,7 @@ def hear_veto(state: Partition, _offset: int, _header: bytes, envelope: Envelope
 
 
 def abandon(state: Partition, operation: Abandon) -> None:
-    """An operator gives a query up: a last batch that nobody wins."""
+    """ABANDON: an operator gives a query up; decides a last batch without winners."""
     judgement = _of(state, operation.query)
     if judgement is not None and judgement.decided < ABANDONED:
         judgement.decide(ABANDONED, b"")
@@ -207,7 +206,7 @@ def abandon(state: Partition, operation: Abandon) -> None:
 
 
 def _of(state: Partition, query: bytes) -> Judgement | None:
-    """What was decided of a query; None when it is over, or not known and too many are."""
+    """Judgement of a query; None when the query is over, or is new and too many are known."""
     if is_over(state, query):
         return None
     judgement = state.judgements.get(query)
@@ -217,7 +216,7 @@ def _of(state: Partition, query: bytes) -> Judgement | None:
 
 
 def _tell_all(state: Partition, batch: Batch) -> None:
-    """Every partition of the query learns of it, also where nobody has won: what lost waits there too."""
+    """Send the decision to every partition of the query, also where no attempt won: losing rows wait there too."""
     for address, counts in batch.homes.items():
         decision = Decision(batch.query, batch.number, begins=True, final=True)
         _tell(state, address, decision, winners_at(batch, counts))

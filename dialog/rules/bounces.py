@@ -1,14 +1,12 @@
-"""What becomes of bounced messages at their home: kept, confirmed, redirected (protocol.md section 3).
+"""Bounced messages at their home: kept, confirmed, redirected (protocol.md section 3); and GIVE_BACK (section 7.11).
 
-Two rules. A message leaves the mailbox once, by the word of its session or, when that is closed here, of whoever says
-it. And REDIRECT moves it: the same step of the fold takes it out of the mailbox and puts it into the outbox, so it is
-in one of the two, whoever crashes and whatever is sent again.
+Two rules. A message leaves the mailbox once: by decision of its session or, when that session is closed here, of any
+session. And REDIRECT moves the message: one step of the fold takes it out of the mailbox and puts it into the outbox.
+So it is in exactly one of the two, whichever process crashes and whatever is sent again.
 
-GIVE_BACK: a target ends, and who sent what it has not received gets that back (protocol.md section 7.11).
-
-A router that redirects a conversation is not the one for which its messages are. So it receives none of them: in one
-step they go back to the mailbox at their home, in order, behind a note that says where they belong, and the side ends.
-What comes later comes back behind that, as that of every returning dialog does.
+GIVE_BACK is for a router: the conversation that it redirects is not for it, so it receives none of the messages. In one
+step the target sends them back to the mailbox at their home, in order, behind a note that names their recipient, and
+ends. Messages that arrive later bounce behind these, as on every returning dialog.
 """
 
 from __future__ import annotations
@@ -44,11 +42,11 @@ from .endings import end_endpoint
 from .writers import is_behind
 
 _KEPT: Final = RETURNING | NAMED | ANEW
-"""Flags of a REDIRECT that the message gets."""
+"""Flags of a REDIRECT that the redirected message keeps."""
 
 
 def hear_bounce(state: Partition, _offset: int, _header: bytes, envelope: Envelope, record: Record) -> None:
-    """BOUNCE: a message that came back goes to the mailbox of its session. When it is full, what goes is counted."""
+    """BOUNCE: puts a message into the mailbox of its session. Messages dropped from a full mailbox are counted."""
     suffix = envelope.suffix
     if isinstance(suffix.detail, Bounce):
         session, conversation = suffix.origin or suffix.detail.writer, envelope.conversation
@@ -62,22 +60,23 @@ def hear_bounce(state: Partition, _offset: int, _header: bytes, envelope: Envelo
 
 
 def hear_confirm(state: Partition, _offset: int, _header: bytes, envelope: Envelope, _record: Record) -> None:
-    """CONFIRM: the session knows of its bounce, and nothing more is to be done about it."""
+    """CONFIRM: the session knows of its bounce and needs the message no more; removes it from the mailbox."""
     bounced = _asked_for(state, envelope)
     if bounced is not None:
         state.mailbox.take(bounced.id)
 
 
 def hear_redirect(state: Partition, _offset: int, _header: bytes, envelope: Envelope, _record: Record) -> None:
-    """REDIRECT: the message goes out on another conversation that has its home here, if that one still talks.
+    """REDIRECT: sends the message on another conversation that has its home here and may still send.
 
-    With FIRST the session says that it has sent nothing on that conversation, and will not before it knows of this.
-    Mailboxes do not move, so a conversation that has moved can take nothing out of one.
+    By the flag FIRST the session says that it has sent nothing on that conversation, and will send nothing before it
+    knows of this redirect. Mailboxes do not move, so a conversation that has moved here cannot take a message out of
+    one.
     """
     bounced = _asked_for(state, envelope)
     endpoint = state.endpoint(Role.INITIATOR, envelope.conversation)
     if bounced is None or endpoint is None or endpoint.committed not in SENDING or not bounced.message_type:
-        return  # a transaction that came back is no message
+        return  # without a type it is a transaction that came back, not a message
     if endpoint.index in state.moves.arrivals:
         return
     state.mailbox.take(bounced.id)
@@ -85,7 +84,7 @@ def hear_redirect(state: Partition, _offset: int, _header: bytes, envelope: Enve
 
 
 def _asked_for(state: Partition, envelope: Envelope) -> Bounced | None:
-    """The bounce that is named, when whoever names it may decide about it."""
+    """The bounce that a record names; None when it is gone, or the record's writer may not decide about it."""
     detail = envelope.suffix.detail
     bounced = state.mailbox.entries.get(detail) if isinstance(detail, BounceId) else None
     if bounced is None or bounced.session == envelope.writer:
@@ -95,7 +94,7 @@ def _asked_for(state: Partition, envelope: Envelope) -> Bounced | None:
 
 
 def _send(state: Partition, endpoint: Endpoint, envelope: Envelope, bounced: Bounced) -> None:
-    """The message into the outbox. It names the session that asks, to which it comes back once more if it has to."""
+    """Send a redirected message. It names the asking session as origin, so that it would bounce to that session."""
     state.touch(endpoint)
     begin = state.beginning.pop(endpoint.index, None)
     opener = state.writers.get(endpoint.opener)
@@ -118,7 +117,7 @@ def _send(state: Partition, endpoint: Endpoint, envelope: Envelope, bounced: Bou
 
 
 def give_back(state: Partition, operation: GiveBack) -> None:
-    """The note, what was not received, and the end, to where the mailbox is."""
+    """GIVE_BACK: send the note, the unreceived messages and END to the home of the conversation."""
     index = operation.endpoint
     endpoint = state.table[index] if 0 <= index < len(state.table) else None
     if endpoint is None or endpoint.role is not Role.TARGET:
@@ -138,7 +137,10 @@ def give_back(state: Partition, operation: GiveBack) -> None:
 def _carry(
     state: Partition, endpoint: Endpoint, number: int, reason: BounceReason, message: tuple[str, bytes | None, int]
 ) -> None:
-    """A bounce is known by the record that came back; one of these by its conversation, and its number behind it."""
+    """Send one BOUNCE of a GIVE_BACK.
+
+    A usual bounce is identified by writer and counter of its record; this one by its conversation and `number`.
+    """
     message_type, body, sequence = message
     state.statistics.bounced += 1
     stream, conversation = endpoint.stream, endpoint.conversation

@@ -1,7 +1,7 @@
-"""A client's transaction, expanded where it was written: one record becomes the outputs of one commit.
+"""A client's transaction: one record becomes the outputs of one commit (protocol.md section 5).
 
-The record was taken or it was not, so all of its steps happen or none does (protocol.md section 5). Its outputs go out
-under the name of this partition; `origin` says for which session.
+The partition takes the record or does not, so all of its steps happen or none does. The outputs are this partition's,
+under its own writer id and counters; `origin` names the session.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from konverse.schemas.wire.records import FIRST, RETURNING, Envelope, Kind, Open
 def hear_transaction(state: Partition, _offset: int, _header: bytes, envelope: Envelope, record: Record) -> None:
     """TRANSACTION: all of its steps become outputs, in the order of the calls.
 
-    FIRST leaves when home has BEGIN, and END when the target has what was sent before it, on whatever path.
+    FIRST leaves after its home has BEGIN. END_CALL leaves after the target has everything that was sent before it.
     """
     try:
         steps = list(_steps(record[0] or b"", envelope.writer))
@@ -47,7 +47,7 @@ def hear_transaction(state: Partition, _offset: int, _header: bytes, envelope: E
 
 
 def _steps(data: bytes, session: bytes) -> Iterator[tuple[TransactionDialog, Step, bytes]]:
-    """Each step with its dialog and the end of its header; MalformedRecord when one of them cannot be sent."""
+    """Each step with its dialog and header ending; MalformedRecord when any step cannot be sent."""
     transaction = decode(data)
     openers: dict[int, bytes] = {}
     for step in transaction.steps:
@@ -59,14 +59,14 @@ def _steps(data: bytes, session: bytes) -> Iterator[tuple[TransactionDialog, Ste
             suffix = encode_suffix(_suffix(dialog, step, session, openers.get(step.dialog)))
         except (ValueError, OverflowError) as error:
             raise MalformedRecord("a step of a transaction with a number that no header carries") from error
-        decode_suffix(suffix)  # as whoever receives it will
+        decode_suffix(suffix)  # the receiver will decode it the same way
         if len(suffix) > SUFFIX_BYTES_MAX:
             raise MalformedRecord("a step of a transaction whose header is too long")
         yield dialog, step, suffix
 
 
 def _suffix(dialog: TransactionDialog, step: Step, session: bytes, opener: bytes | None) -> Suffix:
-    opened = Opened(opener or session) if dialog.named else None  # as a session says it itself
+    opened = Opened(opener or session) if dialog.named else None  # as in records of the session itself
     if step.kind is Kind.END_CALL:
         return Suffix(END_DIALOG, origin=session, detail=opened)
     if step.kind is Kind.SET_TIMER:

@@ -1,6 +1,8 @@
-"""How conversations end: by a call of their own side, by the peer, before they began (protocol.md section 6).
+"""How conversations end: by their own side, by the peer, before they began, or from above (protocol.md section 6).
 
-What ends a conversation from above: END WITH CLEANUP, and a broker that gives it up (protocol.md section 6).
+A side ends by END CONVERSATION, plain or WITH ERROR, and tells its peer by END or ERROR in sequence. The peer's END is
+judged by its place in this log alone. From above come END WITH CLEANUP, which drops an endpoint without telling the
+peer, and FAIL, by which the broker gives a conversation up on both sides.
 """
 
 from __future__ import annotations
@@ -28,16 +30,16 @@ _HOW: Final = {State.DISCONNECTED_INBOUND: How.BEHIND_PEER, State.ERROR: How.BEH
 
 
 def hear_end_call(state: Partition, _offset: int, _header: bytes, envelope: Envelope, record: Record) -> None:
-    """END CONVERSATION of a session, at home; a body is the Error document of WITH ERROR."""
+    """END CONVERSATION of a session, at its home; a body is the Error document of WITH ERROR."""
     endpoint = state.endpoint(envelope.role, envelope.conversation)
     if endpoint is not None and endpoint.committed is not State.DISCONNECTED_OUTBOUND:
         end_endpoint(state, endpoint, record[0] or None)
 
 
 def call_end(state: Partition, last: Envelope) -> None:
-    """Ask home to end the initiator's side behind its last message, which is accepted here.
+    """Ask home to end the initiator's side behind its last message, which is accepted here (flag LAST of a batch row).
 
-    Home answers with END. It comes here behind all that was accepted together with that message.
+    Home answers with END, which arrives here behind every message that was accepted together with that one.
     """
     home = last.suffix.home if last.suffix.begin is None else last.suffix.begin.home
     if last.role is not Role.INITIATOR or home is None:
@@ -48,7 +50,7 @@ def call_end(state: Partition, last: Envelope) -> None:
 
 
 def end_endpoint(state: Partition, endpoint: Endpoint, error_body: bytes | None) -> None:
-    """This side ends: what it did not read is discarded (behaviour 109), the peer is told, in sequence."""
+    """End this side: discard what it has not read (behaviour 109) and tell the peer, in sequence."""
     discard(state, endpoint)
     push_end(state, endpoint, error_body)
     how = _HOW.get(endpoint.committed, How.ENDED if error_body is None else How.FAILED)
@@ -59,7 +61,7 @@ def end_endpoint(state: Partition, endpoint: Endpoint, error_body: bytes | None)
 
 
 def discard(state: Partition, endpoint: Endpoint) -> None:
-    """This side receives nothing any more, and expects nothing."""
+    """Drop everything that waits at an endpoint that ends, its timer too; its lifetime stays."""
     state.touch(endpoint)
     state.statistics.discarded += len(endpoint.queue)
     state.unread -= len(endpoint.queue)
@@ -72,7 +74,7 @@ def discard(state: Partition, endpoint: Endpoint) -> None:
 
 
 def push_end(state: Partition, endpoint: Endpoint, error_body: bytes | None) -> None:
-    """Tell the peer that this side has ended, with a body that it failed: in sequence, and what it has received."""
+    """Send END, or ERROR with `error_body`, in sequence; it names how far each writer was received."""
     here, stream = state.address, endpoint.stream
     named = endpoint.role is Role.INITIATOR and (endpoint.role, endpoint.conversation) in state.named.living
     received = tuple((lane.writer.id, lane.last) for lane in endpoint.lanes()[:END_WRITERS_MAX])
@@ -92,7 +94,7 @@ def push_end(state: Partition, endpoint: Endpoint, error_body: bytes | None) -> 
 
 
 def fail(state: Partition, endpoint: Endpoint, offset: int, body: bytes) -> None:
-    """The broker gives a conversation up: both sides get an Error; what was accepted before can be received."""
+    """Fail a conversation on both sides: each gets an Error; messages accepted before can still be received."""
     push_end(state, endpoint, body)
     peer_ends(state, endpoint, (offset, ERROR, body, state.now_ms), failed=True)
 
@@ -118,7 +120,7 @@ def hear_end(state: Partition, offset: int, _header: bytes, envelope: Envelope, 
 
 
 def hear_no_peer(state: Partition, offset: int, _header: bytes, envelope: Envelope, record: Record) -> None:
-    """NO_PEER: for the side that talked to nobody it is Error and end. It is never answered."""
+    """NO_PEER: the peer does not live there; an Error, and the peer's end, for this side. It is never answered."""
     role = other(envelope.role)
     if role is Role.INITIATOR:
         state.named.hear(envelope.conversation)
@@ -130,7 +132,7 @@ def hear_no_peer(state: Partition, offset: int, _header: bytes, envelope: Envelo
 
 
 def peer_ends(state: Partition, endpoint: Endpoint, entry: Entry, *, failed: bool) -> None:
-    """The first word of a peer's end counts."""
+    """Apply the peer's end; only the first one counts."""
     if endpoint.committed in (State.DISCONNECTED_INBOUND, State.ERROR):
         state.statistics.undeliverable += 1
         return
@@ -149,7 +151,7 @@ def peer_ends(state: Partition, endpoint: Endpoint, entry: Entry, *, failed: boo
 
 
 def outlive(state: Partition, endpoint: Endpoint, entry: Entry) -> None:
-    """The lifetime of a conversation is over: this side fails unless it has, also when the peer has ended (123)."""
+    """Fail this side because its lifetime is over, also when its peer has ended (behaviour 123)."""
     if endpoint.committed is State.DISCONNECTED_INBOUND:
         state.touch(endpoint)
         endpoint.committed = next_state(endpoint.committed, Event.PEER_FAILED)
@@ -159,32 +161,32 @@ def outlive(state: Partition, endpoint: Endpoint, entry: Entry) -> None:
 
 
 def _put_error(state: Partition, endpoint: Endpoint, entry: Entry) -> None:
-    """It overtakes what is unread (behaviour 115)."""
+    """Queue an Error in front of unread messages (behaviour 115)."""
     endpoint.urgent = (*endpoint.urgent, entry)
     if not endpoint.queue:
         state.ready.append(endpoint)
 
 
 def _end_of_unknown(state: Partition, role: Role, envelope: Envelope, detail: End) -> None:
-    """END for a target that never was: answer END, and refuse the FIRST that may still come."""
+    """END or ERROR for a side that does not live here. A target's is answered by END, and its FIRST will be refused."""
     if role is not Role.TARGET:
         if envelope.sequence == NO_SEQUENCE:  # such an answer: nobody waits for ours
             state.statistics.undeliverable += 1
         else:
             answer_no_peer(state, envelope)
         return
-    state.cleaned.pop(envelope.conversation, None)  # it has ended, and need not be told
+    state.cleaned.pop(envelope.conversation, None)  # the initiator has ended, and need not be told
     if envelope.flags & NAMED:
         state.named.remember((role, envelope.conversation), Over(How.NEVER_BEGUN, state.now_ms))
     if envelope.kind is Kind.ERROR and envelope.flags & REFUSED:
-        return  # of a BEGIN that was over: that is remembered now, and nobody waits for an answer
+        return  # its BEGIN named an ended id: `over` remembers it, and no one waits for an answer
     if may_open(state, detail.opener):
         state.remember_tombstone(envelope.conversation, detail.opener)
     answer_end(state, envelope, detail)
 
 
 def answer_end(state: Partition, envelope: Envelope, detail: End) -> None:
-    """END for a target that does not live, so that the initiator can be forgotten."""
+    """Answer END for a target that does not live here, so that the initiator can be forgotten."""
     stream = state.stream_to(detail.home)
     answer = Suffix(END_DIALOG, detail=End(detail.opener, detail.home))
     prefix = stream.head(Kind.END, Role.TARGET, envelope.flags & REFUSED) + envelope.conversation
@@ -192,9 +194,9 @@ def answer_end(state: Partition, envelope: Envelope, detail: End) -> None:
 
 
 def clean_up(state: Partition, operation: Cleanup) -> None:
-    """CLEANUP: the endpoint, what it has not read, and what it has said in vain so far go at once (behaviour 120).
+    """CLEANUP: drop the endpoint, its unread messages, and those of its outputs that may not have arrived (120).
 
-    A peer that has ended itself waits for the end of this side to be forgotten, and hears of nothing else.
+    If the peer has ended, it waits for the END of this side to be forgotten; it gets END and nothing else.
     """
     endpoint = _known(state, operation.endpoint)
     if endpoint.committed in (State.DISCONNECTED_INBOUND, State.ERROR):
@@ -210,9 +212,9 @@ def clean_up(state: Partition, operation: Cleanup) -> None:
 
 
 def withdraw(state: Partition, operation: Withdraw) -> None:
-    """WITHDRAW: of a side that has ended WITH ERROR only the Error leaves (behaviour 111).
+    """WITHDRAW: of a side that ended WITH ERROR only the Error leaves (behaviour 111).
 
-    A side is forgotten already when its peer had ended before: that takes nothing any more.
+    If the peer had ended before, the side is forgotten already and nothing is left to withdraw.
     """
     index = operation.endpoint
     endpoint = state.table[index] if 0 <= index < len(state.table) else None
@@ -221,7 +223,7 @@ def withdraw(state: Partition, operation: Withdraw) -> None:
 
 
 def give_up(state: Partition, operation: Fail) -> None:
-    """FAIL: both sides of an open conversation get an Error; what was accepted before can be received."""
+    """FAIL: an open conversation fails on both sides; messages accepted before can still be received."""
     endpoint = _known(state, operation.endpoint)
     if endpoint.committed in SENDING:
         fail(state, endpoint, state.ingest_to, error_body(operation.code, operation.description))

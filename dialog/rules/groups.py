@@ -1,8 +1,9 @@
-"""In which order groups are received: the levels of sides, and what waits by level (behaviours 67, 216 to 219).
+"""Priority levels of endpoints, and conversation groups (behaviours 67, 216 to 219).
 
-A side gets its level when it begins. Its owner asks the catalog then, and says so in the COMMIT with which the side
-begins; every fold takes it from there, so later DDL changes nothing. Where all sides have the default nothing is said,
-and what waits stands in one plain row.
+A side gets its level when it begins. Its owner looks the level up in the catalog then and records it in the COMMIT with
+which the side begins. Every fold takes it from there, so later DDL changes nothing. A COMMIT without levels means the
+default level; as long as all sides have it, the ready endpoints stand in a plain deque. MOVE and MOVE_AWAY put an
+endpoint into another conversation group.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 # ------------------------------------------------------------------------------------------------ a side gets its level
 def rank(state: Partition, endpoint: Endpoint, given: int = NO_SEQUENCE) -> None:
-    """A side begins: its owner says its level with the next COMMIT: as `given` with its BEGIN, else by the catalog."""
+    """Give a level to a side that begins: `given` by its BEGIN if valid, else by the catalog. Only an owner does so."""
     if state.judge is None:
         return
     terms = endpoint.terms
@@ -36,16 +37,16 @@ def rank(state: Partition, endpoint: Endpoint, given: int = NO_SEQUENCE) -> None
 
 
 def set_level(state: Partition, endpoint: Endpoint, level: int) -> None:
-    """From its beginning on the side has this level."""
+    """Set the level of an endpoint."""
     endpoint.level = level
     if level != DEFAULT_LEVEL and not isinstance(state.ready, Ranked):
         state.ready = Ranked(state.ready)
 
 
 def said(state: Partition, begins: list[tuple[bytes, Begin]]) -> list[Prioritize]:
-    """The levels of the sides that begin with the next COMMIT, of its own `begins` too; nothing where all are default.
+    """PRIORITIZE for the next COMMIT: levels of sides that begin with it or in its data; none when all are default.
 
-    Of those that live: the COMMIT itself may end some of them.
+    Sides that are over already are left out; the COMMIT itself may end more of them.
     """
     levels = {endpoint.index: endpoint.level for endpoint in state.unsaid if state.table[endpoint.index] is endpoint}
     state.unsaid = []
@@ -58,7 +59,7 @@ def said(state: Partition, begins: list[tuple[bytes, Begin]]) -> list[Prioritize
 
 
 def prioritize(state: Partition, operation: Prioritize) -> None:
-    """PRIORITIZE: the levels of sides that began with this COMMIT. One that has ended in it has none any more."""
+    """PRIORITIZE: sets the levels of sides that began with this COMMIT; a side that ended in it is skipped."""
     for index, level in zip(operation.endpoints, operation.levels, strict=True):
         endpoint = state.table[index] if 0 <= index < len(state.table) else None
         if endpoint is not None:
@@ -66,12 +67,12 @@ def prioritize(state: Partition, operation: Prioritize) -> None:
 
 
 def move(state: Partition, operation: Move) -> None:
-    """MOVE: the endpoint is received with another group from here on."""
+    """MOVE: the endpoint belongs to another group of this partition from here on."""
     state.move(_known(state, operation.endpoint), operation.group)
 
 
 def move_away(state: Partition, operation: MoveAway) -> None:
-    """MOVE_AWAY: the endpoint is of a group that lives elsewhere from here on, and goes there as RELOCATE says."""
+    """MOVE_AWAY: the endpoint belongs to a group of another partition; a later RELOCATE takes it there."""
     state.move_away(_known(state, operation.endpoint), operation.group, operation.to)
 
 

@@ -1,7 +1,7 @@
-"""FIN, the half-close: a side says that nothing more comes from it, and goes on to receive (protocol.md section 6).
+"""FIN, the half-close: a side sends nothing more, and goes on to receive (protocol.md section 6).
 
-FIN stands behind the messages of its direction in the same log, so the log alone says what came before it. Whoever
-hears it answers how far each writer was received: all that was sent has a verdict then.
+FIN stands behind the messages of its direction in the same log, so the log alone says which messages came before it.
+The receiving partition answers how far each writer was received: every message that was sent then has a verdict.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .replies import other
 
 
 def finish(state: Partition, operation: Finish) -> None:
-    """A handler's FIN: behind what its side has sent."""
+    """FIN of a handler: sent behind everything that its side has sent."""
     index = operation.endpoint
     endpoint = state.table[index] if 0 <= index < len(state.table) else None
     if endpoint is None:
@@ -33,12 +33,12 @@ def finish(state: Partition, operation: Finish) -> None:
 
 
 def fin_suffix(home: Address, opened: Opened | None = None) -> bytes:
-    """The end of FIN's header: it names where its answer goes."""
+    """End of FIN's header: names the home to which the answer goes."""
     return encode_suffix(Suffix(home=home, detail=opened))
 
 
 def hear_fin(state: Partition, _offset: int, _header: bytes, envelope: Envelope, _record: Record) -> None:
-    """FIN: accept no further message of that direction, and say how far each writer was received."""
+    """FIN: accept no further message of that direction, and answer how far each writer was received."""
     endpoint = state.endpoint(other(envelope.role), envelope.conversation)
     received: tuple[tuple[bytes, int], ...] = ()
     if endpoint is not None:
@@ -50,7 +50,7 @@ def hear_fin(state: Partition, _offset: int, _header: bytes, envelope: Envelope,
 
 
 def answer_fin(state: Partition, envelope: Envelope, received: tuple[tuple[bytes, int], ...]) -> None:
-    """FIN_ANSWER, where a FIN asks for it."""
+    """Send FIN_ANSWER to the home that a FIN names."""
     home = envelope.suffix.home
     if home is None:
         state.statistics.undeliverable += 1
@@ -62,7 +62,10 @@ def answer_fin(state: Partition, envelope: Envelope, received: tuple[tuple[bytes
 
 
 def hear_fin_answer(state: Partition, _offset: int, _header: bytes, envelope: Envelope, _record: Record) -> None:
-    """FIN_ANSWER: kept by the endpoint whose direction is finished, by whomever: its handlers may send no more."""
+    """FIN_ANSWER: kept by the endpoint that is finished.
+
+    A session may have said the FIN: the handlers at its home send nothing more either.
+    """
     endpoint: Endpoint | None = state.endpoint(other(envelope.role), envelope.conversation)
     detail = envelope.suffix.detail
     if endpoint is None or not isinstance(detail, FinAnswer):

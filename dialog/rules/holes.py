@@ -1,12 +1,14 @@
-"""Counters that a partition has passed over, as their records were deleted unread (LOST, protocol.md section 7.7).
+"""Holes: counters that a partition passed over because their records were deleted unread (LOST, protocol.md 7.7).
 
-    counters   0 1 2 [3 4 5] 6 7 8     3 to 5 lay in the data that LOST names; 6 was the first one heard behind it
+    counters   0 1 2 [3 4 5] 6 7 8     3 to 5 were in the lost data; 6 is the first counter ingested behind it
 
-Kafka keeps the order of what a writer sends to a partition. So what is missing behind a LOST lay in its hole, and the
-writer is heard on. What lay in the hole was not received, and whoever asks is told so. A record of it may come late,
-when its writer had no acknowledgement and sent it again. It would stand behind others that followed it, so it is never
-received (`loss.hear_late`). Copies of what stood before the hole may come behind it as well: so the first record behind
-a LOST does not show that nothing of its writer is missing, and a gap is passed over wherever it shows.
+Kafka keeps the order of a writer's records in a partition. So a counter that is missing behind a LOST belongs to a
+record that was in the lost range, and the writer continues behind it. The records of the hole were not received, and
+the partition says so when asked. Such a record may still arrive late, if it was never acknowledged and its writer sent
+it again. It would stand behind records that followed it, so it is never received (`loss.hear_late`).
+
+Copies of records from before the hole may arrive behind it as well. So the first record of a writer behind a LOST does
+not prove that nothing else of the writer is missing: a gap is passed over wherever it shows.
 """
 
 from __future__ import annotations
@@ -19,18 +21,18 @@ from konverse.schemas.limits import WRITER_HOLE_ENTRIES_MAX
 
 
 def goes_on_behind(state: Partition, writer: Writer, counter: int) -> bool:
-    """Whether a writer goes on here, as data was lost before; what it said in between is gone."""
+    """Whether a gap is passed over, because data was lost here; then the counters before `counter` become a hole."""
     if not state.lost_to:
         return False
     if writer.closed_at is None:
         pass_over(writer, counter)
-    else:  # nothing of it was received from there on, and its heir sends that again
+    else:  # a closed writer gets no hole: its heir resends from where it was closed
         writer.go_on_at(counter)
     return True
 
 
 def pass_over(writer: Writer, counter: int) -> None:
-    """Accept this counter next; those before it are gone."""
+    """Expect this counter next, and remember the counters before it as a hole."""
     writer.holes = _bounded((*writer.holes, Hole(writer.next, counter, writer.next)))
     writer.go_on_at(counter)
 
@@ -43,17 +45,17 @@ def _bounded(holes: tuple[Hole, ...]) -> tuple[Hole, ...]:
 
 
 def hole_at(holes: Iterable[Hole], counter: int) -> Hole | None:
-    """The hole in which the record of this counter lay."""
+    """The hole that contains this counter; None when there is none."""
     return next((hole for hole in holes if hole.start <= counter < hole.end), None)
 
 
 def comes_late(writer: Writer, counter: int) -> bool:
-    """Whether a record that is no news has to be answered: it lay in a hole, and was not answered yet."""
+    """Whether a record with a counter below `next` lay in a hole and has to be answered now, for the first time."""
     hole = hole_at(writer.holes, counter)
     if hole is None or hole.told == MERGED or counter < hole.told:
         return False
     answered: tuple[Hole, ...] = (hole._replace(told=counter + 1),)
-    if counter > hole.told:  # those before it may still come
+    if counter > hole.told:  # the records before it may still come
         answered = (Hole(hole.start, counter, hole.told), Hole(counter, hole.end, counter + 1))
     at = writer.holes.index(hole)
     writer.holes = _bounded((*writer.holes[:at], *answered, *writer.holes[at + 1 :]))

@@ -1,8 +1,8 @@
-"""Data that somebody deleted before it was ingested: what a partition does about it (LOST, protocol.md section 7.7).
+"""LOST: data that was deleted before the partition ingested it (protocol.md section 7.7).
 
-Nobody knows what stood there. So every conversation that may have missed something fails, on both sides, and says so;
-nothing is begun anew in silence. What each writer says next is heard, and may begin behind what is gone
-(`dialog.rules.holes`).
+Nobody knows which records those were. So every conversation that may have missed one fails, on both sides, with an
+Error that names the range; no conversation is silently begun anew. The next records of each writer are accepted, even
+though counters before them are missing (`dialog.rules.holes`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .replies import answer_lost, bounce, other, refuse_begin
 
 
 def lost_by(commit: Commit) -> Lost | None:
-    """What a commit says is gone."""
+    """The LOST operation of a commit; None when it has none."""
     return next((operation for operation in commit.operations.rare if isinstance(operation, Lost)), None)
 
 
@@ -40,7 +40,7 @@ def lose(state: Partition, lost: Lost) -> None:
 
 
 def said_of_loss(state: Partition) -> str:
-    """A sentence about what a partition has lost last; empty when it never lost anything."""
+    """Sentence about the latest loss of a partition; empty when it never lost anything."""
     if not state.lost_to:
         return ""
     return (
@@ -50,9 +50,9 @@ def said_of_loss(state: Partition) -> str:
 
 
 def hear_late(state: Partition, envelope: Envelope, record: Record) -> None:
-    """A record that was passed over comes after all, behind others that followed it: as if it met nobody, once.
+    """Answer a record that was passed over and arrives late, once, as if its conversation did not live here.
 
-    Where its conversation lives nevertheless, here or elsewhere, it has missed something, and fails.
+    If the conversation lives nevertheless, here or elsewhere, it has missed the record, and fails.
     """
     if envelope.kind in (Kind.MESSAGE, Kind.TRANSACTION):
         bounce(state, envelope, record, BounceReason.NO_ENDPOINT)
@@ -70,9 +70,10 @@ def hear_late(state: Partition, envelope: Envelope, record: Record) -> None:
 
 
 def misses(state: Partition, endpoint: Endpoint, envelope: Envelope, record: Record) -> bool:
-    """Whether a message before this one was passed over; then the conversation fails at once, with nothing received.
+    """Whether a message before this one was passed over; then the conversation fails and does not receive this one.
 
-    A producer that failed leaves disorder, and behind a LOST a gap is passed over: what it sends again comes too late.
+    A failed producer leaves records in disorder, and behind a LOST gaps are passed over: what it resends comes too
+    late.
     """
     if envelope.sequence <= endpoint.received or isinstance(record[1], FarStamp):  # the first address has counted it
         return False
@@ -85,7 +86,7 @@ def misses(state: Partition, endpoint: Endpoint, envelope: Envelope, record: Rec
 
 
 def _fail(state: Partition, endpoint: Endpoint, lost: Lost, body: bytes) -> None:
-    """Both sides get an Error; one that has ended waits no longer for its peer to do so."""
+    """Fail a conversation on both sides; a side that has ended stops waiting for its peer's END."""
     if endpoint.index in state.beginning and endpoint.committed is not State.DISCONNECTED_OUTBOUND:
         return  # nobody knows of it yet
     if endpoint.committed in RECEIVING:
@@ -95,7 +96,7 @@ def _fail(state: Partition, endpoint: Endpoint, lost: Lost, body: bytes) -> None
 
 
 def _fail_elsewhere(state: Partition, role: Role, conversation: bytes, lost: Lost, body: bytes) -> None:
-    """What was to be sent on to an endpoint that moved away may be gone: it gets an Error as if by its peer."""
+    """Fail an endpoint that moved away: it gets an Error as if by its peer, because records for it may be lost."""
     detail = End(state.writer_id, state.address)
     envelope = Envelope(
         Kind.ERROR,

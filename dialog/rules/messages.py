@@ -1,9 +1,9 @@
-"""Messages and BEGINs into endpoints: who may speak on a conversation (protocol.md section 3).
+"""MESSAGE and BEGIN: which records a conversation accepts, and which messages are rejected (protocol.md section 3).
 
-Messages that their receiver rejects: they break the contract, or their body is not what their type says.
-
-The verdict is the receiver's (behaviour 6). Its owner finds it once, by what it knows of the catalog then, and its
-COMMIT says so; every fold takes it from there and asks nobody (protocol.md section 7.8).
+A message is accepted into the queue of its endpoint, bounces to its sender's home, or is discarded. A message that
+breaks its contract, or whose body is not what its type demands, is rejected: its conversation fails on both sides. The
+verdict is the receiver's (behaviour 6). The owner finds it once, by the catalog that it knows then, and records it in
+its COMMIT; every fold takes it from there and asks no catalog (protocol.md section 7.8).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .writers import may_open
 
 
 def hear_message(state: Partition, offset: int, header: bytes, envelope: Envelope, record: Record) -> None:
-    """MESSAGE: received by its endpoint, or answered; FIRST makes the target's endpoint."""
+    """MESSAGE: queued at its endpoint, or answered; FIRST makes the target's endpoint."""
     role = other(envelope.role)
     endpoint = state.endpoint(role, envelope.conversation)
     begin = envelope.suffix.begin
@@ -50,7 +50,7 @@ def hear_message(state: Partition, offset: int, header: bytes, envelope: Envelop
         if (role, envelope.conversation) in state.named.over and not envelope.flags & ANEW:
             bounce(state, envelope, record, BounceReason.ENDED)
             return
-        state.cleaned.pop(envelope.conversation, None)  # its id is used again
+        state.cleaned.pop(envelope.conversation, None)  # the id is in use again
         endpoint = _create_target(state, envelope, begin)
         if envelope.flags & NAMED:
             state.named.begin((role, envelope.conversation), endpoint.opener)
@@ -81,7 +81,7 @@ def hear_message(state: Partition, offset: int, header: bytes, envelope: Envelop
 def _rejected(
     state: Partition, endpoint: Endpoint, offset: int, message_type: str, body: bytes | None
 ) -> Rejection | None:
-    """Why a message may not be received; None when it may. Nobody is asked but the owner, once."""
+    """Why a message is rejected; None when it is not. The owner asks its judge; other folds know it from the COMMIT."""
     if state.judge is None:
         return state.rejected.get(offset)
     return state.judge.verdict(endpoint.terms, endpoint.role, message_type, body)
@@ -100,7 +100,7 @@ def _create_target(state: Partition, envelope: Envelope, begin: Begin) -> Endpoi
 
 
 def _accept(state: Partition, endpoint: Endpoint, header: bytes, envelope: Envelope) -> None:
-    """Count the record on its lane; check its number against the derived one."""
+    """Count an accepted record on its lane, and predict the next one."""
     state.touch(endpoint)
     numbered = envelope.sequence != NO_SEQUENCE
     if numbered and envelope.sequence != endpoint.received:
@@ -124,7 +124,7 @@ def _accept(state: Partition, endpoint: Endpoint, header: bytes, envelope: Envel
 
 
 def _lane_of(state: Partition, endpoint: Endpoint, header: bytes, envelope: Envelope) -> Lane:
-    prefix = b"" if envelope.flags & FIRST else header[:PREFIX_BYTES]  # FIRST comes once; what is predicted is kept
+    prefix = b"" if envelope.flags & FIRST else header[:PREFIX_BYTES]  # FIRST comes once: its prefix predicts nothing
     writer = state.writers[envelope.writer]
     lane = next((known for known in endpoint.lanes() if known.writer is writer), None)
     if lane is None:
@@ -134,7 +134,7 @@ def _lane_of(state: Partition, endpoint: Endpoint, header: bytes, envelope: Enve
         lane.prefix = prefix
     if prefix:
         state.lanes[prefix] = lane
-    lane.last = max(lane.last, envelope.counter)  # what is contested has no counter
+    lane.last = max(lane.last, envelope.counter)  # a contested record has no counter of its own
     return lane
 
 
@@ -148,7 +148,7 @@ def _suffix_length(header: bytes) -> int:
 
 
 def hear_begin(state: Partition, _offset: int, _header: bytes, envelope: Envelope, record: Record) -> None:
-    """BEGIN of a session at the dialog's home: the initiator's endpoint."""
+    """BEGIN of a session at the dialog's home: makes the initiator's endpoint, unless it lives or is over."""
     begin = envelope.suffix.begin
     key = Role.INITIATOR, envelope.conversation
     known, over = state.endpoint(*key), state.named.over.get(key)
@@ -169,7 +169,7 @@ def hear_begin(state: Partition, _offset: int, _header: bytes, envelope: Envelop
 
 
 def create_initiator(state: Partition, conversation: bytes, begin: Begin, opener: bytes) -> Endpoint:
-    """The initiator's endpoint of a conversation that begins here."""
+    """Make the initiator's endpoint of a conversation that begins here."""
     terms = state.terms_of(begin.from_service, begin.to_service, begin.contract)
     endpoint = Endpoint(conversation, Role.INITIATOR, State.STARTED_OUTBOUND, terms, state.stream_to(begin.target))
     endpoint.opener = opener
@@ -179,9 +179,9 @@ def create_initiator(state: Partition, conversation: bytes, begin: Begin, opener
 
 
 def reject(state: Partition, endpoint: Endpoint, offset: int, message_type: str, why: Rejection) -> None:
-    """The conversation fails, on both sides (behaviours 4, 131 to 133).
+    """Reject a message: the conversation fails on both sides (behaviours 4, 131 to 133).
 
-    What was accepted before can still be received. A target that has accepted nothing learns nothing of it.
+    Messages that were accepted before can still be received. A target that has accepted nothing ends unseen.
     """
     state.rejected[offset] = why
     state.statistics.discarded += 1

@@ -1,8 +1,9 @@
-"""An endpoint moves to another partition, and what comes for it later follows (protocol.md section 7.3).
+"""Relocation: an endpoint moves to another partition, and its later records follow (protocol.md section 7.3).
 
-Three rules. The state leaves behind everything that was sent to the peer, so that what the endpoint sends from its next
-place comes later. Whoever writes to the endpoint keeps its first address: the log there is still the order of what it
-is sent, and each place sends all of it on in that order. And a place forgets only when the last one has forgotten.
+Three rules. The state leaves behind everything that the endpoint sent to its peer, so that its later outputs, from the
+next place, arrive later. Senders keep the endpoint's first address: the log there still orders everything that the
+endpoint is sent, and each place forwards it in that order. And a place removes its stub only when the last place has
+forgotten the endpoint.
 """
 
 from __future__ import annotations
@@ -53,14 +54,15 @@ from .replies import answer_cleaned, answer_no_peer, bounce, other, refuse_begin
 INSTALL_PIECES_MAX: Final = INSTALL_BYTES_MAX // BODY_BYTES_MAX
 
 _OWN_SIDE: Final = {Kind.BEGIN, Kind.END_CALL, Kind.SET_TIMER}
-"""Records of the side that they are meant for."""
+"""Kinds whose records name the side that they are meant for."""
 
 _FAR_SIDE: Final = {Kind.MESSAGE, Kind.END, Kind.ERROR, Kind.NO_PEER, Kind.FIN, Kind.FIN_ANSWER}
-"""Records of the peer. All other kinds are meant for writers or for the partition, which do not move."""
+"""Kinds whose records come from the peer. All other kinds are meant for writers or for the partition, which do not
+move."""
 
 
 def role_of(envelope: Envelope) -> Role | None:
-    """The side of the conversation for which a record is meant; None when it is meant for no endpoint."""
+    """The side of the conversation that a record is meant for; None when it is meant for no endpoint."""
     if envelope.kind in _FAR_SIDE:
         return other(envelope.role)
     return envelope.role if envelope.kind in _OWN_SIDE else None
@@ -70,7 +72,7 @@ def role_of(envelope: Envelope) -> Role | None:
 
 
 def relocate(state: Partition, operation: Relocate) -> None:
-    """RELOCATE: the endpoint leaves behind all that was sent to its peer so far, and a stub stays."""
+    """RELOCATE: the endpoint leaves behind everything sent to its peer so far; a stub stays."""
     table, moves, index = state.table, state.moves, operation.endpoint
     endpoint = table[index] if 0 <= index < len(table) else None
     generation = moves.generation_of(index)
@@ -98,13 +100,13 @@ def relocate(state: Partition, operation: Relocate) -> None:
 
 
 def _group_of(endpoint: Endpoint) -> bytes | None:
-    """None for a target that is in the group that is its own."""
+    """Group of an endpoint that moves; None for a target in its own group."""
     own = own_group(endpoint.role, endpoint.conversation)
     return endpoint.group_id if endpoint.role is Role.INITIATOR or endpoint.group_id != own else None
 
 
 def moved_of(state: Partition, endpoint: Endpoint) -> Moved:
-    """Everything that an endpoint is, for its next place."""
+    """Complete state of an endpoint, for its next place."""
     clock = endpoint.clock or NOTHING_EXPECTED
     return Moved(
         state.moves.generation_of(endpoint.index) + 1,
@@ -137,7 +139,7 @@ def _moved_message(state: Partition, entry: Entry) -> MovedMessage:
 
 
 def _far(state: Partition, offset: int, stamp: Stamp) -> FarStamp:
-    """A stamp that says where the record was written first."""
+    """The stamp with the place at which the record was first written."""
     if isinstance(stamp, FarStamp):
         return stamp
     identity = state.identity
@@ -149,7 +151,7 @@ def _far(state: Partition, offset: int, stamp: Stamp) -> FarStamp:
 
 
 def hear_install(state: Partition, offset: int, _header: bytes, envelope: Envelope, record: Record) -> None:
-    """INSTALL: a piece of an endpoint's state; the last one makes it live here."""
+    """INSTALL: a piece of an endpoint's state; the last piece makes the endpoint live here."""
     installing, writer = state.moves.installing, envelope.writer
     number, count = envelope.suffix.fragment or (0, 0)
     pieces = installing.pop(writer, [])
@@ -187,7 +189,7 @@ def _install(state: Partition, offset: int, envelope: Envelope, moved: Moved, co
     set_level(state, endpoint, moved.level)
     state.add(endpoint, moved.group)
     state.moves.arrivals[endpoint.index] = Arrival(moved.generation, moved.previous)
-    if moved.begin is not None:  # FIRST will come from here
+    if moved.begin is not None:  # the first message will leave from here
         state.beginning[endpoint.index] = moved.begin
         endpoint.opener = state.writer_id
     if moved.waiting:
@@ -208,9 +210,9 @@ def _entry(offset: int, message: MovedMessage) -> Entry:
 
 
 def forwarded(state: Partition, offset: int, header: bytes, envelope: Envelope, record: Record) -> bool:
-    """Send a record on when its endpoint has moved away; False when it has not.
+    """Forward a record whose endpoint has moved away; False when it has not.
 
-    Who writes here knows the place and not the generation, so the record begins with the oldest stub.
+    The record's sender knows the place but not the generation, so the record starts at the oldest stub.
     """
     role = role_of(envelope)
     chain = None if role is None else state.moves.stubs.get((role, envelope.conversation))
@@ -233,7 +235,7 @@ def _send_on(state: Partition, stub: Stub, envelope: Envelope, detail: Forwarded
 
 
 def unwrap(state: Partition, envelope: Envelope, record: Record) -> tuple[bytes, Envelope, Record] | None:
-    """The record in a FORWARD, when its endpoint lives here; else it is sent on or answered."""
+    """The record inside a FORWARD, when its endpoint lives here; else None, and it was forwarded or answered."""
     detail = envelope.suffix.detail
     original = _original(detail)
     role = None if original is None else role_of(original)
@@ -260,7 +262,7 @@ def _original(detail: object) -> Envelope | None:
 
 
 def _of_nobody(state: Partition, role: Role, envelope: Envelope, record: Record) -> None:
-    """The conversation was over before the record came here. It is not begun anew: that happens at a first address."""
+    """Answer a forwarded record whose conversation is over. It begins nothing anew: only a first address does that."""
     kind, detail = envelope.kind, envelope.suffix.detail
     if kind is Kind.FIN:
         answer_fin(state, envelope, ())
@@ -278,7 +280,7 @@ def _of_nobody(state: Partition, role: Role, envelope: Envelope, record: Record)
 
 
 def hear_closed(state: Partition, _offset: int, _header: bytes, envelope: Envelope, _record: Record) -> None:
-    """CLOSED: the conversation is over at the next place, so the stub goes, and the place before is told."""
+    """CLOSED: the conversation is over at the next place; removes the stub and tells the place before."""
     detail = envelope.suffix.detail
     if not isinstance(detail, Closed):
         state.statistics.malformed += 1

@@ -1,4 +1,4 @@
-"""What a partition answers to records that it does not accept, and what it keeps of others' answers."""
+"""Answers of a partition to records that it does not accept, and answers that it keeps for its sessions."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from konverse.schemas.wire.records import (
 
 
 def refuse_closed(state: Partition, envelope: Envelope, record: Record, closing: WriterClosed) -> None:
-    """A record of a closed writer is answered once and never accepted (protocol.md section 5).
+    """Answer a record of a closed writer, which is never accepted (protocol.md section 5).
 
-    What a session says comes back. Where another id goes on for the closed one it does not: that one says it again.
+    A session's message bounces, unless another id goes on for the closed one: that id sends it again.
     """
     if envelope.kind in (Kind.MESSAGE, Kind.TRANSACTION) and closing.heir == NOBODY[0]:
         bounce(state, envelope, record, BounceReason.WRITER_CLOSED)
@@ -44,7 +44,7 @@ def refuse_closed(state: Partition, envelope: Envelope, record: Record, closing:
 
 
 def refuse_begin(state: Partition, envelope: Envelope) -> None:
-    """The target learns that the conversation was not begun."""
+    """Tell the target, by an END with REFUSED, that the conversation was not begun."""
     begin = envelope.suffix.begin
     if begin is not None:
         stream = state.stream_to(begin.target)
@@ -54,7 +54,7 @@ def refuse_begin(state: Partition, envelope: Envelope) -> None:
 
 
 def refuse_over(state: Partition, envelope: Envelope, over: Over) -> None:
-    """The id of a BEGIN is that of a conversation that is over: what comes of it at its target fails there."""
+    """Tell the target, by an ERROR with REFUSED, that a BEGIN named an ended id: messages of that BEGIN fail there."""
     begin = envelope.suffix.begin
     if begin is not None:
         stream = state.stream_to(begin.target)
@@ -65,7 +65,7 @@ def refuse_over(state: Partition, envelope: Envelope, over: Over) -> None:
 
 
 def answer(state: Partition, home: Address | None, kind: Kind, said: Notice | WriterClosed) -> None:
-    """Tell the home of a session something about a writer."""
+    """Send a NOTICE or WRITER_CLOSED to the home of a session."""
     if home is None:
         state.statistics.undeliverable += 1
         return
@@ -75,7 +75,7 @@ def answer(state: Partition, home: Address | None, kind: Kind, said: Notice | Wr
 
 
 def bounce(state: Partition, envelope: Envelope, record: Record, reason: BounceReason) -> None:
-    """Carry a message back to the mailbox of its writer, at the home that the record names."""
+    """Bounce a message to the mailbox of its writer, at the home that the record names."""
     state.statistics.bounced += 1
     home = home_of(envelope, state)
     if home is None:
@@ -90,7 +90,7 @@ def bounce(state: Partition, envelope: Envelope, record: Record, reason: BounceR
 
 
 def answer_no_peer(state: Partition, envelope: Envelope) -> None:
-    """A target talks to an initiator that does not live here: the target is told. Nobody answers that."""
+    """Answer a target's record for an initiator that does not live here, by NO_PEER. NO_PEER is never answered."""
     state.statistics.strays += 1
     to = envelope.suffix.home
     if to is None:
@@ -100,7 +100,7 @@ def answer_no_peer(state: Partition, envelope: Envelope) -> None:
 
 
 def answer_cleaned(state: Partition, conversation: bytes) -> bool:
-    """An initiator talks to a target that was ended WITH CLEANUP: it is told, once (behaviour 121)."""
+    """Tell an initiator, once, that its target was ended WITH CLEANUP (behaviour 121)."""
     cleaned = state.cleaned.pop(conversation, None)
     if cleaned is not None:
         _say_no_peer(state, cleaned.home, Role.TARGET, conversation)
@@ -108,9 +108,9 @@ def answer_cleaned(state: Partition, conversation: bytes) -> bool:
 
 
 def answer_lost(state: Partition, envelope: Envelope) -> None:
-    """A message for a target that does not live here, where data was lost: what began it may have been among that.
+    """Tell the home of an unknown conversation that data was lost here: its FIRST may have been part of it.
 
-    Its home is told, which knows whether it had heard of an end before.
+    The home ignores this if it has heard of the conversation's end before.
     """
     home = home_of(envelope, state)
     if state.lost_to and home is not None and state.endpoint(Role.TARGET, envelope.conversation) is None:
@@ -119,30 +119,31 @@ def answer_lost(state: Partition, envelope: Envelope) -> None:
 
 
 def _say_no_peer(state: Partition, to: Address, role: Role, conversation: bytes, body: bytes = NO_PEER_BODY) -> None:
-    """The side `role` of the conversation does not live here."""
+    """Send NO_PEER: the side `role` of the conversation does not live here."""
     stream = state.stream_to(to)
     prefix = stream.head(Kind.NO_PEER, role) + conversation
     stream.push(Run(prefix, conversation, NO_SEQUENCE, _NO_PEER_SUFFIX, [body]))
 
 
 def hear_answer(state: Partition, _offset: int, _header: bytes, envelope: Envelope, _record: Record) -> None:
-    """NOTICE, WRITER_CLOSED: what a partition says of a session's writer is kept for the session."""
+    """NOTICE, WRITER_CLOSED: another partition's answer about a session's writer; kept for the session."""
     detail = envelope.suffix.detail
     if isinstance(detail, Notice | WriterClosed):
         state.keep_answer(detail)
 
 
 def opener_of(envelope: Envelope) -> bytes:
-    """The id under which a conversation was begun to which this BEGIN or FIRST belongs.
+    """Writer id that began the conversation of this BEGIN or FIRST.
 
-    An owner sends them for a session, and a session sends FIRST under another id than BEGIN; both say so then.
+    It differs from the record's writer when an owner sends for a session, or when the session changed its id after
+    BEGIN.
     """
     detail = envelope.suffix.detail
     return detail.opener if isinstance(detail, Opened) else envelope.suffix.origin or envelope.writer
 
 
 def home_of(envelope: Envelope, state: Partition) -> Address | None:
-    """Where the session that it comes from reads answers; None when the record does not say, or a target sent it."""
+    """Partition at which the record's session reads answers; None when the record names none, or a target sent it."""
     suffix = envelope.suffix
     if envelope.role is Role.TARGET:
         return None
@@ -158,4 +159,4 @@ def other(role: Role) -> Role:
 
 _NO_PEER_SUFFIX: Final = encode_suffix(Suffix(ERROR))
 _AT_HOME: Final = (Kind.END_CALL, Kind.CONFIRM, Kind.REDIRECT)
-"""What a session writes to the home of a dialog, and nowhere else."""
+"""Kinds that a session writes only to the home of a dialog."""

@@ -1,10 +1,10 @@
-"""What sessions still say of a conversation that is over, when its id was begun anew (protocol.md 9e).
+"""Conversation ids that were begun anew, and records for the conversation that had the id before (protocol.md 9e, 9g).
 
-A session that knows nothing of the end goes on to send, sets timers and ends. On an id that its caller has chosen it
-says which conversation it means: the one that was begun by such and such a writer. What it says comes to nothing, as if
-nobody had begun the id anew.
+A session that does not know that its conversation is over goes on to send, sets timers and ends. On an id that its
+caller chose, each of its records names the opener: the writer of the BEGIN. A record that names an opener of a former
+conversation has no effect on the new one; it is answered as if the id had not been begun anew.
 
-What a home says to BEGIN DIALOG with the id of a conversation that is over (protocol.md section 6).
+`refusal` is the answer of a home to BEGIN DIALOG with the id of a conversation that is over.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _AT_TARGET: Final = (Kind.MESSAGE, Kind.FIN)
 
 
 def refuse_former(state: Partition, envelope: Envelope, record: Record) -> bool:
-    """Whether it was said of a former conversation with this id and was answered; notes who takes part in this one."""
+    """Whether a record belongs to a former conversation with this id and was answered; notes openers of this one."""
     kind = envelope.kind
     if kind in _AT_HOME:
         key = envelope.role, envelope.conversation
@@ -52,7 +52,7 @@ def refuse_former(state: Partition, envelope: Envelope, record: Record) -> bool:
 
 
 def _names_one_of(openers: tuple[bytes, ...], envelope: Envelope) -> bool:
-    """Whether it says that it belongs to what one of them has begun. Where another detail stands `origin` says so."""
+    """Whether a record names one of these openers: in its detail Opened or, where another detail stands, as origin."""
     detail = envelope.suffix.detail
     if isinstance(detail, Opened):
         return detail.opener in openers
@@ -60,7 +60,7 @@ def _names_one_of(openers: tuple[bytes, ...], envelope: Envelope) -> bool:
 
 
 def refusal(home: Partition, conversation: bytes, *, anew: bool) -> ConversationOver | None:
-    """The error for a caller that would begin it; None when it may begin, or lives."""
+    """Error for a caller that would begin this conversation; None when it may begin, or lives."""
     over = home.named.over.get((Role.INITIATOR, conversation))
     if over is None:
         return None

@@ -1,7 +1,7 @@
-"""Conversation timers and lifetimes: what time does to endpoints (protocol.md section 3; behaviours 96 to 104, 123).
+"""Conversation timers and lifetimes (protocol.md section 7.9; behaviours 96 to 104, 123).
 
-They need no operation when they fire: a COMMIT fires what was due at the time of the record before it, whoever folds
-it. Where nothing else is to be said, the owner appends a COMMIT for it (`upkeep`).
+They need no operation when they fire. A COMMIT fires everything that was due at the time of the journal record before
+it, in every fold alike. When nothing else is to be committed, the owner appends a COMMIT for this (`upkeep`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _INDEX: Final = attrgetter("index")
 
 
 def set_timer(state: Partition, operation: SetTimer) -> None:
-    """BEGIN CONVERSATION TIMER of a handler: in place of the one that is set (behaviour 98)."""
+    """BEGIN CONVERSATION TIMER of a handler: replaces the timer that is set (behaviour 98)."""
     index = operation.endpoint
     endpoint = state.table[index] if 0 <= index < len(state.table) else None
     if endpoint is None or endpoint.committed is State.DISCONNECTED_OUTBOUND:
@@ -36,7 +36,7 @@ def set_timer(state: Partition, operation: SetTimer) -> None:
 
 
 def hear_set_timer(state: Partition, _offset: int, _header: bytes, envelope: Envelope, record: Record) -> None:
-    """BEGIN CONVERSATION TIMER of a session, at home."""
+    """BEGIN CONVERSATION TIMER of a session, at the dialog's home."""
     detail = envelope.suffix.detail
     if not isinstance(detail, Timer):
         state.statistics.malformed += 1
@@ -54,7 +54,7 @@ def hear_set_timer(state: Partition, _offset: int, _header: bytes, envelope: Env
 
 
 def begin_lifetime(state: Partition, endpoint: Endpoint, lifetime_ms: int, stamp: Stamp | None) -> None:
-    """Count the lifetime of an endpoint from the record that made it; from the COMMIT that does when there is none."""
+    """Start the lifetime of an endpoint: from the record that made it, or from the COMMIT that did (`stamp` None)."""
     if lifetime_ms == FOR_EVER:
         return
     if stamp is None:
@@ -64,7 +64,7 @@ def begin_lifetime(state: Partition, endpoint: Endpoint, lifetime_ms: int, stamp
 
 
 def settle(state: Partition, now_ms: int) -> None:
-    """The record before was written at this time: what it has set counts from there."""
+    """Turn spans that the last COMMIT set into times; `now_ms` is the time of that COMMIT."""
     for endpoint in state.clocks.take_unsettled():
         clock = endpoint.clock
         if clock is not None and clock.unsettled:
@@ -73,7 +73,7 @@ def settle(state: Partition, now_ms: int) -> None:
 
 
 def fire(state: Partition) -> None:
-    """What is due fires. One DialogTimer waits at a time: the next one comes when it was received (behaviour 98)."""
+    """Fire what is due. One DialogTimer waits at a time: the next one comes after it was received (behaviour 98)."""
     gone: list[Endpoint] = []
     for endpoint in state.clocks.due(state.now_ms):
         clock = endpoint.clock or NOTHING_EXPECTED
@@ -85,9 +85,9 @@ def fire(state: Partition) -> None:
             _set(state, endpoint, expires_ms=NO_TIME)
             if endpoint.committed is State.DISCONNECTED_OUTBOUND:
                 gone.append(endpoint)
-            else:  # each side by itself, whether the other can be reached or not
+            else:  # each side fails by itself, whether or not the other can be reached
                 outlive(state, endpoint, (state.ingest_to, ERROR, LIFETIME_BODY, clock.expires_ms))
-    for endpoint in sorted(gone, key=_INDEX):  # in an order that every fold knows: their places are used again
+    for endpoint in sorted(gone, key=_INDEX):  # in an order that is the same in every fold: their indices are reused
         state.forget(endpoint)
 
 

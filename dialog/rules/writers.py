@@ -1,8 +1,8 @@
-"""Writers of a partition: who may be heard, how they are closed, and how their entries go (protocol.md section 5).
+"""Writer entries of a partition: which writers are admitted, closed and forgotten (protocol.md section 5).
 
-An entry is open(next) or closed(closed_at). The time of an entry is not noted when a record is accepted, which would
-cost every message something. PRUNE notes it: an entry that has changed since the last PRUNE has the time of this one.
-That is never too early, so nothing goes too early.
+An entry is open(next) or closed(closed_at). Noting the time of each record would cost time for every message. So only
+PRUNE notes it: an entry that changed since the last PRUNE gets the time of this PRUNE. That time is never too early, so
+no entry is closed or forgotten too early.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .replies import answer, home_of
 
 
 def admit(state: Partition, envelope: Envelope) -> Writer | None:
-    """An entry for a writer that has none; None when it must not be heard, which it is told (rule 2)."""
+    """Make an entry for an unknown writer; None when the writer is not admitted, and it is told why (rule 2)."""
     reason = _stranger(state, envelope.writer)
     if reason is not None:
         state.statistics.strangers += 1
@@ -29,25 +29,28 @@ def admit(state: Partition, envelope: Envelope) -> Writer | None:
         hear_gap(state, envelope, 0)
     else:
         writer = state.writers[envelope.writer] = Writer(envelope.writer)
-        if envelope.counter:  # its first words are gone
+        if envelope.counter:  # its first records were lost
             pass_over(writer, envelope.counter)
         return writer
     return None
 
 
 def hear_gap(state: Partition, envelope: Envelope, expected: int) -> None:
-    """A record before this one is missing."""
+    """Answer a gap: a record of this writer before this one is missing."""
     state.statistics.gaps += 1
     _tell(state, envelope, expected, NoticeReason.GAP)
 
 
 def hear_contested(state: Partition, envelope: Envelope) -> None:
-    """Two records have its writer and counter: a stranger writes in the name of its session, which is told."""
+    """Tell the session that a stranger writes in its name: two records have its writer and this counter."""
     _tell(state, envelope, envelope.counter, NoticeReason.FORGED)
 
 
 def _stranger(state: Partition, identifier: bytes) -> NoticeReason | None:
-    """Why nothing may be said of a writer that has no entry: it may have had one, or its time is not to be trusted."""
+    """Why an unknown writer is not admitted; None when it is.
+
+    A writer older than the floor may have had an entry before. One ahead of the partition's time is not trusted.
+    """
     time_ms = time_of_writer(identifier)
     if time_ms is None:
         return None
@@ -57,7 +60,10 @@ def _stranger(state: Partition, identifier: bytes) -> NoticeReason | None:
 
 
 def _tell(state: Partition, envelope: Envelope, expected: int, reason: NoticeReason) -> None:
-    """A notice, once. Owners get none: they say what answers others, and answers are not answered."""
+    """Send a NOTICE to the writer's home, once.
+
+    Owners get none: their records are answers, and answers are not answered.
+    """
     writer = envelope.writer
     told = expected if reason is NoticeReason.GAP else -reason
     if time_of_writer(writer) is None or state.noticed.get(writer) == told:
@@ -70,7 +76,7 @@ def _tell(state: Partition, envelope: Envelope, expected: int, reason: NoticeRea
 
 
 def hear_close_writer(state: Partition, _offset: int, _header: bytes, envelope: Envelope, _record: Record) -> None:
-    """CLOSE_WRITER: the conversation field names the writer that is closed; who asks for it is told where."""
+    """CLOSE_WRITER: closes the writer named in the conversation field, and tells the sender where it was closed."""
     identifier, home = envelope.conversation, envelope.suffix.home
     writer = state.writers.get(identifier)
     if writer is None:
@@ -86,7 +92,7 @@ def hear_close_writer(state: Partition, _offset: int, _header: bytes, envelope: 
     if writer.heir is None:
         writer.heir = (envelope.writer, _goes_on_at(envelope, writer)) if inherits else NOBODY
     elif inherits and not is_behind(state, writer, envelope.writer):
-        late = state.writers[envelope.writer]  # somebody was told that nothing more is received
+        late = state.writers[envelope.writer]  # another sender was told that nothing more is received
         late.close()
         late.heir = NOBODY
     _drop_tombstones(state)
@@ -95,19 +101,19 @@ def hear_close_writer(state: Partition, _offset: int, _header: bytes, envelope: 
 
 
 def _goes_on_at(envelope: Envelope, writer: Writer) -> int:
-    """Behind which counter of the heir the rest comes again. Nothing does that the heir believes to be here."""
+    """Counter of the heir's CLOSE_WRITER, behind which the heir resends; -1 when it believes the rest to be here."""
     assert writer.closed_at is not None
     return envelope.counter if envelope.sequence <= writer.closed_at else NOBODY[1]
 
 
 def closing_of(state: Partition, writer: Writer) -> WriterClosed:
-    """What is said of a closed writer."""
+    """The WRITER_CLOSED detail about a closed writer."""
     assert writer.closed_at is not None
     return WriterClosed(writer.id, writer.closed_at, state.address, writer.heir and writer.heir[0])
 
 
 def is_behind(state: Partition, writer: Writer, identifier: bytes) -> bool:
-    """Whether this one is an heir of the writer, or an heir's heir."""
+    """Whether `identifier` is an heir of the writer, or an heir of an heir."""
     heir: Writer | None = writer
     while heir is not None and heir.heir is not None:
         if heir.heir[0] == identifier:
@@ -117,7 +123,7 @@ def is_behind(state: Partition, writer: Writer, identifier: bytes) -> bool:
 
 
 def may_open(state: Partition, opener: bytes) -> bool:
-    """Whether a FIRST of this opener can still be accepted: it, or an heir of it, may be heard."""
+    """Whether a FIRST of this opener may still come; False when it, or its last heir, was closed without an heir."""
     writer = state.writers.get(opener)
     while writer is not None and writer.heir is not None:
         if writer.heir is NOBODY:
@@ -127,13 +133,13 @@ def may_open(state: Partition, opener: bytes) -> bool:
 
 
 def _drop_tombstones(state: Partition) -> None:
-    """Let go of the tombstones against those who cannot come any more."""
+    """Drop the tombstones of openers that were closed without an heir: their FIRST cannot come any more."""
     for conversation in [key for key, opener in state.tombstones.items() if not may_open(state, opener)]:
         del state.tombstones[conversation]
 
 
 def prune(state: Partition, operation: Prune) -> None:
-    """PRUNE: close who was not heard since the floor, forget who was closed before it; the floor never falls."""
+    """PRUNE: close writers that were silent since the floor, forget those closed before it; the floor never falls."""
     floor_ms = state.floor_ms = max(state.floor_ms, operation.floor_ms)
     for writer in [*state.writers.values()]:
         time_ms = time_of_writer(writer.id)
@@ -161,7 +167,7 @@ assert CHANGED < 0, "no counter"
 
 
 def is_over(state: Partition, query: bytes) -> bool:
-    """Whether a query is judged no more: the writer whose id it has is closed, or was forgotten since."""
+    """Whether a query gets no decisions any more: the writer that has its id is closed, or was forgotten."""
     writer = state.writers.get(query)
     if writer is not None:
         return writer.closed_at is not None
