@@ -1,20 +1,24 @@
-"""The vocabulary: names, limits, errors, records and their bytes. Pure: it imports nothing of konverse from elsewhere.
+"""The vocabulary of konverse: names, limits, errors, records and their bytes.
+
+It imports no other package of konverse, reads no clock and talks to no server.
 
     errors          every exception, in one tree, with Service Broker's numbers
-    limits          every bound of the product, with its reason; units stand last in the names
-    identifiers     names and addresses, and how topics and Redis keys are made of them
+    stack_errors    exceptions of the local stack
+    limits          every bound of the product, with its reason
+    identifiers     names, addresses and ids; names of topics, consumer groups and Redis keys
     levels          priority levels
-    groups          the group of a side before anybody moves it
-    timeouts        seconds of callers into milliseconds
+    groups          the conversation group that a side has before anybody moves it
+    timeouts        checks of timeouts that callers give in seconds
     system_messages EndDialog, DialogTimer and the Error document
-    origins         Errors that a router passes on
-    validation      the checks of a body that need no schema
-    wire/           records of data logs, journals and snapshots
+    origins         the description of an Error that a router passes on
+    validation      checks of message bodies that need no schema
+    wire/           records of data logs, journals and snapshots, and their bytes
     catalog/        the objects of a database
 
-What is on Kafka stays readable by every later version. So a change here is a change of a format: fields are added
-with defaults, numbers are never used again, and `tests/golden` holds journals of earlier versions.
+Every later version must read what this version writes to Kafka. So a change to a record is a change of the format:
+fields are added with defaults, numbers are never reused, and `tests/golden` holds journals of earlier versions.
 
-Bytes may come from anybody who may write to a topic. Each decoder either returns a value within its bounds or raises
-MalformedRecord, whatever the bytes are: hypothesis tries it.
+The bytes of a record may come from anybody who may write to a topic. So each decoder either returns a value within its
+bounds or raises MalformedRecord, whatever the bytes are; property tests feed the decoders random bytes. Owners write to
+the places that records name, so an address that names an internal topic is malformed too.
 """

@@ -1,7 +1,7 @@
 """Every exception that konverse raises, in one tree.
 
     KonverseError
-    ├── BadInput                     the caller asked for something that cannot be
+    ├── BadInput                     the caller's request is invalid or impossible
     │   ├── UnknownObject                 ├── InvalidName           ├── InvalidGroup          ├── TransactionTooLarge
     │   │   ├── ServiceNotFound           ├── InvalidContract       ├── AlreadyExists         ├── ForeignGroup
     │   │   ├── ContractNotFound          ├── InvalidState          ├── NothingChanged        ├── SystemObject
@@ -13,26 +13,28 @@
     │   │   ├── PriorityNotFound          ├── InvalidTimeout        ├── WrongDirection        ├── PoolInUse
     │   │   ├── SavepointNotFound         ├── InvalidProcedure      ├── BodyTooLarge          └── NullBody
     │   │   └── DialogNotFound            └── InvalidError
-    ├── NoPartition                  this process has no partition of the queue: others have them all
-    ├── QueueDisabled                nobody receives from a queue whose STATUS is OFF
-    ├── ServiceAltered               a service went to another queue while something of it was waited for
-    ├── ConversationEnded            the peer ended; nothing was written
-    │   └── ConversationOver         an id of the caller's choice is that of a conversation that is over
+    ├── NoPartition                  other readers have all partitions of the queue
+    ├── QueueDisabled                the STATUS of the queue is OFF: nothing is delivered from it
+    ├── ServiceAltered               ALTER SERVICE moved the service to another queue during a wait
+    ├── ConversationEnded            the conversation has ended; nothing was written
+    │   └── ConversationOver         the id that the caller chose belongs to a conversation that is over
     ├── Unavailable                  a server cannot be reached
     │   ├── KafkaUnavailable         │   └── AccessDenied     ├── RedisUnavailable     └── ValidatorUnavailable
     ├── QueueFull                    back-pressure: nothing was written, try again
-    ├── SteppedDown, GroupLocked     another has the partition, or the conversation group; the work is done again
-    ├── OutcomeUnknown, OutcomeExpired    whether it was written: cannot be known yet; never, as it was asked too late
-    ├── BrokerClosed, SessionTakenOver    used after close; or somebody asked what became of the messages, which ends it
+    ├── SteppedDown, GroupLocked     another owner has the partition, or a transaction the group; messages come again
+    ├── OutcomeUnknown, OutcomeExpired    it is unknown whether the record was written: for the time being, or for good
+    ├── BrokerClosed, SessionTakenOver    used after close; another process closed the session
     ├── TopicMismatch, MalformedRecord    a topic is missing or has other settings; bytes that are not a record
-    ├── PartitionHalted              Kafka broke its promise; the partition stops with an alarm
+    ├── PartitionHalted              the logs contradict each other; the partition stops with an alarm
     └── StackError                   the local stack cannot run
         ├── JavaNotFound         ├── JavaTooOld           ├── PortTaken            ├── JarsNotResolvable
         └── DiskFull             ├── NotInstalled         ├── ServerDied           └── ServerNotFound
 
-`retriable`: the same call may succeed later without a change. `number`: Service Broker's, or None; of some it depends.
+`retriable`: the same call may succeed later without a change. `number`: Service Broker's error number, or None. A class
+has the usual number; where the number depends on the call, the raiser passes another one.
 
-What stands in errors: numbers that depend on the call, and texts no longer than a person reads.
+Texts are bounded. An error that echoes the caller's input keeps at most BAD_INPUT_CHARACTERS_MAX characters, any other
+error ERROR_CHARACTERS_MAX.
 """
 
 from __future__ import annotations
@@ -42,15 +44,15 @@ from typing import Final
 ENDED_TWICE: Final = 8427
 """Number of an END in a state that does not allow it."""
 BAD_INPUT_CHARACTERS_MAX: Final = 1_000
-"""Of the text of an error that echoes what a caller gave."""
+"""Characters of an error's text that echoes the caller's input."""
 ERROR_CHARACTERS_MAX: Final = 4_000
-"""Of the text of any other error."""
+"""Characters of any other error's text."""
 _END_CHARACTERS: Final = 400
 _LEFT_OUT_CHARACTERS: Final = 40
 
 
 class KonverseError(Exception):
-    """Base of all. The text says what was wrong, with which object, and what to do."""
+    """Base of all errors of konverse. The text says what was wrong, with which object, and what to do."""
 
     retriable: bool = False
     number: int | None = None
@@ -62,7 +64,7 @@ class KonverseError(Exception):
 
 
 class BadInput(KonverseError):
-    """The caller asked for something that cannot be."""
+    """The caller's request is invalid or impossible."""
 
     characters_max = BAD_INPUT_CHARACTERS_MAX
 
@@ -138,7 +140,7 @@ class ForeignGroup(BadInput):
 
 
 class InvalidGroup(BadInput):
-    """A conversation moves to groups of its own service in its own queue, and this is none of them."""
+    """A conversation can move only to a group of its own service in its own queue, and this is no such group."""
 
     number = 8439
 
@@ -174,7 +176,7 @@ class NothingChanged(BadInput):
 
 
 class InvalidProcedure(BadInput):
-    """What is to answer a queue cannot be called with a transaction alone."""
+    """A handler or classifier cannot be called with its one argument alone, or is async or a generator."""
 
     number = 9653
 
@@ -188,21 +190,21 @@ class InvalidValidation(BadInput):
 
 
 class InvalidSchema(BadInput):
-    """A schema cannot be read, is too large, or refers to what is not in it: nothing is ever fetched."""
+    """A schema cannot be read, is too large, or refers to a document outside of it: konverse fetches nothing."""
 
 
 class InvalidRoute(BadInput):
-    """What cannot be, or not together: clauses of a route, entries of a routing table, a classifier's answer."""
+    """A clause of a route, an entry of a routing table or a classifier's answer is invalid or contradicts another."""
 
 
 class SavepointNotFound(UnknownObject):
-    """The transaction has no savepoint of that name, or it was rolled back to one before that."""
+    """The transaction has no savepoint of that name, or was rolled back to an earlier one."""
 
     number = 6401
 
 
 class NullHandle(BadInput):
-    """None was given in place of a conversation."""
+    """None was passed in place of a conversation."""
 
     number = 8418
 
@@ -220,13 +222,13 @@ class PriorityTwice(BadInput):
 
 
 class SystemObject(BadInput):
-    """Every database has it as it is: it cannot be changed, and a contract cannot list it."""
+    """A system object, which every database has: it cannot be changed, and a contract cannot list it."""
 
     number = 9663
 
 
 class NotSupportedYet(BadInput):
-    """Service Broker can do this, and konverse cannot yet."""
+    """Service Broker supports this, and konverse does not yet."""
 
 
 class NotInContract(BadInput):
@@ -254,7 +256,7 @@ class BodyTooLarge(BadInput):
 
 
 class TransactionTooLarge(BadInput):
-    """What one transaction sends does not fit into one commit, or it has too many savepoints."""
+    """The messages of a transaction do not fit into one commit, or it has too many savepoints."""
 
 
 class PoolInUse(BadInput):
@@ -262,7 +264,7 @@ class PoolInUse(BadInput):
 
 
 class InvalidState(BadInput):
-    """The conversation endpoint is in a state that does not allow this; 8427 when it is to be ended."""
+    """The state of the conversation endpoint does not allow this call; 8427 for END CONVERSATION."""
 
     number = 8429
 
@@ -274,13 +276,13 @@ class InvalidError(BadInput):
 
 
 class TimerRefused(BadInput):
-    """The conversation endpoint is in a state that does not allow a timer."""
+    """The state of the conversation endpoint does not allow a timer."""
 
     number = 8458
 
 
 class MoveRefused(BadInput):
-    """The conversation endpoint, or the group that it was to be moved to, is in a state that does not allow this."""
+    """The state of the conversation endpoint, or of the destination group, does not allow the move."""
 
     number = 8438
 
@@ -298,13 +300,13 @@ class TimerBeyondLifetime(BadInput):
 
 
 class ConversationEnded(KonverseError):
-    """The conversation was ended; nothing was written."""
+    """The conversation has ended; nothing was written."""
 
     number = 8429
 
 
 class ConversationOver(ConversationEnded):
-    """A conversation with the id that was given is over, and nothing new was to be begun."""
+    """The conversation with this id is over, and the call did not ask for a new one."""
 
 
 class Unavailable(KonverseError):
@@ -318,41 +320,41 @@ class KafkaUnavailable(Unavailable):
 
 
 class AccessDenied(KafkaUnavailable):
-    """Kafka refuses an operation on a resource to the principal of this process; the text says what to grant."""
+    """Kafka denies this process's principal an operation on a resource; the text says which right to grant."""
 
     principal = operation = resource = ""
 
 
 class RedisUnavailable(Unavailable):
-    """Redis does not answer. Never raised by work on conversations, which goes on without it."""
+    """Redis does not answer. Calls on conversations never raise it: they go on without Redis."""
 
 
 class ValidatorUnavailable(Unavailable):
-    """Bodies cannot be held against their schemas here: a library is missing, or the process for it stands still."""
+    """Bodies cannot be validated here: a library is missing, or the validator process does not answer."""
 
 
 class QueueDisabled(KonverseError):
-    """The STATUS of the queue is OFF: what is in it stays there until it is ON."""
+    """The STATUS of the queue is OFF: its messages wait until it is ON."""
 
     retriable = True
     number = 9617
 
 
 class GroupLocked(KonverseError):
-    """Another transaction has the conversation group. What was received comes again, and is not counted as failed."""
+    """Another transaction has locked the conversation group. The messages come again; no failed attempt is counted."""
 
     retriable = True
     number = 1222
 
 
 class ServiceAltered(KonverseError):
-    """A service was moved to another queue, where what was waited for is received from now on."""
+    """ALTER SERVICE moved the service to another queue; its messages are received there from now on."""
 
     number = 8468
 
 
 class NoPartition(KonverseError):
-    """This process has no partition of the queue, and nothing of it lives here: as many others read as it has any."""
+    """Other readers have all partitions of the queue, and no conversation of it lives in this process."""
 
     retriable = True
 
@@ -364,7 +366,7 @@ class QueueFull(KonverseError):
 
 
 class SteppedDown(KonverseError):
-    """Another owner has taken the partition. What was not committed will be received again there."""
+    """Another owner has taken the partition. Work that was not committed is redelivered there."""
 
     retriable = True
 
@@ -375,15 +377,15 @@ class OutcomeUnknown(KonverseError):
     def __init__(self, text: str, token: bytes = b"") -> None:
         super().__init__(text)
         self.token = token
-        """For `broker.outcome`, in this process or another one, now or after a crash; empty when it is no message."""
+        """Argument for `broker.outcome`, in any process, also after a crash; empty when the record is not a message."""
 
 
 class OutcomeExpired(KonverseError):
-    """What became of a message cannot be known any more. Do not send it again without asking the receiver."""
+    """The fate of the message can never be known. Do not send it again without asking the receiver."""
 
 
 class SessionTakenOver(KonverseError):
-    """Somebody asked for the outcome of messages of this session, which closed it: connect again to go on."""
+    """Another process closed this session, to ask for its outcome or to adopt its dialogs: connect again to go on."""
 
 
 class BrokerClosed(KonverseError):
@@ -391,15 +393,15 @@ class BrokerClosed(KonverseError):
 
 
 class TopicMismatch(KonverseError):
-    """A topic is missing, was created again, or has settings that would lose messages."""
+    """A topic is missing, was recreated, or has settings that would lose messages."""
 
 
 class MalformedRecord(KonverseError):
-    """The bytes are not a record of this kind; the one error of every decoder."""
+    """The bytes are not a record of this kind; the only error of every decoder."""
 
 
 class PartitionHalted(KonverseError):
-    """Kafka contradicted itself (hash, offset or topic id): the partition stops rather than guess (protocol I17)."""
+    """The logs contradict each other (hash, offset, topic id): the partition stops rather than guess (protocol I17)."""
 
 
 class StackError(KonverseError):
@@ -411,7 +413,7 @@ class NotInstalled(StackError):
 
 
 def without_middle(text: str, most: int) -> str:
-    """The text, as far as it is no longer: its beginning names the object, and its end the remedy."""
+    """The text, shortened in the middle: its beginning names the object, and its end the remedy."""
     if len(text) <= most:
         return text
     begin = most - _END_CHARACTERS - _LEFT_OUT_CHARACTERS

@@ -1,4 +1,4 @@
-"""Conversation groups: which one a side is in before anybody relates it to another."""
+"""Conversation groups of sides that were not put into another group."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from .identifiers import Role
 
 
 def own_group(role: Role, conversation: bytes) -> bytes:
-    """Conversation group of a side that nobody has related to another: each side is in one of its own."""
+    """The group that a side has from its beginning: each side is alone in its own group."""
     return conversation if role is Role.INITIATOR else _of_target(conversation)
 
 
 def founders(group: bytes) -> tuple[tuple[Role, bytes], tuple[Role, bytes]]:
-    """Whose own group that may be: role and conversation."""
+    """Role and conversation of the two sides whose own group this may be."""
     return (Role.INITIATOR, group), (Role.TARGET, _of_target(group))
 
 
 def _of_target(identifier: bytes) -> bytes:
-    """The id with its last bit changed; again, and it is the same as before."""
+    """The id with its last bit flipped; applied twice, it gives the same id."""
     return identifier[:-1] + bytes((identifier[-1] ^ 1,))

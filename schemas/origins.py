@@ -1,4 +1,4 @@
-"""Errors that a router passes on: whose they were, and what they said (behaviour 231)."""
+"""Errors that a router passes on: the service that raised each, and its description (behaviour 231)."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from .errors import MalformedRecord
 from .system_messages import read_error, shortened
 
 PASSED_ON_ERROR: Final = 10001
-"""Code of an Error that a router has passed on; whose it was says its description."""
+"""Code of an Error that a router has passed on; the description names the service that raised it."""
 
 _PASSED_ON: Final = re.compile(r"Error (-?\d+) from service (?=\")")
 
 
 class Origin(NamedTuple):
-    """Where an Error came from that a router has passed on."""
+    """Service, code and description of an Error that a router has passed on."""
 
     service: str
     code: int
-    """Of the application above 0, of Service Broker below."""
+    """Above 0 the application's, below 0 Service Broker's."""
     description: str
 
 
 def passed_on(service: str, body: bytes) -> str:
-    """The description under which a router passes an Error on that a service has said. `origin_of` reads it."""
+    """Description under which a router passes on the Error of a service; `origin_of` reads it."""
     try:
         code, text = read_error(body)
     except MalformedRecord:
@@ -34,9 +34,9 @@ def passed_on(service: str, body: bytes) -> str:
 
 
 def origin_of(description: str) -> Origin | None:
-    """Who said the Error that a router has passed on, and what; None when it is another kind of description.
+    """The original Error in the description of one that a router has passed on; None for any other description.
 
-    One that has come through several routers names the last service first: its description has an origin again.
+    If several routers passed it on, the result names the last of them, and its description has an origin again.
     """
     match = _PASSED_ON.match(description)
     if match is None:
@@ -51,7 +51,7 @@ def origin_of(description: str) -> Origin | None:
 
 
 def first_code(code: int, description: str) -> int:
-    """The code of whoever said an Error first: its own, unless routers have passed it on."""
+    """Code of the original Error: the given code, unless routers have passed the Error on."""
     while code == PASSED_ON_ERROR and (origin := origin_of(description)) is not None:
         _, code, description = origin
     return code

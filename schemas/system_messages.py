@@ -1,4 +1,4 @@
-"""Bodies of system messages: the Error document, written and read (service-broker.md section 4)."""
+"""System messages: their names, and the Error document, written and read (service-broker.md section 4)."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ ERROR_NAMESPACE: Final = "http://schemas.microsoft.com/SQL/ServiceBroker/Error"
 _UNDERSTOOD: Final = {
     f"{scheme}://schemas.microsoft.com/SQL/ServiceBroker{end}" for scheme in ("http", "https") for end in ("/Error", "")
 }
-"""Namespaces of an Error that is read: ours, and those that the original's documentation prints."""
+"""Accepted namespaces of an Error document: ours, and those that the original's documentation prints."""
 _NOT_OF_XML: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""A character that no XML document can have, not even escaped."""
+"""A character that cannot stand in an XML document, not even escaped."""
 OVER: Final = -8429
 ANOTHER_ID: Final = "Begin with another id, or with anew=True where a new conversation with this id is meant"
-"""Of a conversation that was begun again when it was over, and what to do about it."""
+"""What the caller of a conversation that is over can do."""
 BROKER_ERROR: Final = -9719
 BROKER_ERROR_DESCRIPTION: Final = (
     "An operator has given up all conversations of the database. What was said lately may not have happened."
 )
-"""Of ERROR_BROKER_CONVERSATIONS (behaviour 136)."""
+"""Description of the Errors of ERROR_BROKER_CONVERSATIONS (behaviour 136)."""
 _REJECTED: Final = {
     8408: "the target service does not support the contract of this conversation",
     8425: "the contract of this conversation is not found where the message was received",
@@ -51,9 +51,13 @@ ERROR: Final = SYSTEM_NAMESPACE + "Error"
 def check_error(code: int | None, description: str | None) -> tuple[int, str]:
     """Code and description of END WITH ERROR; (0, "") for a plain end (behaviour 112).
 
-    Raises InvalidError: 8424 when both are missing, 8422 when the description is missing or empty, 8419 when the code
-    is missing or is not 1 to 2,147,483,647, and when the description has over 3,000 characters, or one that XML cannot
-    carry: a control character but tab, line feed and carriage return, half of a surrogate pair, U+FFFE, U+FFFF.
+    Raises InvalidError:
+
+    - 8424 when both are missing,
+    - 8422 when the description is missing or empty,
+    - 8419 when the code is missing or is not 1 to 2,147,483,647,
+    - 8419 when the description has over 3,000 characters, or one that XML cannot carry: a control character other than
+      tab, line feed and carriage return, half of a surrogate pair, U+FFFE, U+FFFF.
     """
     if code == 0 and description == "":
         return 0, ""
@@ -79,8 +83,8 @@ def check_error(code: int | None, description: str | None) -> tuple[int, str]:
 
 
 def error_body(code: int, description: str) -> bytes:
-    """The Error document with this code (positive: an application's) and description, UTF-8."""
-    text = escape(_presentable(description), {"\r": "&#xD;"})  # a reader takes a bare one for a line feed
+    """The Error document with this code (above 0: an application's) and description, in UTF-8."""
+    text = escape(_presentable(description), {"\r": "&#xD;"})  # an XML parser turns a bare one into a line feed
     return (
         f'<?xml version="1.0"?><Error xmlns="{ERROR_NAMESPACE}"><Code>{code}</Code>'
         f"<Description>{text}</Description></Error>"
@@ -88,12 +92,12 @@ def error_body(code: int, description: str) -> bytes:
 
 
 def _presentable(text: str) -> str:
-    """With a sign in place of what no Error can carry."""
+    """The text with U+FFFD in place of characters that XML cannot carry."""
     return _NOT_OF_XML.sub("\ufffd", text)
 
 
 def shortened(text: str) -> str:
-    """As much of it as an Error can carry, of a text that is not the caller's own."""
+    """The text, cut to the length that an Error can carry; for a text that is not the caller's own."""
     most, text = ERROR_DESCRIPTION_CHARACTERS_MAX, _presentable(text)
     return text if len(text) <= most else text[: most - 1] + "\u2026"
 
@@ -103,16 +107,19 @@ NO_PEER_BODY: Final = error_body(
     "The remote conversation endpoint is either in a state where no more messages can be exchanged, or it has been "
     "dropped.",
 )
-"""The Error of a target whose initiator is gone. Of the original's codes it is the one that says this, and that what
-was sent may be sent again on a new conversation; -8470 would say that a service was dropped (service-broker.md 4)."""
+"""The Error of a target whose initiator is gone.
+
+Among the original's codes -8462 says this, and that the messages may be sent again on a new conversation; -8470 would
+say that a service was dropped (service-broker.md 4).
+"""
 LIFETIME_BODY: Final = error_body(-8489, "The dialog has outlived the LIFETIME with which it was begun.")
 """The Error of each side whose conversation's lifetime has passed (behaviour 123)."""
 
 
 def lost_body(start: int, end: int) -> bytes:
-    """The Error of a conversation some of whose messages may have been among data that was deleted.
+    """The Error of a conversation that may have had messages in deleted data.
 
-    Of the original's codes it is the one of a database that was restored: what was said lately may not have happened.
+    Its code is the original's for a database that was restored: recent messages may be lost.
     """
     return error_body(
         BROKER_ERROR,
@@ -127,26 +134,26 @@ class Rejection(NamedTuple):
     reason: int
     """The number of Service Broker's error, above 0."""
     fault: str = ""
-    """What is wrong with its body, in the words of what has read it, FAULT_CHARACTERS_MAX of them; else empty."""
+    """What is wrong with the body, in the parser's words, at most FAULT_CHARACTERS_MAX characters; empty otherwise."""
 
     @classmethod
     def of(cls, reason: int, fault: str) -> Rejection:
-        """With as much of these words as is kept; they may quote the body, which is a stranger's."""
+        """A rejection whose `fault` is cut and made printable: it may quote the body, which can be hostile."""
         return cls(reason, "".join(each if each.isprintable() else "?" for each in fault[:FAULT_CHARACTERS_MAX]))
 
 
 class Rejected(NamedTuple):
-    """Which message it was."""
+    """The message that was rejected."""
 
     message_type: str
     conversation: bytes
     role: Role
-    """Of the side that should have received it."""
+    """Side that should have received it."""
     sequence: int
 
 
 def rejected_body(why: Rejection, which: Rejected) -> bytes:
-    """The Error for a message that its receiver rejects."""
+    """The Error document for a rejected message."""
     said = _REJECTED.get(why.reason, "the receiver rejects it") + (f": {why.fault}" if why.fault else "")
     return error_body(
         -why.reason,
@@ -157,11 +164,11 @@ def rejected_body(why: Rejection, which: Rejected) -> bytes:
 
 
 def read_error(body: bytes) -> tuple[int, str]:
-    """Code and description of a received Error; MalformedRecord when the body is not such a document.
+    """Code and description of a received Error; MalformedRecord when the body is not an Error document.
 
-    Also of one in a namespace that the original's documentation prints, https among them, or with the Message that its
-    text has in place of the Description of its sample. Codes above 0 are the application's, those below 0 Service
-    Broker's own: the negated number of its error (131).
+    Codes above 0 are the application's, those below 0 Service Broker's: the negated number of its error (behaviour
+    131). The original's documentation prints other namespaces, https among them, and names the text Message in place of
+    Description; such documents are read as well.
     """
     if not isinstance(body, bytes | bytearray | memoryview):
         raise BadInput(f"the body of an Error is bytes, not {type(body).__name__}: give `message.body`")
@@ -188,5 +195,5 @@ def read_error(body: bytes) -> tuple[int, str]:
     try:
         parser.Parse(bytes(body), True)  # noqa: FBT003  # this is all of it
         return int(found["Code"]), found["Description"] if "Description" in found else found["Message"]
-    except (ExpatError, LookupError, ValueError) as error:  # a LookupError also for an encoding that nobody knows
+    except (ExpatError, LookupError, ValueError) as error:  # LookupError: also an unknown encoding
         raise MalformedRecord(f"the body of an Error is no Error document: {error}") from None

@@ -1,4 +1,4 @@
-"""Timeouts as callers give them: seconds in, milliseconds out (behaviours 39 and 102)."""
+"""Timeouts of timers and lifetimes: seconds in, milliseconds out (behaviours 39 and 102)."""
 
 from __future__ import annotations
 
@@ -7,14 +7,20 @@ from .limits import TIMEOUT_MS_MAX
 
 
 def milliseconds(seconds: object, what: str) -> int:
-    """Milliseconds of a timer or a lifetime; InvalidTimeout (8411) for what is none."""
+    """Milliseconds of a timer or a lifetime; raises InvalidTimeout (8411) for any other value.
+
+    `what` names the argument in the error text.
+    """
     if isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 < seconds * 1000 <= TIMEOUT_MS_MAX:
         return max(1, round(seconds * 1000))
     raise InvalidTimeout(f"{what} is a number of seconds above 0, at most {TIMEOUT_MS_MAX // 1000}, not {seconds!r}")
 
 
 def check_timer(timeout_ms: int, lifetime_ms: int, conversation: object) -> None:
-    """TimerBeyondLifetime (8410) when so much of a conversation's lifetime is not left."""
+    """Raise TimerBeyondLifetime (8410) when a timer would be due after the lifetime.
+
+    `lifetime_ms` is the part of the lifetime that is left.
+    """
     if timeout_ms > lifetime_ms:
         raise TimerBeyondLifetime(
             f"a timer of {timeout_ms / 1000:g} s would be due after the lifetime of conversation {conversation}, of "

@@ -1,6 +1,6 @@
-"""Whether a body is what its message type says (behaviours 3, 4, 6). A body may be hostile.
+"""Checks of message bodies that need no schema (behaviours 3, 4, 6). A body may be hostile.
 
-This takes a time that is proportional to the body. What a schema says may take any: see `bridge.validation`.
+Each check takes time proportional to the body. A check against a schema may take any time: see `bridge.validation`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,14 @@ from .limits import XML_DEPTH_ENTRIES_MAX
 
 
 class Refused(Exception):
-    """Well-formed, perhaps, and not taken."""
+    """The document may be well-formed, but has something that is not allowed."""
 
 
 def fault_of(validation: Validation, body: bytes | None) -> str:
-    """What is wrong with a body, in words for a log; empty when nothing is. For validations without a schema."""
+    """What is wrong with a body, in words for a log; empty when nothing is.
+
+    `validation` is one without a schema.
+    """
     return _FAULTS[validation](body or b"")
 
 
@@ -38,9 +41,9 @@ def _not_well_formed(body: bytes) -> str:
 
 
 def document_fault(body: bytes) -> str:
-    """Why this is no XML document, in the parser's words; empty when it is one.
+    """Why this is not an XML document, in the parser's words; empty when it is one.
 
-    A document type is refused: it may bring entities, which grow without bound or name files.
+    A document type declaration is refused: it may bring entities, which grow without bound or name files.
     """
     depth = 0
 
@@ -69,20 +72,20 @@ def document_fault(body: bytes) -> str:
     parser.StartDoctypeDeclHandler = refuse
     try:
         parser.Parse(body, True)  # noqa: FBT003  # this is all of it
-    except (ExpatError, Refused, LookupError, ValueError) as error:  # LookupError: an encoding that nobody knows
+    except (ExpatError, Refused, LookupError, ValueError) as error:  # LookupError: an unknown encoding
         return str(error)
     return ""
 
 
 def with_mark(document: bytes) -> bytes:
-    """A document in UTF-16 with its byte order mark, which it may lack and lxml needs."""
+    """Add the byte order mark to a document in UTF-16 that lacks it; lxml needs the mark."""
     if document.startswith(b"<\0"):
         return BOM_UTF16_LE + document
     return BOM_UTF16_BE + document if document.startswith(b"\0<") else document
 
 
 def parser_of(etree: Any, **more: bool) -> Any:
-    """What lxml reads a document with, and nothing that it refers to; `more` goes to lxml."""
+    """An lxml parser that follows no reference in a document; `more` goes to lxml."""
     return etree.XMLParser(
         resolve_entities=False, load_dtd=False, no_network=True, huge_tree=False, dtd_validation=False, **more
     )
