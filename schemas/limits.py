@@ -1,6 +1,7 @@
 """Every bound of the product, with its reason. Units stand last in the names.
 
-A bound that a user may move is the default of a setting (`bridge/settings`); the others are part of the record formats.
+A bound that a user may change is the default of a setting (`bridge.runtime.settings`); the others are part of the
+record formats, or protect memory.
 """
 
 from __future__ import annotations
@@ -8,214 +9,216 @@ from __future__ import annotations
 from typing import Final
 
 NAME_BYTES_MAX: Final = 256
-"""Service, contract, message type, queue and database names: what the original allows on the wire (nvarchar(256))."""
+"""UTF-8 bytes of service, contract, message type, queue and database names, after the original's nvarchar(256)."""
 
 TOPIC_NAME_LENGTH_MAX: Final = 249
-"""Kafka's own bound; a longer escaped name is refused when the queue is created."""
+"""Kafka's own bound. A queue whose escaped name is longer is refused when it is created."""
 
 HEADER_BYTES_MAX: Final = 4_096
-"""An envelope. Begin blocks with four names of the longest kind and the longest key fit; nothing honest is longer."""
+"""One envelope. A Begin block with four names and a key of the greatest length fits; nothing honest is longer."""
 
 SUFFIX_BYTES_MAX: Final = HEADER_BYTES_MAX - 39 - 2 * 10
-"""The part that repeats: what remains of an envelope behind its prefix and two numbers of the longest kind."""
+"""The repeating end of an envelope: the space behind its prefix and two numbers of the greatest length."""
 
 USER_HEADERS_BYTES_MAX: Final = 16_384
-"""The user's own Kafka headers that travel with a forwarded record. Larger ones stay behind; nobody needs such."""
+"""User headers that travel with a forwarded record. Larger ones are left behind; no known use needs them."""
 
 FORWARD_BYTES_MAX: Final = USER_HEADERS_BYTES_MAX + 1_024
-"""What a forwarded record's envelope has more than another one: user headers, and where it was written first."""
+"""Extra room in a forwarded record's envelope: user headers, and the place where it was first written."""
 
 END_WRITERS_MAX: Final = 128
-"""Writers of which an END tells how far they were received, the latest ones: as many as fit into an envelope."""
+"""Writers whose received counter an END names, the latest ones: as many as fit into an envelope."""
 
 BODY_BYTES_MAX: Final = 960_000
-"""A message body. With header and key it stays below librdkafka's and the broker's default of 1,000,000 bytes."""
+"""One message body. With header and key the record stays below the 1,000,000 bytes that librdkafka and the broker
+allow."""
 
 KEY_BYTES_MAX: Final = 2_048
-"""A user's key: it travels with every message of the conversation and is kept by both endpoints."""
+"""A user's key: it travels with every message of the conversation, and both endpoints keep it."""
 
 ROW_BYTES_MAX: Final = 995_000
-"""A row that Spark writes: body, key and headers. With an envelope it stays below librdkafka's default of 1,000,000."""
+"""A row that Spark writes: body, key and headers. With an envelope it stays below librdkafka's 1,000,000 bytes."""
 
 COMMIT_BYTES_MAX: Final = 8_388_608
-"""One COMMIT, whole. It holds at least eight of the largest bodies; a replay needs no more memory than this for one."""
+"""One COMMIT in all its parts: at least eight of the largest bodies. A replay needs no more memory for one."""
 
 JOURNAL_PART_BYTES_MAX: Final = 960_000
-"""A larger COMMIT is cut into parts of this size: they pass with the broker's and the client's default settings."""
+"""A larger COMMIT is split into parts of this size, which pass with the default settings of broker and client."""
 
 COMMIT_PARTS_MAX: Final = 256
-"""Parts of a COMMIT that a reader puts together: far more than the largest one has, and no more than fit in memory."""
+"""Parts that a reader joins into one COMMIT: far more than the largest COMMIT has, and few enough for memory."""
 
 ALARMS_MAX: Final = 1_000
-"""Alarms of one partition that the driver has not taken yet; a journal full of garbage tells nothing new."""
+"""Alarms of one partition that the driver has not taken yet; more of them from a garbage journal say nothing new."""
 
 COMMIT_BYTES_TARGET: Final = 786_432
-"""A group commit closes at this size: larger ones gain nothing and make a recovering owner wait."""
+"""A group commit closes at this size: larger commits gain nothing, and a recovering owner waits longer for them."""
 
 TRANSACTION_BYTES_MAX: Final = 4_194_304
-"""Bodies that one transaction sends. It may join a commit that is nearly full, and still fits into one record."""
+"""Bodies that one transaction sends. It may join a commit that is nearly full, and both still fit into one COMMIT."""
 
 TRANSACTION_GROUPS_MAX: Final = 64
-"""Conversation groups that one transaction works on: they come back together, and are tried together after a crash."""
+"""Conversation groups of one transaction: it returns them together, and after a crash they are tried together."""
 
 HANDLER_THREADS_MAX: Final = 1_000
-"""Threads of one reader that call handlers. Python runs one of them at a time; who waits that long needs processes."""
+"""Handler threads of one reader. Python runs one thread at a time; more parallelism needs processes."""
 
 HANDLER_LEAVING_MS_MAX: Final = 30_000
-"""So long handlers may go on when another thread of their reader has failed. What takes longer hangs and hides it."""
+"""Handlers may run on for this long after another thread of their reader failed; then they count as hung."""
 
 QUEUE_READERS_MAX: Final = 32_767
-"""MAX_QUEUE_READERS: the original's bound (behaviour 24). What a process or a queue can use is less."""
+"""The original's bound for MAX_QUEUE_READERS (behaviour 24). A process or a queue can use fewer."""
 
 COMMIT_GROUPS_MAX: Final = 10_000
-"""Transactions that share one commit, however large `batch` is set: bounds what a crash sends back to the handlers."""
+"""Transactions in one commit, however large `batch` is set: bounds the work that a crash returns to the handlers."""
 
 COMMIT_MOVE_ENTRIES_MAX: Final = 10_000
-"""Endpoints that one commit moves: 3 MB with addresses of the longest kind, beside transactions of the longest kind."""
+"""Endpoints that one commit moves: 3 MB with the longest addresses, which fits beside the largest transactions."""
 
 QUEUE_PARTITIONS_MAX: Final = 1_024
-"""Partitions of one queue: each costs a journal, an owner and some files of the broker."""
+"""Partitions of one queue: each costs a journal, an owner and some files on the broker."""
 
 SESSION_WINDOW_BYTES_MAX: Final = 67_108_864
 """Unacknowledged records of one session per destination partition; beyond it `send` waits, then raises QueueFull."""
 
 SESSION_RECORD_BYTES: Final = 1_342
-"""What a record counts in that window besides its body: it ends at some 50,000 small messages."""
+"""Bytes that a record counts in that window besides its body: the window ends at some 50,000 small messages."""
 
 EMITTER_WINDOW_RECORDS_MAX: Final = 20_000
-"""Outputs of one destination handed to the producer and not acknowledged: as many as an owner looks ahead."""
+"""Outputs in flight to one destination: as many records as its owner looks ahead."""
 
 LOOK_AHEAD_RECORDS_MAX: Final = 20_000
-"""Records that an owner ingests before their commit; the rest waits in Kafka."""
+"""Records that an owner ingests before they are committed; later ones wait in Kafka."""
 
 LOOK_AHEAD_BYTES_MAX: Final = 67_108_864
-"""Or after so many bytes of bodies: large messages must not fill the memory of a process with many partitions."""
+"""Bytes of their bodies: large messages must not fill the memory of a process with many partitions."""
 
 OUTBOX_RECORDS_MAX: Final = 200_000
-"""Outputs that wait for their acknowledgement; beyond it an owner hands out no further groups until some are gone."""
+"""Outputs that wait for acknowledgement; beyond it an owner delivers no group until some are acknowledged."""
 
 SUFFIX_CACHE_ENTRIES_MAX: Final = 4_096
-"""Distinct envelope endings that a decoder remembers; an application has as many as message types and homes."""
+"""Distinct envelope endings that a decoder remembers; an application has one for each message type and home."""
 
 SUFFIX_SHAPE_ENTRIES_MAX: Final = 4
-"""Places of the group that are tried in an envelope's ending of one length: names have other lengths, hardly ever."""
+"""Positions of the group that are tried in a Begin ending of one length; different names rarely have equal lengths."""
 
 MAILBOX_ENTRIES_MAX: Final = 50_000
-"""Bounced messages kept at a home partition: all that a session has on its way may come back. The oldest goes first."""
+"""Bounced messages kept at a home partition: all that a session has in flight may come back. The oldest goes first."""
 
 MAILBOX_BYTES_MAX: Final = SESSION_WINDOW_BYTES_MAX
-"""And their bodies, for the same reason; what goes is counted."""
+"""Bytes of their bodies, for the same reason; dropped messages are counted."""
 
 RETURNED_LOOK_RECORDS_MAX: Final = 50_000
-"""Last records of a home partition where a write from Spark looks for returned rows: a full mailbox, about 0.1 s."""
+"""Latest records of a home partition in which a Spark write looks for returned rows: a full mailbox, about 0.1 s."""
 
 SUCCESSION_ENTRIES_MAX: Final = 100_000
-"""Conversations of a queue that ended under Spark's writes: 2 MB for each task. Beyond, a key waits for both sides."""
+"""Ended conversations of a queue that Spark writes replace: 2 MB per task. Beyond it their keys wait for both ends."""
 
 SPARK_BATCH_BYTES_MAX: Final = 67_108_864
-"""Bodies of a batch that Spark works on, about: with several copies in its driver, half of a heap of 1 GB at most."""
+"""Bodies of a batch that Spark receives, approximately: several copies in the driver take half of a 1 GB heap."""
 
 ANSWER_ENTRIES_MAX: Final = 10_000
-"""Notices to sessions, and answers about closed writers, kept at a home partition; the oldest goes first."""
+"""Notices to sessions and answers about closed writers, kept at a home partition; the oldest goes first."""
 
 WRITER_HOLE_ENTRIES_MAX: Final = 16
-"""Holes in a writer's counters that a partition keeps apart; of what lies between older ones it cannot say any more."""
+"""Holes in a writer's counters that a partition tells apart; the oldest ones are put together, and their detail is
+lost."""
 
 NOTICED_WRITERS_MAX: Final = 10_000
-"""Writers of which a partition remembers that they were told of a gap; the oldest may be told again."""
+"""Writers that a partition remembers having sent a notice; the oldest may get it again."""
 
 WRITER_HORIZON_MS: Final = 30 * 86_400_000
-"""A writer that was not heard for so long is closed, and forgotten when it has been closed for as long."""
+"""A writer that is silent for this long is closed, and forgotten after being closed for as long again."""
 
 WRITER_AHEAD_MS_MAX: Final = 7 * 86_400_000
-"""So far an id may be ahead of a partition's time: brokers' clocks agree within it (assumption A3)."""
+"""How far a writer id may be ahead of a partition's time: brokers' clocks agree within it (assumption A3)."""
 
 PRUNE_EVERY_MS: Final = 86_400_000
-"""Writers are pruned so often, by the partition's time."""
+"""Interval between PRUNEs, by the partition's time."""
 
 TIME_LAG_MS_MAX: Final = 3_600_000
-"""An owner ingests nothing while the time by which it judges is older, and commits to renew it at half of it."""
+"""An owner ingests nothing while the time by which it judges is older; it commits at half of it to renew it."""
 
 SESSION_IDLE_MS_MAX: Final = 12 * 3_600_000
-"""A session's records to a destination follow one another within this time, and the first one the making of its id."""
+"""Longest time between two records of a session to one destination, and between the making of its id and the first."""
 
 SESSION_ANSWER_MS_MAX: Final = 24 * 3_600_000
-"""An acknowledgement that comes later counts for nothing."""
+"""An acknowledgement that comes later than this counts for nothing."""
 
 SESSION_LOOK_MS_MAX: Final = 3_600_000
-"""A session renews its id so much earlier than it must: a driver looks at its clock far more often."""
+"""A session renews its id this much before it must: drivers check the clock far more often."""
 
 TOMBSTONES_MAX: Final = 100_000
-"""Conversations that ended before they began, kept until their FIRST was refused or their opener closed."""
+"""Conversations that ended before they began, kept until their FIRST is refused or their opener is closed."""
 
 STUB_ENTRIES_MAX: Final = 100_000
-"""Endpoints that moved away and whose conversation goes on; beyond it nothing is moved away. About 50 MB."""
+"""Stubs of endpoints that moved away, about 50 MB. At this number no further endpoint moves away."""
 
 RELOCATION_HOPS_MAX: Final = 64
-"""Moves of one endpoint: every later record of it walks through all of its places."""
+"""Moves of one endpoint: each later record of it passes through all of its former places."""
 
 INSTALL_BYTES_MAX: Final = 30_720_000
-"""The state of an endpoint that moves, 32 records; the next place holds the pieces in memory until it has all."""
+"""State of an endpoint that moves, 32 records; the next place holds the pieces in memory until it has all."""
 
 SNAPSHOT_CHUNK_BYTES_MAX: Final = 524_288
-"""A slice of a state: it passes with the broker's and the client's default settings."""
+"""A slice of a state: it passes with the default settings of broker and client."""
 
 SNAPSHOT_RECORD_BYTES_MAX: Final = SNAPSHOT_CHUNK_BYTES_MAX + 1_024
-"""A record of a snapshot topic: a slice and who it belongs to, or an END."""
+"""A record of a snapshot topic: a slice with the id of its snapshot, or an END."""
 
 SNAPSHOT_PIECE_ENTRIES_MAX: Final = 1_000
-"""Endpoints, messages or outputs that are put into a snapshot at a time: a few milliseconds, then work goes on."""
+"""Endpoints, messages or outputs that a snapshot encodes in one piece: a few milliseconds between other work."""
 
 SNAPSHOT_EVERY_RECORDS: Final = 100_000
-"""A snapshot is due after so many records and commits, or four times the endpoints: folded again within 0.2 s."""
+"""A snapshot is due after this many records and commits, or four times the endpoints: refolded within 0.2 s."""
 
 SNAPSHOT_EVERY_BYTES: Final = 268_435_456
-"""Or after so many bytes of the journal."""
+"""And after this many bytes of the journal."""
 
 SNAPSHOT_RETRY_MS: Final = 60_000
-"""After one that could not be written."""
+"""Wait after a snapshot that could not be written."""
 
 VIEW_BUCKETS: Final = 4_096
-"""Redis hashes per partition. With 128 entries or fewer a hash stays packed: half a million open conversations."""
+"""Redis hashes per partition. A hash of up to 128 entries stays packed: half a million open conversations fit."""
 
 VIEW_AHEAD_RECORDS_MAX: Final = 200_000
-"""Data of a partition that nobody has ingested yet and that a view reads all the same: ten times what owners do."""
+"""Records that a view reads beyond what the owner has ingested: ten times an owner's look-ahead."""
 
 VIEW_AHEAD_BYTES_MAX: Final = 268_435_456
-"""And the bytes of its bodies: whoever looks at a queue that is never read must not run out of memory."""
+"""Bytes of their bodies: looking at a queue that is never read must not exhaust the memory."""
 
 FOLLOWED_ENTRIES_MAX: Final = 16
-"""Partitions of others that a reader keeps folded once it has looked for a group there: each is a whole state."""
+"""Partitions of other owners that a reader keeps folded after it searched them for a group: each is a whole state."""
 FOLLOWED_BYTES_MAX: Final = VIEW_AHEAD_BYTES_MAX
-"""And the bytes of what waits in them; the others are folded anew by each search."""
+"""Bytes of the messages that wait in them; further partitions are folded again for each search."""
 
 VIEW_VALUE_BYTES_MAX: Final = 64
-"""A packed endpoint in Redis; one byte more and Redis unpacks the whole hash (ten times the memory)."""
+"""A packed endpoint in Redis; with one byte more Redis unpacks the whole hash, which takes ten times the memory."""
 
 UNCOMMITTED_MS_MAX: Final = 200
-"""Ingested data or acknowledgements wait at most this long for a commit (protocol.md section 4, `loop`)."""
+"""Longest time that ingested data or acknowledgements wait for a commit (protocol.md section 4, `loop`)."""
 
 TIMEOUT_MS_MAX: Final = 2_147_483_647_000
-"""Of a conversation timer and of a lifetime: the original's int, in seconds."""
+"""A conversation timer or a lifetime: the original's int, in seconds."""
 
 TIME_MS_MAX: Final = 253_402_300_799_000
-"""The end of the year 9999: no record was written later, and nothing is due later."""
+"""The end of the year 9999: no record is written later, and nothing is due later."""
 
 ATTEMPTS_MAX: Final = 5
-"""After so many attempts in a row that failed a conversation group is suspended (behaviour 207)."""
+"""Failed attempts in a row after which a conversation group is suspended (behaviour 207)."""
 
 TRY_GROUPS_MAX: Final = 64
-"""Groups that are handed out at a time after a crash: few to suspect, and enough to share a commit."""
+"""Groups that are delivered at a time after a crash: few suspects, and enough to share a commit."""
 TRY_FIRST_GROUPS_MAX: Final = 64
-"""So many of the oldest groups are handed out no more at a time than there are handlers: one of them was the last."""
+"""Oldest groups of which only as many as there are handlers are delivered at a time: one of them caused the crash."""
 
 SUSPENSION_REASON_CHARACTERS_MAX: Final = 1_000
-"""Of what a handler failed with, in the journal and the snapshots; the log has all of it."""
+"""Characters of a handler's failure in the journal and in snapshots; the log has all of it."""
 
 SUSPENDED_RECORDS_MAX: Final = 1_000_000
 """Messages of suspended conversations that an owner takes in beyond its look-ahead; then the partition waits."""
 SUSPENDED_BYTES_MAX: Final = 268_435_456
-"""And their bodies."""
+"""Bytes of their bodies."""
 
 ERROR_CODE_MAX: Final = 2_147_483_647
 """Code of an Error: the original's int."""
@@ -224,61 +227,61 @@ ERROR_DESCRIPTION_CHARACTERS_MAX: Final = 3_000
 """Description of an Error (behaviour 112)."""
 
 SESSION_OVER_ENTRIES_MAX: Final = 10_000
-"""Conversations with ids of the caller's choice of which a session knows that it has ended them."""
+"""Conversations with ids of the caller's choice that a session remembers having ended."""
 
 NAMED_OVER_ENTRIES_MAX: Final = 100_000
 """Conversations with ids of the caller's choice that a partition remembers as over; the oldest goes first."""
 
 NAMED_OPENER_ENTRIES_MAX: Final = 16
-"""Sessions of which a side knows that they have begun it, or what had its id before; the latest ones."""
+"""Openers that a side remembers of its conversation, and of those that had its id before; the latest ones."""
 
 CLEANED_ENTRIES_MAX: Final = 100_000
-"""Targets that were ended WITH CLEANUP, kept until their initiator knows; the oldest goes first."""
+"""Targets that were ended WITH CLEANUP, kept until their initiator is told; the oldest goes first."""
 
 INSTRUCTION_BYTES_MAX: Final = 16_384
-"""What an operator tells the owners of a queue: names, and a description of the longest kind."""
+"""An operator's instruction: names, and a description of the greatest length."""
 
 INSTRUCTION_MS_MAX: Final = 600_000
-"""So long it counts: time to start a worker, and too short to be forgotten by whoever gave it."""
+"""An instruction expires after this time: enough to start a worker, and short enough to be remembered by its author."""
 
 INSTRUCTION_ENTRIES_MAX: Final = 10_000
-"""Of them that a process keeps in mind, for conversations that are not its own (yet); the oldest goes first."""
+"""Instructions that a process keeps for conversations that it does not own (yet); the oldest goes first."""
 
 XML_DEPTH_ENTRIES_MAX: Final = 128
-"""Elements inside of each other in a body that has to be XML: as many as the original takes."""
+"""Nested elements in a body that must be XML: as many as the original takes."""
 
 JSON_DEPTH_ENTRIES_MAX: Final = 128
-"""Objects and arrays inside of each other in a body that has to be JSON: as deep as XML."""
+"""Nested objects and arrays in a body that must be JSON: as many as in XML."""
 
 SCHEMA_BYTES_MAX: Final = 262_144
-"""The schemas of one collection or message type: with room in a catalog record, and read within milliseconds."""
+"""Schemas of one collection or message type: they fit into a catalog record and are parsed within milliseconds."""
 
 SCHEMA_DOCUMENTS_ENTRIES_MAX: Final = 64
-"""Documents of an XML schema collection; each is one namespace as a rule."""
+"""Documents of an XML schema collection; usually each is one namespace."""
 
 COMPILED_SCHEMA_ENTRIES_MAX: Final = 256
-"""Schemas that a process holds ready for the bodies of its messages; the one that was not needed longest goes."""
+"""Compiled schemas that a process keeps; the least recently used one goes."""
 
 VALIDATION_CPU_MS_MAX: Final = 1_000
-"""Processor time that holding one body against its schema may take; honest ones take far below a millisecond."""
+"""CPU time for validating one body against its schema; honest bodies take far below a millisecond."""
 
 SCHEMA_CPU_MS_MAX: Final = 3_000
-"""And reading a schema. Time that others take on a busy machine is not counted in either."""
+"""CPU time for compiling a schema. Both are CPU time, so a busy machine does not use them up."""
 
 VALIDATION_WAIT_MS_MAX: Final = 60_000
-"""Whoever validates has stopped, rather than works, when there was no answer for so long."""
+"""If the validator process gives no answer for this long, it counts as hung."""
 
 VALIDATION_MEMORY_BYTES_MAX: Final = 536_870_912
-"""Of the process that validates, all of it: far more than the largest honest body needs."""
+"""Total memory of the validator process: far more than the largest honest body needs."""
 
 VALIDATION_RECORDS_MAX: Final = 1_000
-"""Bodies in one question to it: more make it no quicker."""
+"""Bodies in one request to the validator: larger requests are no faster."""
 
 VALIDATION_BYTES_MAX: Final = 1_048_576
-"""And bytes of them, unless one alone has more."""
+"""Bytes of the bodies in one request; one larger body makes a request alone."""
 
 FAULT_CHARACTERS_MAX: Final = 500
-"""Of what a validator says of a body; it goes into a log, and the body is a stranger's."""
+"""Characters of a validator's complaint: it goes into a log, and may quote a hostile body."""
 
 ADDRESS_CHARACTERS_MAX: Final = 256
 """Address of a route: the original's nvarchar(256)."""
@@ -287,114 +290,114 @@ ROUTE_LIFETIME_MS_MAX: Final = 2_147_483_647_000
 """Lifetime of a route: the original's int, in seconds."""
 
 PENDING_RECORDS_MAX: Final = 1_000_000
-"""Rows of undecided batches that a partition keeps before it vetoes further attempts: some 450 MB of small ones."""
+"""Rows of undecided batches that a partition keeps before it vetoes attempts: some 450 MB of small rows."""
 
 PENDING_BYTES_MAX: Final = 268_435_456
-"""And bytes of their bodies."""
+"""Bytes of their bodies."""
 
 BATCH_RECORDS_MAX: Final = 500_000
-"""Rows of one batch for one partition: accepted at once, in which its owner does nothing else, 15 µs for each row."""
+"""Rows of one batch for one partition: its owner accepts them in one step, which takes 15 µs for each row."""
 
 BATCH_BYTES_MAX: Final = 134_217_728
-"""And bytes of their bodies: a batch that was written twice, or two of a query, are what a partition keeps."""
+"""Bytes of their bodies: a partition can hold two batches of a query, or one batch that was written twice."""
 
 VETO_ENTRIES_MAX: Final = 10_000
-"""Vetoes against attempts of one query that are remembered until their batch is decided."""
+"""Vetoes against attempts of one query, remembered until their batch is decided."""
 
 QUERY_ENTRIES_MAX: Final = 100_000
-"""Queries whose highest decided batch is remembered: for ever where they are judged. A new checkpoint is a new one."""
+"""Queries whose highest decided batch is remembered, for ever where it is decided. A new checkpoint is a new query."""
 
 WAY_ENTRIES_MAX: Final = 10_000
-"""Pairs of services, with a contract each, whose queues are remembered."""
+"""Combinations of two services and a contract whose queues, levels or warnings are remembered."""
 
 TRANSACTION_RECORDS_MAX: Final = 10_000
-"""Begins, sends and ends of one client transaction: one record makes no more outputs than this."""
+"""Steps of one client transaction: one record makes no more outputs than this."""
 
 SAVEPOINT_ENTRIES_MAX: Final = 1_000
-"""Savepoints of one transaction: each keeps the list of what was done before it, so all of them stay below 100 MB."""
+"""Savepoints of one transaction: each keeps the list of the earlier steps, so all of them stay below 100 MB."""
 
 RESTING_ENTRIES_MAX: Final = 10_000
-"""Groups of which a reader knows how often in a row nothing was taken of them; above, all are forgotten."""
+"""Groups whose count of fruitless deliveries a reader remembers; above this number it forgets all of them."""
 
 STREAM_STATE_ENTRIES_MAX: Final = 256
-"""Partitions of Spark's streams whose state a worker process keeps; the one used longest ago goes first."""
+"""Partitions of Spark streams whose state a worker process keeps; the least recently used one goes."""
 
 INBOX_RESULT_BYTES_MAX: Final = BODY_BYTES_MAX
-"""What an inbox keeps of a message's effects: its answer."""
+"""Result of a message's effects that an inbox keeps: the answer."""
 
 ROUTING_TABLE_ENTRIES_MAX: Final = 1_000_000
-"""Keys of a routing table: it is in the memory of every router, and with Spark goes to every worker as a whole."""
+"""Keys of a routing table: each router holds the table in memory, and Spark copies it to every worker."""
 
 POOL_KEY_ENTRIES_MAX: Final = 10_000
-"""Keys, sessions or places of one pool, each with an open conversation; above, those used least are recycled."""
+"""Keys, sessions or places of one pool, each with an open conversation; beyond it the least used are recycled."""
 
 POOL_EVICTED_ENTRIES: Final = POOL_KEY_ENTRIES_MAX // 16
-"""So many of them at a time: who is used least is found by looking at all."""
+"""Keys that are evicted at a time: finding the least used one means looking at all."""
 
 POOL_CLOSING_ENTRIES_MAX: Final = 50_000
-"""Conversations of a pool whose target has not ended them yet. Beyond it none is recycled before it has."""
+"""Recycled conversations of a pool whose target has not ended them. Beyond it no further one is recycled."""
 
 POOL_LOOK_ENTRIES_MAX: Final = 1_000
-"""Of those that so many are asked about at a time: a home answers within a few milliseconds."""
+"""Recycled conversations that a pool asks about at a time: a home answers within a few milliseconds."""
 
 POOL_ATTEMPTS_MAX: Final = 10
 """Attempts of one send to find a conversation that takes the message (behaviour 225)."""
 
 POOL_VERDICT_MS_MAX: Final = 60_000
-"""So long nothing new is sent for a key of an ended conversation: what it did not deliver comes back and goes first."""
+"""Time for which a key of an ended conversation sends nothing new: its undelivered messages come back and go first."""
 
 POOL_ASTRAY_MS: Final = 10_000
-"""A key that was redirected in a circle, or to a service that does not exist, is tried again so much later."""
+"""Wait before a key is tried again that was redirected in a circle or to a service that does not exist."""
 
 POOL_SLACK_MS: Final = 60_000
-"""The timer of a pooled conversation is due at most so much later than its sender recycles it: for one that died."""
+"""A pooled conversation's timer rings at most this much after its sender should have recycled it and has died."""
 
 POOL_SLACK_MS_MIN: Final = 10_000
-"""And so much later at least: what a sender that is merely slow has on its way should be there before."""
+"""It rings at least this much later: a slow sender's messages should have arrived by then."""
 
 POOL_PATIENCE_MS: Final = 60_000
-"""A conversation whose target has not answered EndOfStream by then is looked at again, as often as it takes."""
+"""Interval at which a conversation is checked whose target has not answered EndOfStream."""
 
 POOL_CLOSE_MS_MAX: Final = 10_000
-"""A pool that is closed waits so long for its targets to end what it has recycled, unless it is told how long."""
+"""Default time that closing a pool waits for its targets to end the recycled conversations."""
 
 POOL_STILL_MS_MAX: Final = 2_000
-"""And only so long when none of them ends anything: they are away, and there is no use in waiting for them."""
+"""Closing a pool waits only this long while no target ends anything: the targets are away."""
 
 POOL_LEASE_MS: Final = 10_000
-"""A holder that has not renewed its lease of a named pool for so long is gone."""
+"""A holder that has not renewed its lease of a named pool for this long counts as gone."""
 
 ROUTER_HOPS_MAX: Final = 8
-"""Routers that a conversation passes one behind the other. Nobody builds more; a loop ends here, with Error 1."""
+"""Routers that a conversation passes in a row. Nobody builds more; a loop ends here, with Error 1."""
 
 CLASSIFY_MS_MAX: Final = 30_000
-"""A classifier looks at one message: what takes so long hangs, and is logged."""
+"""Time for a classifier to look at one message; a slower one counts as hung and is logged."""
 
 ROUTER_ERROR_ENTRIES_MAX: Final = 100
-"""What a router could not do, the latest, kept for whoever looks: as much as a person reads."""
+"""Latest failures of a router that are kept for operators: as many as a person reads."""
 
 ROUTER_PROCESS_ENTRIES_MAX: Final = 1_000
 """Processes of one router whose figures are added up."""
 
 ROUTING_TABLE_CHANGE_BYTES_MAX: Final = 524_288
-"""Keys and services in one record of the catalog; a larger change of a table is several, which count together."""
+"""Keys and services in one catalog record; a larger change of a table is split into parts that count together."""
 
 ROUTING_TABLE_ROUTERS_ENTRIES_MAX: Final = 64
-"""Services whose routers go by one table."""
+"""Services whose routers use one table."""
 
 ROUTING_TABLE_BUCKETS: Final = 1_024
-"""Parts in which a table is held: a change copies those that it touches, a thousand keys of a million."""
+"""Buckets of a routing table: a change copies only the buckets that it touches, each a thousandth of the table."""
 
 RECENT_RECORDS_MAX: Final = 4_096
-"""Records of a partition that duplicates are compared with: what a producer sends again lies closer together."""
+"""Records of a partition that duplicates are compared with: what a producer resends lies closer together."""
 RECENT_BODY_BYTES_MAX: Final = 1_048_576
-"""And so many bytes of their bodies, beside the read that came last."""
+"""Bytes of their bodies, in addition to the latest read."""
 
 RECENT_KEPT_ENTRIES_MAX: Final = 1_024
-"""So many of them go into a snapshot, as digests, and so many digests of older ones are known beside it."""
+"""Digests of these records in a snapshot, and digests of older records beside it."""
 
 RECENT_WRITERS_MAX: Final = 4_096
-"""Writers of a partition whose last record is known, however long ago it came."""
+"""Writers of a partition whose last record is known, however old it is."""
 
 ROUTING_KEY_BYTES_MAX: Final = 2_048
-"""A key that a classifier finds in a body, as large as one of Kafka's may be here. A longer one is no key."""
+"""A key that a classifier finds in a body, as long as a Kafka key may be here. A longer text is no key."""
