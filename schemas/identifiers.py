@@ -1,8 +1,11 @@
-"""Names and addresses: what they may look like, and how topics and Redis keys are named after them.
+"""Names, addresses and ids; topics, consumer groups and Redis keys are named here.
 
 Names are escaped injectively: two different (instance, database, queue) never share a topic or a key (protocol.md 2).
-Letters and digits stand for themselves, `-` is `--`, every other byte of the UTF-8 form is `-XX`. Neither `.` nor `_`
-can come out of a name, so `.` separates, and Kafka's own rule that `.` and `_` collide is never met.
+Letters and digits stand for themselves, `-` becomes `--`, every other byte of the UTF-8 form becomes `-XX`. An escaped
+name contains neither `.` nor `_`. So `.` can separate names, and Kafka's collision of `.` with `_` cannot occur.
+
+A writer id tells who writes: an owner's id follows from incarnation and partition, a session's id is a UUIDv7 that
+contains the time of its making. The id of a pooled conversation contains half of the id of its group.
 """
 
 from __future__ import annotations
@@ -19,33 +22,34 @@ from .errors import InvalidName
 from .limits import NAME_BYTES_MAX, TOPIC_NAME_LENGTH_MAX
 
 NATIVE_SUBSCRIPTION: Final = "queue"
-"""The one subscription of a queue that konverse created; a shop's topic has one per consumer group."""
+"""Subscription of a queue that konverse created, its only one."""
 _OF_QUEUES: Final = frozenset({"journal", "snapshot"})
 _OF_INSTANCES: Final = frozenset({"catalog", "instructions", "open", "successions"})
 _DATA_COMPONENTS: Final = 3
-"""Instance, database and queue; a queue may be called "journal"."""
+"""Components of a data topic: instance, database, queue. So a queue may be called "journal"."""
 _PLAIN: Final = frozenset((ascii_letters + digits).encode())
 _VERSION_AT: Final = 6
 _NAMED: Final = 5
-"""Version of an id made of a name, as a pool's groups are; ids that count, or have the time, may begin alike."""
+"""UUID version of an id made of a name, like those of a pool's groups. Ids that count, or contain the time, may share
+their first bytes; these do not."""
 _MARK_BYTES: Final = 8
 _POOLED_AT: Final = slice(9, 11)
 _POOLED: Final = b"\xc7\x5e"
-"""Of an id that begins like one made of a name and goes on by chance: others may make such ids too."""
+"""Mark of a pool in a conversation id: other programs may make ids of this version too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """One partition of one incarnation of a data topic: where records for an endpoint go."""
+    """One partition of one incarnation of a data topic: the destination of records for an endpoint."""
 
     topic: str
     partition: int
     tag: bytes
-    """First four bytes of the subscription's incarnation; records with another tag are ignored there."""
+    """First four bytes of the subscription's incarnation. A record with another tag is ignored there."""
 
 
 def check_name(kind: str, name: str) -> str:
-    """Return `name` when it may name a `kind`, else raise InvalidName with the reason and the remedy (behaviour 27)."""
+    """Return `name` if it may name a `kind`, else raise InvalidName with the reason and the remedy (behaviour 27)."""
     if not name:
         raise InvalidName(f"the {kind} name is empty; give it at least one character")
     size = len(name.encode("utf-8", "surrogatepass"))
@@ -64,9 +68,9 @@ def check_name(kind: str, name: str) -> str:
 
 
 def broker_id(catalog_topic_id: bytes, database: str) -> UUID:
-    """The broker id of a database, `service_broker_guid`: the same for everybody, and no other database has it.
+    """Broker id of a database, `service_broker_guid`: equal in every process, and different for each database.
 
-    `catalog_topic_id` are the 16 bytes of Kafka's id of the topic that holds the catalog.
+    `catalog_topic_id` is Kafka's id of the topic that holds the catalog, 16 bytes.
     """
     return uuid5(UUID(bytes=catalog_topic_id), database)
 
@@ -83,7 +87,7 @@ def escape(name: str) -> str:
 
 
 def data_topic(instance: str, database: str, queue: str) -> str:
-    """Topic that holds what others sent to the queue."""
+    """Topic that holds the messages for the queue."""
     return _topic(instance, database, queue)
 
 
@@ -97,38 +101,38 @@ def _byte(escaped: bytes) -> bytes:
 
 
 def queue_of(data: str) -> tuple[str, str]:
-    """Database and name of the queue whose messages a topic holds; without a database: that of transmission."""
+    """Database and name of the queue of a data topic; the transmission queue has an empty database."""
     _, *names = map(_unescape, data.split("."))
     return (names[0] if len(names) > 1 else "", names[-1] if names else data)
 
 
 def journal_topic(data: str, subscription: str = NATIVE_SUBSCRIPTION) -> str:
-    """Topic that holds what the owners of the subscription decided."""
+    """Topic that holds the decisions of the subscription's owners."""
     return _checked(f"{data}.{escape(subscription)}.journal")
 
 
 def snapshot_topic(data: str, subscription: str = NATIVE_SUBSCRIPTION) -> str:
-    """Topic that holds the states from which an owner recovers."""
+    """Topic that holds the snapshots from which an owner recovers."""
     return _checked(f"{data}.{escape(subscription)}.snapshot")
 
 
 def open_topic(instance: str) -> str:
-    """Topic whose only use is its clock: a session's id gets its time from it."""
+    """Topic that serves as a clock only: the time in a session's id is that of an acknowledgement from it."""
     return _checked(f"{escape(instance)}.open")
 
 
 def catalog_topic(instance: str) -> str:
-    """Topic that holds the CREATE, ALTER and DROP of an instance."""
+    """Topic that holds the catalog of an instance: CREATE, ALTER and DROP of its objects."""
     return _checked(f"{escape(instance)}.catalog")
 
 
 def instruction_topic(instance: str) -> str:
-    """Topic in which operators tell the owners of queues what to do with suspended conversations."""
+    """Topic by which operators tell the owners of queues what to do with suspended conversations."""
     return _checked(f"{escape(instance)}.instructions")
 
 
 def succession_topic(instance: str) -> str:
-    """Topic that says which conversations of keys others have taken the place of, under writes of Spark."""
+    """Topic of Spark's writes: names conversations of keys that are over and have to be replaced."""
     return _checked(f"{escape(instance)}.successions")
 
 
@@ -138,13 +142,13 @@ def transmission_topic(instance: str) -> str:
 
 
 def is_internal(topic: str) -> bool:
-    """Whether konverse keeps that topic for itself: nobody's messages go there, so no record may name it as a place."""
+    """Whether a topic is internal to konverse: it holds no messages, so no record may name it as a destination."""
     *rest, last = topic.split(".")
     return (len(rest) == 1 and last in _OF_INSTANCES) or (len(rest) >= _DATA_COMPONENTS and last in _OF_QUEUES)
 
 
 def consumer_group(data: str, subscription: str = NATIVE_SUBSCRIPTION) -> str:
-    """Kafka consumer group whose assignment suggests owners."""
+    """Kafka consumer group whose assignment suggests owners of partitions."""
     return f"{data}.{escape(subscription)}"
 
 
@@ -154,66 +158,72 @@ def view_key(data: str, subscription: str, partition: int, suffix: str) -> str:
 
 
 def mirror_key(catalog: str, database: str) -> str:
-    """Redis key of the mirror of a database's catalog; `catalog` is the topic that holds it."""
+    """Redis key of the mirror of a database's catalog; `catalog` is the topic of the catalog."""
     return f"konverse:{{{catalog}}}:{escape(database)}"
 
 
 def pool_key(instance: str, database: str, pool: str) -> str:
-    """Redis key of the lease of a named pool; `pool` says all that makes it that one."""
+    """Redis key of the lease of a named pool; `pool` holds everything that distinguishes it from other pools."""
     return f"konverse:{{{escape(instance)}.{escape(database)}}}:pool:{escape(pool)}"
 
 
 def pool_namespace(database: str, *names: str) -> UUID:
-    """What the groups of a pool's keys are made from: the same for every process that opens the pool."""
+    """Namespace of the group ids of a pool: the same in every process that opens the pool."""
     return uuid5(UUID(int=0), "\0".join(("konverse pool", database, *names)))
 
 
 def pool_group(namespace: UUID, key: str) -> bytes:
-    """Conversation group of all conversations that a pool ever has for a key."""
+    """Group of all conversations that a pool ever has for a key."""
     return uuid5(namespace, key).bytes
 
 
 def mark_of(identifier: bytes) -> bytes:
-    """What the ids of a group of a pool and of all conversations that it ever had have in common."""
+    """The bytes that the id of a pool's group shares with the ids of all its conversations."""
     return identifier[:_MARK_BYTES]
 
 
 def conversation_in(group: bytes, chance: bytes) -> bytes:
-    """The id of a pooled conversation: half of it is that of its group, so whoever meets it knows where it belongs."""
+    """Id of a pooled conversation: its first half is that of its group, so any reader of the id can find the group.
+
+    `chance` is 16 random bytes.
+    """
     return b"".join((mark_of(group), chance[_MARK_BYTES : _POOLED_AT.start], _POOLED, chance[_POOLED_AT.stop :]))
 
 
 def is_of_pool(conversation: bytes) -> bool:
-    """Whether a pool has chosen this id: it costs no byte in any record, and its target knows of no group."""
+    """Whether a pool made this id.
+
+    The mark in the id costs no byte in any record, and can be read at the target, which does not know the group.
+    """
     return conversation[_VERSION_AT] >> 4 == _NAMED and conversation[_POOLED_AT] == _POOLED
 
 
 def router_key(catalog: str, database: str, service: str) -> str:
-    """Redis key of the figures of a router; `catalog` is the topic that holds its database's catalog."""
+    """Redis key of the figures of a router; `catalog` is the topic of its database's catalog."""
     return f"konverse:{{{catalog}}}:{escape(database)}:router:{service}"
 
 
 def owner_writer(incarnation: bytes, partition: int) -> bytes:
-    """Writer id of whoever owns the partition (16 bytes): the same for every owner of one incarnation."""
+    """Writer id of the partition's owners, 16 bytes: the same for every owner of one incarnation."""
     return uuid5(UUID(bytes=incarnation), str(partition)).bytes
 
 
 def session_writer(time_ms: int, chance: int) -> bytes:
-    """Writer id of a session: a UUIDv7 (RFC 9562) of a time in milliseconds since 1970 and 74 bits of chance."""
+    """Writer id of a session: a UUIDv7 (RFC 9562) of a time in milliseconds since 1970 and 74 random bits."""
     low = chance & (1 << 62) - 1
     value = time_ms << 80 | 0x7 << 76 | (chance >> 62 & 0xFFF) << 64 | 0b10 << 62 | low
     return value.to_bytes(16, "big")
 
 
 def time_of_writer(writer: bytes) -> int | None:
-    """When a session's id was made, in milliseconds since 1970; None for an id without time, as owners have."""
+    """Time in a session's id, in milliseconds since 1970; None for an id without time, such as an owner's."""
     if writer[6] >> 4 != 7 or writer[8] >> 6 != 0b10:
         return None
     return int.from_bytes(writer[:6], "big")
 
 
 def incarnation_tag(incarnation: bytes) -> bytes:
-    """The four bytes of an incarnation that every record names."""
+    """The four bytes of an incarnation that every record contains."""
     return incarnation[:4]
 
 
@@ -232,7 +242,7 @@ def _checked(topic: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LogIdentity:
-    """The log that is being folded: logs are found by name, and a name can be given twice (protocol.md section 2)."""
+    """Identity of a log. Logs are found by name, and a name can be given twice (protocol.md section 2)."""
 
     data_topic: str
     partition: int

@@ -30,8 +30,7 @@ END_WRITERS_MAX: Final = 128
 """Writers whose received counter an END names, the latest ones: as many as fit into an envelope."""
 
 BODY_BYTES_MAX: Final = 960_000
-"""One message body. With header and key the record stays below the 1,000,000 bytes that librdkafka and the broker
-allow."""
+"""One message body. With header and key a record stays below 1,000,000 bytes, the default of librdkafka and broker."""
 
 KEY_BYTES_MAX: Final = 2_048
 """A user's key: it travels with every message of the conversation, and both endpoints keep it."""
@@ -100,7 +99,7 @@ SUFFIX_CACHE_ENTRIES_MAX: Final = 4_096
 """Distinct envelope endings that a decoder remembers; an application has one for each message type and home."""
 
 SUFFIX_SHAPE_ENTRIES_MAX: Final = 4
-"""Positions of the group that are tried in a Begin ending of one length; different names rarely have equal lengths."""
+"""Positions of the group that are tried in Begin endings of one length; more than one is rare."""
 
 MAILBOX_ENTRIES_MAX: Final = 50_000
 """Bounced messages kept at a home partition: all that a session has in flight may come back. The oldest goes first."""
@@ -121,8 +120,7 @@ ANSWER_ENTRIES_MAX: Final = 10_000
 """Notices to sessions and answers about closed writers, kept at a home partition; the oldest goes first."""
 
 WRITER_HOLE_ENTRIES_MAX: Final = 16
-"""Holes in a writer's counters that a partition tells apart; the oldest ones are put together, and their detail is
-lost."""
+"""Holes in a writer's counters that a partition tells apart; the oldest two are merged, and their detail is lost."""
 
 NOTICED_WRITERS_MAX: Final = 10_000
 """Writers that a partition remembers having sent a notice; the oldest may get it again."""

@@ -1,16 +1,25 @@
-"""The objects of a database, as values, and the record that changes one of them.
+"""The objects of a database, as values, and the catalog record that changes one of them.
 
-    objects             MessageType, Contract, Queue, Service, and the journal record `Change`
-    priorities          broker priorities, and which one an endpoint gets
-    routes              routes: kept, and not used for choosing yet
-    routing_tables      keys and services, changed in parts
-    table_entries       the keys of such a table as one cheap value
+    objects             MessageType, Contract, Queue, Service, and the catalog record `Change`
+    priorities          broker priorities, and the level of a new endpoint
+    routes              routes: stored, but not used for routing yet
+    routing_tables      routing tables and their changes
+    table_entries       the keys of a routing table as a persistent map
     schema_collections  XML schema collections
 
-An object is immutable. A change names the object, its whole new value or its end, and the offset that it expects in
-the catalog's journal. A name may be used again after a DROP; the number of an object is never used again, so views
-can tell the two apart.
+The catalog of an instance is a topic. Each of its records is a `Change`: one CREATE, ALTER or DROP of an object. A
+change carries the offset that it expects to get and counts only at that offset, so of two concurrent administrators the
+later one has to read again and decide again (protocol.md section 2.1). A process has the catalog by folding the topic.
+The fold of a partition never reads it: owners ask it for verdicts and record the answers in their COMMITs.
 
-Names compare byte by byte, as Service Broker compares services. Two names never share a topic: `schemas.identifiers`
-escapes them injectively.
+Three laws hold for all objects. An object is immutable: a change names it and gives its whole new value, or None for a
+DROP. A routing table may have a million keys, so its change names only the differences and may take several records,
+which count together. A name may be used again after a DROP, but the incarnation of a queue is new each time, so records
+for the old queue are ignored.
+
+Names compare byte by byte, as Service Broker compares the names of services. Two names never share a topic, because
+`schemas.identifiers` escapes them injectively.
+
+Each class has a constructor `of` that checks its clauses and raises the error with Service Broker's number. Decoding
+does not check them again: a record that counts was checked by its administrator.
 """

@@ -1,6 +1,6 @@
-"""The objects of a database, as values, and the journal record that changes one of them (protocol.md section 2.1).
+"""Message types, contracts, queues and services, and the catalog record that changes an object (protocol.md 2.1).
 
-Folds never read the catalog; it is for sessions, readers and administrators.
+The fold of a partition never reads the catalog; sessions, readers, owners and administrators do.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .routing_tables import RoutingTable, TableChange, change_of_avro, change_to
 from .schema_collections import XmlSchemaCollection, check_schema_size
 
 KEEP_FOR_EVER: Final = -1
-"""A queue whose topics are never truncated."""
+"""Value of `keep_ms` for a queue whose topics are never truncated."""
 CATALOG_SCHEMA = parse_schema(json.loads(files("konverse.schemas").joinpath("catalog.avsc").read_text("utf-8")))
 
 
@@ -36,43 +36,43 @@ class SentBy(Enum):
     ANY = "ANY"
 
     def allows(self, role: Role) -> bool:
-        """Whether the side `role` may send."""
+        """Whether the side `role` may send the message type."""
         return self is SentBy.ANY or self.value == role.name
 
 
 SentByClause = Mapping[str, str | SentBy] | Sequence[tuple[str, str | SentBy]]
-"""Message types of a contract, and which side may send each."""
+"""Message types of a contract, and the side that may send each."""
 
 
 class Validation(StrEnum):
-    """What the receiver of a message looks for in its body."""
+    """What the receiver of a message checks in its body."""
 
     NONE = "NONE"
-    """Bodies may be anything."""
+    """Any body."""
     EMPTY = "EMPTY"
-    """There is none."""
+    """No body."""
     WELL_FORMED_XML = "WELL_FORMED_XML"
     """An XML document."""
     VALID_XML = "VALID_XML"
     """An XML document, valid by the schemas of a collection."""
     JSON_SCHEMA = "JSON_SCHEMA"
-    """A JSON document in UTF-8, valid by a JSON Schema. Ours, as is the next one."""
+    """A JSON document in UTF-8, valid by a JSON Schema. An extension of konverse, like AVRO."""
     AVRO = "AVRO"
     """One datum in Avro's binary encoding, by an Avro schema."""
 
     @property
     def letter(self) -> str:
-        """E, N or X, as RECEIVE shows it; J and A for ours."""
+        """E, N or X, as RECEIVE shows it; J and A for JSON_SCHEMA and AVRO."""
         return _LETTERS[self]
 
     @property
     def takes_schema(self) -> bool:
-        """Whether a message type brings a schema of its own for it."""
+        """Whether a message type with this validation has a schema of its own."""
         return self in (Validation.JSON_SCHEMA, Validation.AVRO)
 
     @property
     def is_xml(self) -> bool:
-        """Whether it is about XML documents."""
+        """Whether it validates XML documents."""
         return self in (Validation.WELL_FORMED_XML, Validation.VALID_XML)
 
 
@@ -88,18 +88,21 @@ _LETTERS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class MessageType:
-    """A message type, and what its bodies have to be."""
+    """A message type, and the validation of its bodies."""
 
     name: str
     validation: Validation = Validation.NONE
     schema_collection: str = ""
-    """Of VALID_XML: the name of the collection."""
+    """For VALID_XML: name of the schema collection."""
     schema: str = ""
-    """Of JSON_SCHEMA and AVRO: the schema itself, a JSON document."""
+    """For JSON_SCHEMA and AVRO: the schema itself, a JSON document."""
 
     @classmethod
     def of(cls, name: str, validation: str | Validation, schema_collection: str = "", schema: str = "") -> MessageType:
-        """The message type of that name; InvalidValidation for a word that means none, or without what it needs."""
+        """The message type of that name.
+
+        Raises InvalidValidation for an unknown validation, and for a schema that is missing or superfluous.
+        """
         check_name("message type", name)
         try:
             value = cls(name, Validation(validation), schema_collection, schema)
@@ -127,7 +130,7 @@ class Contract:
 
     @classmethod
     def of(cls, name: str, sent_by: SentByClause) -> Contract:
-        """The contract of that name; InvalidContract for one that cannot be (11), TypeTwice (12)."""
+        """The contract of that name; raises InvalidContract (behaviour 11), TypeTwice (12)."""
         check_name("contract", name)
         pairs = [*(sent_by.items() if isinstance(sent_by, Mapping) else sent_by)]
         if len({kind for kind, _ in pairs}) < len(pairs):
@@ -145,7 +148,7 @@ class Contract:
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """A queue: its data topic, and the incarnation of its one subscription."""
+    """A queue: its data topic, and the incarnation of its only subscription."""
 
     name: str
     topic: str
@@ -155,39 +158,39 @@ class Queue:
     data_topic_id: bytes
     journal_topic_id: bytes
     keep_ms: int = KEEP_FOR_EVER
-    """How long what was received stays in the topics for others to read; -1: for ever."""
+    """How long received messages stay in the topics for other readers; -1: for ever."""
     status: bool = True
-    """STATUS. Off: nobody receives from it."""
+    """STATUS. When off, nothing is delivered from the queue."""
     retention: bool = False
     """RETENTION."""
     poison_message_handling: bool = True
     """POISON_MESSAGE_HANDLING."""
 
     def address(self, partition: int) -> Address:
-        """Where records for an endpoint in `partition` go."""
+        """Destination of records for an endpoint in `partition`."""
         return Address(self.topic, partition, incarnation_tag(self.incarnation))
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A service: its queue, and the contracts for which it may be a target."""
+    """A service: its queue, and the contracts by which it may be a target."""
 
     name: str
     queue: str
     contracts: tuple[str, ...] = ()
     queues_before: tuple[str, ...] = ()
-    """Where it was before ALTER SERVICE moved it: what began there goes on there until it has moved, too."""
+    """Former queues, before ALTER SERVICE: conversations that began there stay until they have moved."""
 
     @classmethod
     def of(cls, name: str, queue: str, contracts: Iterable[str]) -> Service:
-        """The service of that name; ContractTwice for a contract that is named twice (behaviour 18)."""
+        """The service of that name; raises ContractTwice for a repeated contract (behaviour 18)."""
         value = cls(check_name("service", name), queue, tuple(contracts))
         if len(set(value.contracts)) != len(value.contracts):
             raise ContractTwice(f"service {name!r} names a contract twice; name each once")
         return value
 
     def on_queue(self, queue: str) -> Service:
-        """The service on this queue (behaviour 19)."""
+        """The service, moved to this queue (behaviour 19)."""
         if queue == self.queue:
             return self
         before = [each for each in self.queues_before if each not in (queue, self.queue)]
@@ -196,12 +199,12 @@ class Service:
 
 CatalogObject = MessageType | XmlSchemaCollection | Contract | Queue | Service | Route | BrokerPriority | RoutingTable
 Written = CatalogObject | TableChange
-"""What a record says of an object: all of it, but of a routing table, which may be large, what becomes another."""
+"""Content of a catalog record: the whole object; for a routing table, which may be large, only the change."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One CREATE (or ALTER: the new value) or DROP (`value` None), valid only at the offset that it expects."""
+    """One CREATE or ALTER (`value` is the whole new value) or DROP (None); counts only at `expected_offset`."""
 
     expected_offset: int
     database: str
@@ -255,7 +258,7 @@ def _to_avro(value: Written | None) -> tuple[str, dict[str, Any]] | None:
     elif isinstance(value, Service):
         fields["contracts"] = list(value.contracts)
         before = fields["queues_before"] = list(value.queues_before)
-        if not before:  # as it was written before a service could move
+        if not before:  # the record that was written before services could move
             del fields["queues_before"]
         return "konverse.MovedService" if before else "konverse.Service", fields
     elif isinstance(value, MessageType):

@@ -1,4 +1,4 @@
-"""Broker priorities, and which of them an endpoint gets (service-broker.md 1.7 and 8; behaviours 216 to 218)."""
+"""Broker priorities, and the level that they give an endpoint (service-broker.md 1.7 and 8; behaviours 216 to 218)."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from konverse.schemas.identifiers import check_name
 from konverse.schemas.levels import DEFAULT_LEVEL, HIGHEST, LOWEST
 
 ANY: Final = "ANY"
-"""The word for a criterion that every conversation meets; nothing of that name can be meant."""
+"""Criterion that every conversation meets; an object of this name cannot be a criterion."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerPriority:
-    """A level for endpoints that meet all criteria; `ANY` is one that each meets."""
+    """A level for endpoints that meet all criteria."""
 
     name: str
     contract: str = ANY
     local_service: str = ANY
-    """The service of the endpoint itself: who begins, or who is begun with."""
+    """Service of the endpoint itself, at an initiator or a target."""
     remote_service: str = ANY
-    """The other one. It need not exist here; names are compared byte by byte."""
+    """Service of the other side. It need not exist here; names are compared byte by byte."""
     level: int = DEFAULT_LEVEL
 
     @classmethod
     def of(cls, value: BrokerPriority) -> BrokerPriority:
-        """The same when it may be; InvalidPriority for a level that does not exist (33302), InvalidName."""
+        """Return the value if it is valid; raises InvalidPriority (33302) for an impossible level, InvalidName."""
         check_name("broker priority", value.name)
         if value.remote_service != ANY:
             check_name("remote service", value.remote_service)
@@ -40,7 +40,7 @@ class BrokerPriority:
 
     @property
     def criteria(self) -> tuple[str, str, str]:
-        """Contract, local and remote service: no two priorities of a database have the same (33303)."""
+        """Contract, local and remote service: unique among the priorities of a database (33303)."""
         return self.contract, self.local_service, self.remote_service
 
     def matches(self, contract: str, local_service: str, remote_service: str) -> bool:
@@ -50,10 +50,10 @@ class BrokerPriority:
 
 
 def level_of(priorities: Iterable[BrokerPriority], contract: str, local_service: str, remote_service: str) -> int:
-    """The level of a new endpoint: that of the match which is nearest to it, else the default (behaviour 217).
+    """Level of a new endpoint: that of the most specific match, else the default (behaviour 217).
 
-    A named contract counts more than a named local service, and that more than a named remote one: read as the digits
-    of a number they make the eight rows of the original's table.
+    A named contract counts more than a named local service, and that more than a named remote service: read as the
+    digits of a binary number they order the eight rows of the original's table.
     """
     found = [each for each in priorities if each.matches(contract, local_service, remote_service)]
     nearest = max(found, key=lambda each: [name != ANY for name in each.criteria], default=None)

@@ -1,6 +1,6 @@
-"""Routes: where a service is (service-broker.md 1.5). They are kept; nothing goes by them yet.
+"""Routes: the address of a service (service-broker.md 1.5). They are stored but not used for routing yet.
 
-A network address is `TCP://host:port`, an IPv6 host in brackets.
+A network address is `TCP://host:port`, with an IPv6 host in brackets.
 """
 
 from __future__ import annotations
@@ -17,39 +17,39 @@ from konverse.schemas.limits import ADDRESS_CHARACTERS_MAX, ROUTE_LIFETIME_MS_MA
 LOCAL: Final = "LOCAL"
 """Address: this instance."""
 TRANSPORT: Final = "TRANSPORT"
-"""Address: what the service's own name begins with."""
+"""Address: given by the beginning of the service's own name."""
 
 NEVER: Final = -1
-"""A route that does not expire."""
+"""Expiry time of a route that never expires."""
 
 AUTO_CREATED_LOCAL: Final = "AutoCreatedLocal"
-"""The one route of a new database: any service, here (behaviour 155)."""
+"""The only route of a new database: any service, at this instance (behaviour 155)."""
 
 BROKER_CONFIGURATION: Final = "SQL/ServiceBroker/BrokerConfiguration"
-"""The service that is asked for routes that are missing; a route to it names no instance (192)."""
+"""Service that is asked for missing routes; a route to it names no instance (192)."""
 
 _NETWORK: Final = re.compile(r"tcp://(?:[^\s:/\[\]]+|\[[0-9a-f:.]+\]):([0-9]{1,5})", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A row of sys.routes; empty words stand for what was not said."""
+    """A row of sys.routes; an empty text stands for a clause that was left out."""
 
     name: str
     address: str
-    """`LOCAL`, `TRANSPORT`, or where the instance is that has the service."""
+    """`LOCAL`, `TRANSPORT`, or the network address of the service's instance."""
     service_name: str = ""
     """Compared byte by byte; empty: any."""
     broker_instance: str = ""
-    """Id of the database that has it; empty: any."""
+    """Id of the service's database; empty: any."""
     expires_ms: int = NEVER
-    """When it stops being used, in milliseconds since 1970, UTC. It stays in the catalog."""
+    """When the route expires, in milliseconds since 1970, UTC. It stays in the catalog."""
     mirror_address: str = ""
-    """Where the instance is that mirrors that database."""
+    """Network address of the instance that mirrors that database."""
 
     @classmethod
     def of(cls, value: Route) -> Route:
-        """The same with its words as they are written; InvalidRoute, with the original's number, when it cannot be.
+        """The route in canonical spelling; raises InvalidRoute, with the original's number, when it is invalid.
 
         Behaviours 174, 192. Raises InvalidName too.
         """
@@ -69,7 +69,7 @@ class Route:
 
 
 def check_lifetime(name: str, lifetime_ms: int) -> None:
-    """Raise InvalidRoute (9746) unless a route can live so long."""
+    """Raise InvalidRoute (9746) unless this is a valid lifetime of a route, in milliseconds."""
     if not 1_000 <= lifetime_ms <= ROUTE_LIFETIME_MS_MAX:
         raise InvalidRoute(
             f"route {name!r} cannot have a lifetime of {lifetime_ms / 1000} s; "
@@ -97,7 +97,7 @@ def _instance(value: Route) -> str:
 
 
 def _address(name: str, what: str, text: str) -> str:
-    """The address, its key words in capitals."""
+    """The address, with its keyword in capitals."""
     if not text:
         raise InvalidRoute(f"the {what} of route {name!r} is empty; give LOCAL, TRANSPORT or TCP://host:port", 9659)
     if len(text) > ADDRESS_CHARACTERS_MAX:
@@ -116,7 +116,7 @@ def _address(name: str, what: str, text: str) -> str:
 
 
 def _check_together(route: Route) -> None:
-    """What no clause says alone."""
+    """Check clauses that must agree with each other."""
     if route.address == TRANSPORT and route.service_name:
         raise InvalidRoute(
             f"route {route.name!r} takes its address from the name of any service (TRANSPORT) and names one; "

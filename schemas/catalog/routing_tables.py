@@ -1,8 +1,8 @@
-"""Routing tables: which service has the conversations of a key (behaviours 230 to 233), and what changes one.
+"""Routing tables: the service for the conversations of each key, and changes of a table (behaviours 230 to 233).
 
-A change is a record of the catalog that names only what becomes another, however large the table is. One that is too
-large for a record is several, its parts, which count when the last of them is there, or not at all. A table is a value:
-a change makes another one of it, which shares with the first what has stayed.
+A change is a catalog record that names only the differences, however large the table is. A change that is too large for
+one record is written in parts, which count together when the last part is there, or not at all. A table is immutable: a
+change makes a new one, which shares the unchanged buckets with the old one.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ class RoutingTable:
     name: str
     entries: Entries = field(default_factory=Entries)
     default: Target | None = None
-    """Where conversations go whose key is not among the entries; None: their messages cannot be classified."""
+    """Service for keys without an entry; None: messages with such a key cannot be classified."""
     routers: tuple[str, ...] = ()
-    """Services whose routers go by this table: it must not lead back to them."""
+    """Services whose routers use this table: an entry must not lead back to them."""
     version: int = 0
-    """Counts the contents that it has had since it was created."""
+    """Number of changes since the table was created."""
 
     def find(self, key: str) -> Target | None:
-        """Where conversations of this key go."""
+        """Service for the conversations of this key; None when there is none."""
         return self.entries.get(key, self.default)
 
     def changed(self, change: TableChange) -> RoutingTable:
-        """The next version."""
+        """The table after a change."""
         default = None if change.without_default else change.default or self.default
         routers = self.routers if change.routers is None else change.routers
         return RoutingTable(
@@ -50,33 +50,33 @@ class RoutingTable:
         )
 
     def targets(self) -> list[Target]:
-        """All services that it leads to, each once, in order of their names."""
+        """All services to which the table leads, each once, ordered by name."""
         found = self.entries.targets()
         return found if self.default is None else _each_once([*found, self.default])
 
 
 @dataclass(frozen=True, slots=True)
 class TableChange:
-    """What an ALTER says of a routing table; all else stays as it is."""
+    """The differences that a CREATE or ALTER makes to a routing table."""
 
     name: str
     put: Mapping[str, Target] = field(default_factory=dict)
-    """Keys that have this service from now on, new ones and known ones."""
+    """Service by key, for new and known keys."""
     remove: tuple[str, ...] = ()
     default: Target | None = None
-    """Another default; None: it stays."""
+    """New default; None: unchanged."""
     without_default: bool = False
-    """There is no default any more."""
+    """The default is removed."""
     routers: tuple[str, ...] | None = None
-    """Others; None: they stay."""
+    """New routers; None: unchanged."""
     creates: bool = False
-    """There is no such table: this is a CREATE."""
+    """Whether this is a CREATE."""
     parts: bytes = b""
-    """Id that all parts of a change have, 16 bytes; empty: this is all of it."""
+    """Id that the parts of one change share, 16 bytes; empty when the change is a single record."""
     part: int = 0
-    """Which of them it is."""
+    """Number of this part, from 0 on."""
     last: bool = True
-    """With this one the change counts."""
+    """Whether this is the last part, with which the change counts."""
 
     @classmethod
     def of(  # noqa: PLR0913  # the clauses of CREATE and ALTER
@@ -90,7 +90,7 @@ class TableChange:
         routers: tuple[str, ...] | None = None,
         creates: bool = False,
     ) -> TableChange:
-        """The change, checked: InvalidName, and InvalidRoute for a key, a target or routers that cannot be."""
+        """A checked change; raises InvalidName, and InvalidRoute for an invalid key, target or routers."""
         check_name("routing table", name)
         entries = {_key(name, key): _target(name, target) for key, target in put.items()}
         for key in remove:
@@ -107,12 +107,12 @@ class TableChange:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it names nothing to change."""
+        """Whether it changes nothing."""
         named = self.put or self.remove or self.default or self.without_default or self.routers is not None
         return not named and not self.creates
 
     def divided(self, parts: bytes) -> list[TableChange]:
-        """The records that it is written as: itself, or as many parts as it needs, with this id."""
+        """The records of this change: itself, or its parts with the id `parts` when it is too large."""
         room, slices = 0, list[tuple[dict[str, Target], list[str]]]()
         named: list[tuple[str, Target | None]] = [*self.put.items(), *((key, None) for key in self.remove)]
         for key, target in named:
@@ -135,25 +135,25 @@ class TableChange:
         return [*made, replace(self, put=put, remove=tuple(remove), parts=parts, part=len(made))]
 
     def follows(self, before: list[TableChange]) -> bool:
-        """Whether it is the next part behind these."""
+        """Whether this is the next part of the same change behind `before`."""
         return self.part == len(before) and (not before or before[0].parts == self.parts)
 
     def joined(self, before: list[TableChange]) -> TableChange:
-        """All of a change, of which this is the last part; a key stands in one of them."""
+        """The whole change: this is its last part, `before` holds the others. Each key stands in one part only."""
         put = {key: target for each in (*before, self) for key, target in each.put.items()}
         remove = tuple(key for each in (*before, self) for key in each.remove)
         return replace(self, put=put, remove=remove, parts=b"", part=0)
 
     def targets(self) -> list[Target]:
-        """The services that it names, each once, in order of their names."""
+        """The services that it names, each once, ordered by name."""
         return _each_once([*self.put.values(), self.default])
 
 
 def folded(known: RoutingTable | None, change: TableChange, before: list[TableChange]) -> RoutingTable | None:
-    """What a table is behind a record of the catalog; None: there is none. `before` are the parts that wait for others.
+    """The table after a catalog record; None when it does not exist.
 
-    A part that does not follow them was overtaken and is ignored; a change that begins takes the place of one that does
-    not go on.
+    `before` holds the parts of a change that wait for the last one. A part that does not follow them belongs to a
+    change that was overtaken, and is ignored. A first part discards the parts of an unfinished change.
     """
     if change.part == 0:
         before.clear()
@@ -170,7 +170,7 @@ def folded(known: RoutingTable | None, change: TableChange, before: list[TableCh
 
 
 def check_entries(table: RoutingTable) -> RoutingTable:
-    """The table, unless it has more keys than a table may have: InvalidRoute."""
+    """Return the table; raises InvalidRoute when it has too many keys."""
     if len(table.entries) > ROUTING_TABLE_ENTRIES_MAX:
         raise InvalidRoute(
             f"routing table {table.name!r} would have {len(table.entries)} keys; at most {ROUTING_TABLE_ENTRIES_MAX} "
@@ -205,7 +205,7 @@ def _target(name: str, target: Target) -> Target:
 
 
 def change_to_avro(change: TableChange) -> dict[str, Any]:
-    """The fields of a record of the catalog."""
+    """Fields of the catalog record of a change."""
     return {
         "name": change.name,
         "put": {key: target._asdict() for key, target in change.put.items()},
@@ -221,7 +221,7 @@ def change_to_avro(change: TableChange) -> dict[str, Any]:
 
 
 def change_of_avro(fields: dict[str, Any]) -> TableChange:
-    """What `change_to_avro` made fields of."""
+    """The change from the fields of its catalog record."""
     default, routers = fields["default"], fields["routers"]
     return TableChange(
         **{
@@ -235,7 +235,7 @@ def change_of_avro(fields: dict[str, Any]) -> TableChange:
 
 
 _ENTRY_BYTES: Final = 12
-"""Lengths and marks beside the texts of an entry."""
+"""Bytes of an entry beside its texts."""
 
 
 def _size(key: str, target: Target | None = None) -> int:

@@ -1,4 +1,4 @@
-"""XML schema collections: what VALID_XML holds bodies against (behaviour 5)."""
+"""XML schema collections: the schemas of VALID_XML (behaviour 5)."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from konverse.schemas.limits import SCHEMA_BYTES_MAX, SCHEMA_DOCUMENTS_ENTRIES_M
 
 @dataclass(frozen=True, slots=True)
 class XmlSchemaCollection:
-    """XML Schema documents under one name; of several namespaces, if there are several."""
+    """XML Schema documents under one name, for one namespace or several."""
 
     name: str
     documents: tuple[str, ...]
 
     @classmethod
     def of(cls, name: str, documents: Iterable[str]) -> XmlSchemaCollection:
-        """The collection of that name; InvalidSchema for none, for too many or too large ones, or for one twice.
+        """The collection of that name; raises InvalidSchema for no, too many, too large or repeated documents.
 
-        What the documents say is not looked at.
+        The content of the documents is not checked.
         """
         value = cls(check_name("XML schema collection", name), tuple(documents))
         if not 1 <= len(value.documents) <= SCHEMA_DOCUMENTS_ENTRIES_MAX:
@@ -36,7 +36,7 @@ class XmlSchemaCollection:
 
 
 def check_schema_size(what: str, documents: Iterable[str]) -> None:
-    """Raise InvalidSchema when all documents together are larger than a record of the catalog may be."""
+    """Raise InvalidSchema when the documents together are larger than a catalog record allows."""
     try:
         size = sum(len(document.encode("utf-8")) for document in documents)
     except UnicodeEncodeError as error:

@@ -1,4 +1,4 @@
-"""The keys of a routing table, and the services that they lead to, as one value that is cheap to change."""
+"""The keys of a routing table and their services, as an immutable map that is cheap to change."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from konverse.schemas.limits import ROUTING_TABLE_BUCKETS
 
 
 class Target(NamedTuple):
-    """The service that a conversation is for."""
+    """A service to which conversations are routed."""
 
     service: str
     broker_instance: str | None = None
-    """Id of the database in which it is, as `begin_dialog` takes it; None: wherever routes lead."""
+    """Id of the service's database, as for `begin_dialog`; None: wherever routes lead."""
 
 
 Bucket = Mapping[str, Target]
@@ -24,7 +24,10 @@ _NO_BUCKETS: Final[tuple[Bucket, ...]] = (_NO_ENTRIES,) * ROUTING_TABLE_BUCKETS
 
 
 class Entries(Mapping[str, Target]):
-    """The keys of a routing table, in an order that means nothing. It does not change."""
+    """The keys of a routing table, immutable and in no particular order.
+
+    A changed copy shares the unchanged buckets with its original.
+    """
 
     __slots__ = ("_buckets", "_count")
 
@@ -35,14 +38,14 @@ class Entries(Mapping[str, Target]):
             self._put(entries, ())
 
     def changed(self, put: Mapping[str, Target], remove: Collection[str]) -> Entries:
-        """Another one, without the keys of `remove` and then with those of `put`. Takes time for these alone."""
+        """A copy without the keys of `remove`, then with those of `put`. Takes time in proportion to these keys."""
         made = Entries()
         made._buckets, made._count = self._buckets, self._count
         made._put(put, remove)
         return made
 
     def targets(self) -> list[Target]:
-        """All services that there are, each once, in order of their names."""
+        """All services in the table, each once, ordered by name."""
         found = {target for bucket in self._buckets for target in bucket.values()}
         named = sorted((target.service, target.broker_instance or "") for target in found)
         return [Target(service, instance or None) for service, instance in named]
