@@ -137,7 +137,7 @@ def succession_topic(instance: str) -> str:
 
 
 def transmission_topic(instance: str) -> str:
-    """Topic of the queue into which clients write transactions: one for all databases of an instance."""
+    """Data topic of the transmission queue, to which clients write transactions: one per instance."""
     return _checked(f"{escape(instance)}.transmission")
 
 

@@ -9,17 +9,18 @@
 
 The catalog of an instance is a topic. Each of its records is a `Change`: one CREATE, ALTER or DROP of an object. A
 change carries the offset that it expects to get and counts only at that offset, so of two concurrent administrators the
-later one has to read again and decide again (protocol.md section 2.1). A process has the catalog by folding the topic.
-The fold of a partition never reads it: owners ask it for verdicts and record the answers in their COMMITs.
+later one has to read again and decide again (protocol.md section 2.1). The catalog of a process is a fold of this
+topic. The fold of a partition never reads it: owners ask it for verdicts and levels, and record the answers in their
+COMMITs.
 
 Three laws hold for all objects. An object is immutable: a change names it and gives its whole new value, or None for a
 DROP. A routing table may have a million keys, so its change names only the differences and may take several records,
-which count together. A name may be used again after a DROP, but the incarnation of a queue is new each time, so records
-for the old queue are ignored.
+which count together. A name may be used again after a DROP: the number of an object follows from the offset of its
+CREATE and is never reused, and a new queue has a new incarnation, so records for the old queue are ignored.
 
 Names compare byte by byte, as Service Broker compares the names of services. Two names never share a topic, because
 `schemas.identifiers` escapes them injectively.
 
-Each class has a constructor `of` that checks its clauses and raises the error with Service Broker's number. Decoding
-does not check them again: a record that counts was checked by its administrator.
+The class methods `of` check the clauses of an object and raise the error with Service Broker's number. `decode_change`
+does not check them again.
 """
