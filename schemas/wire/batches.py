@@ -1,4 +1,4 @@
-"""Batches of a query that writes rows: who won, as BATCH and DECISION carry it in their bodies. Plain Avro.
+"""Bodies of BATCH and DECISION: the attempts that won a batch of a query's rows. Plain Avro.
 
 `decode_batch` and `decode_winners` are total: a value, or MalformedRecord.
 """
@@ -19,22 +19,22 @@ from konverse.schemas.limits import BATCH_RECORDS_MAX, BODY_BYTES_MAX
 from .records import address_from_avro, address_to_avro
 
 ABANDONED: Final = 1 << 62
-"""Number of the batch that ends a query: all that may come later is below it."""
+"""Number of the batch that ends a query: every other batch has a lower number."""
 
 Counts = dict[Address, tuple[int, ...]]
-"""Partition -> rows of each attempt there; in the order in which the partitions are told."""
+"""Partition -> number of rows of each attempt there; in the order in which the partitions are told."""
 
 Winners = tuple[tuple[bytes, int], ...]
-"""Attempts and how many rows each has in one partition, in the order in which they are accepted."""
+"""Attempts with their number of rows in one partition, in the order in which the rows are accepted."""
 
 
 class Batch(NamedTuple):
-    """Which attempts won a batch."""
+    """The attempts that won a batch."""
 
     query: bytes
     number: int
     attempts: tuple[bytes, ...]
-    """In the order of the tasks."""
+    """Winning attempts, in the order of the tasks."""
     homes: Counts
     """Every partition that may hold BEGINs of the query."""
     targets: Counts
@@ -42,7 +42,7 @@ class Batch(NamedTuple):
 
 
 def winners_at(batch: Batch, counts: tuple[int, ...]) -> Winners:
-    """The attempts that have rows in one partition."""
+    """The winning attempts that have rows in one partition; `counts` are their numbers of rows."""
     return tuple((attempt, count) for attempt, count in zip(batch.attempts, counts, strict=True) if count)
 
 

@@ -1,4 +1,4 @@
-"""Message bodies as callers give them."""
+"""Checks of message bodies that callers give."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from konverse.schemas.errors import BadInput, BodyTooLarge, NullBody
 from konverse.schemas.limits import BODY_BYTES_MAX
 
 TOO_LARGE: Final = f"bytes; at most {BODY_BYTES_MAX} fit into one message: send a reference, or its parts"
-"""What is wrong with a body, behind its size, and the way out."""
+"""Error text behind the size of a body that is too large, with the remedy."""
 
 
 def as_bytes(body: object) -> bytes:
@@ -21,6 +21,6 @@ def as_bytes(body: object) -> bytes:
 
 
 def check_size(size_bytes: int) -> None:
-    """Raise BodyTooLarge (8459) for a body of so many bytes, if it is."""
+    """Raise BodyTooLarge (8459) when a body of this size is too large."""
     if size_bytes > BODY_BYTES_MAX:
         raise BodyTooLarge(f"the body has {size_bytes} {TOO_LARGE}")

@@ -1,4 +1,4 @@
-"""The body of a TRANSACTION: what a client does on several dialogs at once. Plain Avro (`transaction.avsc`).
+"""The body of a TRANSACTION: a client's steps on several dialogs. Plain Avro (`transaction.avsc`).
 
 `decode` is total: a value, or MalformedRecord.
 """
@@ -21,54 +21,57 @@ _OPENER_BYTES: Final = 16
 
 
 class TransactionDialog(NamedTuple):
-    """A conversation, with all that is needed to send on it."""
+    """A conversation, with everything needed to send on it."""
 
     conversation: bytes
     begin: Begin
     returning: bool = False
-    """Its messages come back when the target has ended."""
+    """Its messages bounce when the target has ended."""
     named: bool = False
-    """The caller has chosen its id."""
+    """The caller chose its id."""
     anew: bool = False
-    """Although a conversation with this id may be over."""
+    """It is begun anew although a conversation with this id may be over."""
 
     @classmethod
     def of(cls, conversation: bytes, begin: Begin, flags: int) -> TransactionDialog:
-        """A conversation whose messages have these flags."""
+        """The conversation whose messages have these flags."""
         return cls(conversation, begin, bool(flags & RETURNING), bool(flags & NAMED), bool(flags & ANEW))
 
     @property
     def flags(self) -> int:
-        """Of its messages."""
+        """Flags of its messages."""
         return RETURNING * self.returning | NAMED * self.named | ANEW * self.anew
 
     @property
     def key(self) -> bytes:
-        """Of its records."""
+        """Kafka key of its records."""
         return self.begin.key or self.begin.group
 
 
 class Step(NamedTuple):
-    """BEGIN, a message, FIN, END_CALL or SET_TIMER; OPEN says who has begun a dialog whose FIRST follows."""
+    """One step: BEGIN, MESSAGE, FIN, END_CALL or SET_TIMER.
+
+    A step OPEN is no output. It names the session that began a dialog whose FIRST follows.
+    """
 
     dialog: int
-    """Place in the transaction's dialogs."""
+    """Index in the transaction's dialogs."""
     kind: Kind
     sequence: int = NO_SEQUENCE
     message_type: str = ""
     body: bytes | None = None
-    """Of OPEN: the id of the session that has begun the dialog, outside of transactions."""
+    """For OPEN: id of the session that began the dialog, outside of this transaction."""
     timeout_ms: int = FOR_EVER
-    """Of a timer."""
+    """Timeout of a SET_TIMER; NO_TIMER cancels the timer."""
 
     @property
     def is_first(self) -> bool:
-        """The message that creates the target."""
+        """Whether this message creates the target."""
         return self.kind is Kind.MESSAGE and self.sequence == 0
 
 
 class ClientTransaction(NamedTuple):
-    """What happens together or not at all."""
+    """Steps of which all happen, or none."""
 
     dialogs: list[TransactionDialog]
     steps: list[Step]

@@ -13,7 +13,7 @@ _BIG_ENDIAN: Final = sys.byteorder == "big"
 
 
 def pack(code: str, values: Iterable[int]) -> bytes:
-    """The bytes of a column; `code` is one of the module `array`."""
+    """The bytes of a column; `code` is a type code of the module `array`."""
     column = array(code, values)
     if _BIG_ENDIAN:
         column.byteswap()
@@ -21,12 +21,12 @@ def pack(code: str, values: Iterable[int]) -> bytes:
 
 
 def identifiers(data: bytes) -> list[bytes]:
-    """The identifiers of a column that has 16 bytes of each."""
+    """The identifiers in a column of 16-byte identifiers."""
     return [data[at : at + IDENTIFIER_BYTES] for at in range(0, len(data), IDENTIFIER_BYTES)]
 
 
 def unpack(code: str, data: bytes) -> list[int]:
-    """The numbers of a column; ValueError when the bytes are not a whole number of them."""
+    """The numbers of a column; ValueError when the bytes are not a whole number of items."""
     column: array[int] = array(code)
     column.frombytes(data)
     if _BIG_ENDIAN:

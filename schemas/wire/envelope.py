@@ -1,10 +1,10 @@
-"""The envelope of a data record: plain Avro (`envelope.avsc`), laid by hand where messages pass by the million.
+"""The envelope of a data record: plain Avro (`envelope.avsc`), encoded by hand because millions of messages pass.
 
     prefix (39 bytes)                                             | counter sequence | suffix
     kind flags role incarnation-tag writer conversation           | two Avro longs   | everything that repeats
 
 An encoder concatenates `prefix + counter + sequence + suffix`; a decoder slices the prefix, reads two numbers and looks
-the suffix up. `tests/properties` holds both against fastavro in both directions (protocol.md section 2).
+the suffix up. `tests/properties` compares both with fastavro in both directions (protocol.md section 2).
 
 `decode` is total: for any bytes it returns an Envelope or raises MalformedRecord, nothing else.
 """
@@ -28,7 +28,7 @@ from .templates import Layings, Readings, Remembered
 from .varint import read_varint, varint
 
 HEADER: Final = "konverse"
-"""Name of the one Kafka header that carries the envelope."""
+"""Name of the Kafka header that carries the envelope; of several with this name the first one is ours."""
 
 PREFIX_BYTES: Final = 39
 CONVERSATION_AT: Final = 23
@@ -37,17 +37,17 @@ CONVERSATION_AT: Final = 23
 
 
 def head(kind: Kind, flags: int, role: Role, tag: bytes, writer: bytes) -> bytes:
-    """First 23 bytes; a prefix is `head(...) + conversation`."""
+    """First 23 bytes of a header; a prefix is `head(...) + conversation`."""
     return bytes((kind << 1, flags, role << 1)) + tag + writer
 
 
 def encode(prefix: bytes, counter: int, sequence: int, suffix: bytes) -> bytes:
-    """A header from its parts."""
+    """The header made of these parts."""
     return prefix + varint(counter) + varint(sequence) + suffix
 
 
 def encode_suffix(suffix: Suffix) -> bytes:
-    """The repeating end of a header."""
+    """The bytes of a suffix, the repeating end of a header."""
     return _layings.lay(suffix)
 
 
@@ -61,7 +61,7 @@ _layings: Final = Layings(_lay)
 
 
 def encode_envelope(envelope: Envelope) -> bytes:
-    """A header from a value (cold path)."""
+    """The header of an envelope. Slow: for rare records."""
     prefix = head(envelope.kind, envelope.flags, envelope.role, envelope.tag, envelope.writer) + envelope.conversation
     return encode(prefix, envelope.counter, envelope.sequence, encode_suffix(envelope.suffix))
 
@@ -72,15 +72,15 @@ _KINDS: Final = {kind << 1: kind for kind in Kind if kind is not Kind.LATER}
 _ROLES: Final = tuple(Role)
 _FORWARD: Final = bytes((Kind.FORWARD << 1,))
 _KIND_BYTE_MAX: Final = 0x7E
-"""Larger ones begin a number of several bytes."""
+"""A larger first byte belongs to a kind encoded in several bytes."""
 
 
 def decode(header: bytes) -> Envelope:
     """The envelope in `header`; MalformedRecord for anything else, whatever the bytes are.
 
-    One of a kind that a later version has is read as far as all kinds are alike: its end is left alone.
+    The end of a record of an unknown, later kind is not read: it gets an empty Suffix.
     """
-    more = FORWARD_BYTES_MAX if header[:1] == _FORWARD else 0  # it holds another envelope
+    more = FORWARD_BYTES_MAX if header[:1] == _FORWARD else 0  # it contains another envelope
     if len(header) > HEADER_BYTES_MAX + more:
         raise MalformedRecord(f"an envelope of {len(header)} bytes; at most {HEADER_BYTES_MAX + more} are allowed")
     try:
@@ -90,7 +90,7 @@ def decode(header: bytes) -> Envelope:
         kind = _KINDS.get(kind_byte, Kind.LATER)
         counter, at = read_varint(header, PREFIX_BYTES)
         sequence, at = read_varint(header, at)
-        # not of the whole: a prediction must hold when a number gets longer
+        # the bound is on the end alone: a prediction must hold when a number gets longer
         if len(header) - at > SUFFIX_BYTES_MAX + more:
             raise MalformedRecord(f"an envelope whose end has {len(header) - at} bytes")
     except (IndexError, ValueError) as error:
@@ -109,7 +109,7 @@ def decode(header: bytes) -> Envelope:
 
 
 def decode_suffix(data: bytes) -> Suffix:
-    """The suffix in `data`; what repeats is remembered, because a log has few different ones."""
+    """The suffix in `data`; suffixes are cached, because a log has few different ones."""
     known = _suffixes.get(data)
     if known is not None:
         return known[1]
@@ -124,7 +124,7 @@ def decode_suffix(data: bytes) -> Suffix:
 
 
 def shared(data: bytes) -> bytes:
-    """The same bytes as one object for all who keep them, where `decode_suffix` remembers them."""
+    """The cached object equal to `data`, if `decode_suffix` has one, so that all its holders share the bytes."""
     known = _suffixes.get(data)
     return data if known is None else known[0]
 

@@ -1,4 +1,4 @@
-"""What an operator tells the owners of a queue, from any process (`instruction.avsc`)."""
+"""An operator's instruction to the owners of a queue, from any process (`instruction.avsc`)."""
 
 from __future__ import annotations
 
@@ -18,37 +18,38 @@ VERSION: Final = b"\x01"
 
 
 class Action(StrEnum):
-    """What is to be done with a conversation (protocol.md section 7.1)."""
+    """What the owner has to do with a conversation (protocol.md section 7.1)."""
 
     RESUME = "RESUME"
-    """Hand its messages out again, with five attempts more: it is suspended."""
+    """Deliver its suspended group again, with five new attempts."""
     SKIP = "SKIP"
-    """Drop the first of them, and resume it."""
+    """Drop its first message, and resume it."""
     END = "END"
     """End the conversation."""
     CLEANUP = "CLEANUP"
     """End it WITH CLEANUP, whatever its state."""
     FAIL = "FAIL"
-    """Give it up, when it is open: both sides get an Error (behaviour 136)."""
+    """Fail the conversation if it is open: both sides get an Error (behaviour 136)."""
     SUSPEND = "SUSPEND"
-    """Hand nothing of it out any more."""
+    """Deliver nothing of it any more."""
 
 
 class Instruction(NamedTuple):
-    """What an operator wants."""
+    """One instruction of an operator."""
 
     database: str
     queue: str
     conversation: bytes
     first: int
-    """What waits first: 2 (offset + 1), of a DialogTimer 2 (when it was due) + 1. Another one is not meant any more.
+    """For RESUME and SKIP: identifies the first waiting entry; the instruction is void once another entry is first.
 
-    Of RESUME and SKIP; 0 for the others, which are meant for the conversation.
+    2 (offset + 1) for a message, 2 (due time in ms) + 1 for a DialogTimer; 0 for all other actions, which are meant for
+    the conversation as it is.
     """
     action: Action
     error: int = 0
     description: str = ""
-    """Of the error; of SUSPEND why."""
+    """Description of the error; for SUSPEND the reason."""
 
 
 def encode(instruction: Instruction) -> bytes:

@@ -1,8 +1,8 @@
-"""Journal records: what the owners of a partition decided. Plain Avro (`journal.avsc`).
+"""Journal records: the decisions of a partition's owners. Plain Avro (`journal.avsc`).
 
-A commit of a thousand messages is packed by a dozen calls into C: what repeats per message stands in columns inside
-Avro `bytes` fields. `encode_commit` lays the record by hand and is held equal to fastavro by `tests/properties`;
-`decode` reads with fastavro and is total: a value, or MalformedRecord.
+A commit of a thousand messages is packed by a dozen calls into C: values that every message has stand in columns inside
+Avro `bytes` fields. `encode_commit` encodes the record by hand, and `tests/properties` compares it with fastavro.
+`decode` uses fastavro and is total: a value, or MalformedRecord.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from .records import Begin, address_from_avro, begin_from_avro, begin_to_avro
 from .varint import varint
 
 FOLD_VERSION: Final = 1
-"""Version of the fold's rules. It never falls; a process older than the log's version neither folds nor claims."""
+"""Version of the fold's rules. It never falls; a process with an older version neither folds nor claims the log."""
 
 GENESIS_HASH: Final = bytes(32)
 """`previous_hash` of the first commit."""
 
 SYSTEM_BITS: Final = 2
 TOOK_ERROR: Final = 1
-"""Bit of a receive position: the Error message was consumed too (it overtakes the sequence)."""
+"""Bit of a receive position: the Error was consumed too (it overtakes the sequence)."""
 TOOK_TIMER: Final = 2
-"""Likewise the DialogTimer, which overtakes the Error too (behaviour 100)."""
+"""Bit of a receive position: the DialogTimer was consumed too; it overtakes even the Error (behaviour 100)."""
 TOOK_SYSTEM: Final = TOOK_ERROR | TOOK_TIMER
 
 
@@ -63,18 +63,18 @@ class EndOperation(NamedTuple):
 
 
 OUTPUT_BYTES: Final = 14
-"""What an output takes in a commit beside its body: endpoint, type and size."""
+"""Bytes of an output in a commit besides its body: endpoint, type and size."""
 
 END_BYTES: Final = 24
-"""What an end takes in a commit beside its description, or a timer: endpoint, code and a length."""
+"""Bytes of an end, or a timer, in a commit besides its description: endpoint, code and a length."""
 
 Sends = tuple[int, str, list[bytes]]
-"""Outputs that follow each other on one endpoint: its index, their message type, their bodies."""
+"""Consecutive outputs of one endpoint: its index, their message type, their bodies."""
 
 
 @dataclass(slots=True)
 class Operations:
-    """What handlers decided; one entry per receive, run of outputs, or end."""
+    """Operations of handlers: one entry per receive, run of outputs, or end."""
 
     begins: list[tuple[bytes, Begin]] = field(default_factory=list)
     receive_endpoints: list[int] = field(default_factory=list)
@@ -127,7 +127,7 @@ def encode_part(part: Part) -> bytes:
 
 
 def cut(commit: Commit, data: bytes) -> list[bytes]:
-    """The records of an encoded COMMIT: itself, or its parts when it is too large for one."""
+    """The journal records of an encoded COMMIT: itself, or its parts when it is too large for one record."""
     if len(data) <= JOURNAL_PART_BYTES_MAX:
         return [data]
     slices = [data[at : at + JOURNAL_PART_BYTES_MAX] for at in range(0, len(data), JOURNAL_PART_BYTES_MAX)]
@@ -191,7 +191,7 @@ def decode(data: bytes) -> Claim | Commit | Part:
 
 
 def _columns(sends: list[Sends]) -> tuple[list[str], list[int], list[int], list[bytes]]:
-    """Types; endpoint, place of the type and body of each output."""
+    """Message types; then endpoint, index of the type and body of each output."""
     places: dict[str, int] = {}
     endpoints: list[int] = []
     kinds: list[int] = []
@@ -238,7 +238,7 @@ def _commit_from_avro(value: dict[str, Any]) -> Commit:
 
 
 def _sends(value: dict[str, Any]) -> list[Sends]:
-    """The runs of outputs in the columns of a COMMIT."""
+    """Read the runs of outputs from the columns of a COMMIT."""
     types, blob = value["types"], value["send_bodies"]
     endpoints, kinds, sizes = (
         unpack("Q", value["send_endpoints"]),
@@ -294,7 +294,7 @@ def _rare(operations: list[Rare]) -> bytes:
 
 
 def _schemas() -> tuple[Any, Any, Any]:
-    """Of a journal record, of one BEGIN operation, and of the rare operations alone."""
+    """Schemas of a journal record, of one BEGIN operation, and of the rare operations."""
     whole = json.loads(files("konverse.schemas").joinpath("journal.avsc").read_text("utf-8"))
     fields = {entry["name"]: entry["type"] for entry in whole[1]["fields"]}
     rare = {"type": "array", "items": [f"konverse.{item['name']}" for item in fields["rare"]["items"]]}

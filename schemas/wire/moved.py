@@ -1,4 +1,4 @@
-"""The state of an endpoint on its way to another partition (protocol.md section 7.3). Plain Avro (`moved.avsc`).
+"""State of an endpoint that moves to another partition (protocol.md section 7.3). Plain Avro (`moved.avsc`).
 
 It is cut into pieces that fit into records; each is the body of an INSTALL. `decode_moved` is total: for any bytes it
 returns a Moved or raises MalformedRecord.
@@ -24,11 +24,11 @@ from .records import Begin, Origin, address_from_avro, address_to_avro, begin_fr
 from .varint import varint
 
 _LEVELS: Final = {b"" if level == DEFAULT_LEVEL else varint(level): level for level in range(LOWEST, HIGHEST + 1)}
-"""By what stands behind the record."""
+"""Bytes behind the Avro record -> priority level."""
 
 
 class MovedMessage(NamedTuple):
-    """A message that waits in an endpoint which moves."""
+    """A message that waits in an endpoint that moves."""
 
     type: str
     body: bytes | None
@@ -38,7 +38,7 @@ class MovedMessage(NamedTuple):
 
 
 class MovedFinish(NamedTuple):
-    """Which directions of its conversation are finished."""
+    """Directions of its conversation that FIN has closed."""
 
     own: bool
     peer: bool
@@ -47,7 +47,7 @@ class MovedFinish(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """Everything that an endpoint is, but for its role and its conversation, which the envelope names."""
+    """Complete state of an endpoint. The envelope of INSTALL names its role and its conversation."""
 
     generation: int
     previous: Address
@@ -66,25 +66,25 @@ class Moved(NamedTuple):
     voices: list[tuple[bytes, int]]
     waiting: list[MovedMessage]
     urgent: list[MovedMessage]
-    """DialogTimer, Error: what overtakes those that wait."""
+    """DialogTimer and Error, which overtake the waiting messages."""
     finished: MovedFinish | None
     timer_ms: int
-    """-1: none is set."""
+    """Due time in milliseconds since 1970; -1 when no timer is set."""
     expires_ms: int
-    """-1: never."""
+    """End of the lifetime in milliseconds since 1970; -1: never."""
     end_of_stream: str | None
-    """What its home sends when its timer rings: of a conversation of a pool."""
+    """Message type that the home sends when the timer rings, for a conversation of a pool."""
     level: int = DEFAULT_LEVEL
-    """Its priority. Another one than the default stands behind the record, so that a state may be older."""
+    """Priority level. A level other than the default stands behind the Avro record, so older states stay readable."""
 
 
 class MovedGroup(NamedTuple):
-    """What the beginning of a state says about its conversation group."""
+    """Conversation group in the first piece of a state."""
 
     generation: int
     service: str
     group: bytes | None
-    """None: a target, which is its own."""
+    """None: a target in its own group."""
 
 
 def encode_moved(moved: Moved) -> bytes:
@@ -134,7 +134,7 @@ def decode_moved(data: bytes) -> Moved:
 
 
 def group_of_moved(piece: bytes) -> MovedGroup:
-    """Of the first piece of a state; MalformedRecord for anything else that does not begin like one."""
+    """The group in the first piece of a state; MalformedRecord for bytes that do not begin like a state."""
     try:
         value = cast("dict[str, Any]", schemaless_reader(BytesIO(piece), _GROUP_SCHEMA, None))
     except Exception as error:  # as above
@@ -143,7 +143,7 @@ def group_of_moved(piece: bytes) -> MovedGroup:
 
 
 def pieces_of(data: bytes) -> list[bytes]:
-    """The bytes of a state, cut into bodies of records."""
+    """The bytes of a state, cut into record bodies."""
     return [data[at : at + BODY_BYTES_MAX] for at in range(0, len(data), BODY_BYTES_MAX)]
 
 
@@ -184,4 +184,4 @@ MOVED_SCHEMA: Final = parse_schema(_PLAIN)
 
 _FIELDS: Final = [field["name"] for field in _PLAIN["fields"]]
 _GROUP_SCHEMA: Final = parse_schema({**_PLAIN, "fields": _PLAIN["fields"][: _FIELDS.index("group") + 1]})
-"""As far as the group: none of what may be long stands before it, so it is in the first piece."""
+"""The schema up to the group. Only short fields stand before it, so the first piece contains the group."""

@@ -1,6 +1,6 @@
-"""Operations of a COMMIT that are rare: each a record of its own, in one list that is applied last, in order.
+"""Rare operations of a COMMIT: each is a record, in one list that is applied last, in order.
 
-What repeats per message stands in the columns of `konverse.schemas.wire.journal`.
+Frequent operations stand in the columns of `konverse.schemas.wire.journal`.
 """
 
 from __future__ import annotations
@@ -15,43 +15,43 @@ from .records import address_from_avro, address_to_avro
 
 
 class Prune(NamedTuple):
-    """Writers that are older than the floor and closed are forgotten (protocol.md section 5, rule 4)."""
+    """Closes and forgets old writers (protocol.md section 5, rule 4)."""
 
     floor_ms: int
-    """Milliseconds since 1970, by the partition's time."""
+    """Writers silent since this time are closed, those closed before it forgotten. Milliseconds since 1970."""
 
 
 class Attempt(NamedTuple):
-    """A handler failed on these endpoints, which are of one conversation group (section 7.1)."""
+    """A handler failed on these endpoints, all of one conversation group (section 7.1)."""
 
     endpoints: list[int]
 
 
 class Try(NamedTuple):
-    """The groups of these endpoints, and no others, are with handlers from here on; those before have come back."""
+    """From here on only the groups of these endpoints are with handlers; the groups of an earlier TRY are back."""
 
     endpoints: list[int]
-    """None: the owner is careful no longer."""
+    """Empty: the owner stops being careful."""
 
 
 class Suspend(NamedTuple):
-    """The conversation group of this endpoint is not handed out until an operator says so."""
+    """The conversation group of this endpoint is not delivered until an operator resumes it."""
 
     endpoint: int
     reason: str
-    """What the handler failed with, or what the operator says."""
+    """The handler's failure, or the operator's words."""
     ordered: bool
-    """An operator wants it; else the handler has failed too often."""
+    """Whether an operator ordered it; else the handler failed too often."""
 
 
 class Resume(NamedTuple):
-    """The conversation group of this endpoint is handed out again, its attempts forgotten."""
+    """The conversation group of this endpoint is delivered again, and its attempts are forgotten."""
 
     endpoint: int
 
 
 class Skip(NamedTuple):
-    """The first message of this endpoint is dropped, and its group resumed."""
+    """The first message of this endpoint is dropped, and its group is resumed."""
 
     endpoint: int
 
@@ -67,7 +67,7 @@ class Abandon(NamedTuple):
 
 
 class Exclude(NamedTuple):
-    """There is no room for the rows of an attempt: the judge of its query is asked that it shall not win (9b)."""
+    """The partition has no room for the rows of an attempt: it asks the query's judge to let the attempt lose (9b)."""
 
     query: bytes
     batch: int
@@ -76,7 +76,7 @@ class Exclude(NamedTuple):
 
 
 class Finish(NamedTuple):
-    """FIN of a handler: nothing more comes from this side of the conversation (protocol.md section 6)."""
+    """FIN of a handler: this side of the conversation sends nothing more (protocol.md section 6)."""
 
     endpoint: int
 
@@ -87,35 +87,35 @@ class Relocate(NamedTuple):
     endpoint: int
     to: Address
     generation: int
-    """Of the endpoint that leaves: how often it had moved before."""
+    """Number of moves before this one."""
     pieces: int
-    """Records that its state is cut into."""
+    """Number of records into which its state is cut."""
 
 
 class Lost(NamedTuple):
-    """Data was deleted before anybody ingested it; its COMMIT ingests up to `end` (protocol.md section 7.7)."""
+    """Data was deleted unread; this COMMIT ingests up to `end` (protocol.md section 7.7)."""
 
     start: int
     """Data offset below which everything was ingested."""
     end: int
-    """Where the data log goes on."""
+    """First data offset behind the lost range."""
 
 
 class SetTimer(NamedTuple):
-    """BEGIN CONVERSATION TIMER of a handler: it is due so long after the time of its COMMIT; NO_TIMER: none is."""
+    """BEGIN CONVERSATION TIMER of a handler: due this long after the time of its COMMIT; NO_TIMER cancels it."""
 
     endpoint: int
     timeout_ms: int
 
 
 class Cleanup(NamedTuple):
-    """END CONVERSATION WITH CLEANUP: the endpoint goes, and its peer is told nothing (protocol.md section 6)."""
+    """END CONVERSATION WITH CLEANUP: drops the endpoint without telling its peer (protocol.md section 6)."""
 
     endpoint: int
 
 
 class Fail(NamedTuple):
-    """The broker gives an open conversation up: each side gets an Error (protocol.md section 6)."""
+    """The broker fails an open conversation: each side gets an Error (protocol.md section 6)."""
 
     endpoint: int
     code: int
@@ -124,28 +124,31 @@ class Fail(NamedTuple):
 
 
 class Withdraw(NamedTuple):
-    """Behind END WITH ERROR: what this side had said in vain so far is not said, but for the Error (section 6)."""
+    """Behind END WITH ERROR: outputs of this side that may not have arrived become VOID, except the Error."""
 
     endpoint: int
 
 
 class Move(NamedTuple):
-    """MOVE CONVERSATION: the endpoint belongs to another conversation group from here on (protocol.md section 7.2)."""
+    """MOVE CONVERSATION: from here on the endpoint belongs to another conversation group (protocol.md section 7.2)."""
 
     endpoint: int
     group: bytes
 
 
 class Prioritize(NamedTuple):
-    """Sides that begin with this COMMIT have another level than the default; one that it ends too has none."""
+    """Levels of sides that begin with this COMMIT and do not have the default level.
+
+    Sides that the same COMMIT ends are skipped.
+    """
 
     endpoints: list[int]
     levels: bytes
-    """One for each."""
+    """One level, a byte, for each endpoint."""
 
 
 class MoveAway(NamedTuple):
-    """MOVE CONVERSATION to a group of another partition: the endpoint is of it, and goes there (section 7.2)."""
+    """MOVE CONVERSATION to a group of another partition: the endpoint belongs to it and will go there (section 7.2)."""
 
     endpoint: int
     group: bytes
@@ -153,11 +156,11 @@ class MoveAway(NamedTuple):
 
 
 class GiveBack(NamedTuple):
-    """A target ends and gives back what it has not received, behind a note that says for whom it is (section 7.11)."""
+    """A target ends and returns its unreceived messages, behind a note that names their recipient (section 7.11)."""
 
     endpoint: int
     message_type: str
-    """Of the note."""
+    """Message type of the note."""
     body: bytes
 
 

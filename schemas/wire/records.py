@@ -1,4 +1,4 @@
-"""What a data record says, as values: the parts of an envelope and their Avro forms."""
+"""The parts of an envelope as values, and the Avro forms of addresses, origins and Begin blocks."""
 
 from __future__ import annotations
 
@@ -10,38 +10,38 @@ from konverse.schemas.identifiers import Address, Role, incarnation_tag, is_inte
 from konverse.schemas.limits import KEY_BYTES_MAX, NAME_BYTES_MAX, TIME_MS_MAX, TIMEOUT_MS_MAX, TOPIC_NAME_LENGTH_MAX
 
 LEGAL_TOPIC: Final = re.compile(rf"[a-zA-Z0-9._-]{{1,{TOPIC_NAME_LENGTH_MAX}}}")
-"""What Kafka takes for a topic. A producer that is given another one refuses everything."""
+"""A topic name that Kafka accepts. After a record for any other name, a producer would refuse all further records."""
 PARTITION_MAX: Final = 2**31 - 1
 FIRST: Final = 1
-"""Flag: the record that creates the target's endpoint; sent once per conversation by one writer."""
+"""Flag: this message creates the target's endpoint. One writer sends it, once per conversation."""
 RETURNING: Final = 2
-"""Flag of a MESSAGE: it comes back when its receiver has ended, where others are discarded.
+"""Flag of a MESSAGE: it bounces when its receiver has ended, where other messages are discarded.
 
-Of a PENDING: be accepted so; of a REDIRECT: send so.
+On a PENDING and a REDIRECT it is for the message that these lead to.
 """
 HEIR: Final = 2
-"""Flag of CLOSE_WRITER: what the closed writer sent in vain comes again under this one, in order, directly behind."""
+"""Flag of CLOSE_WRITER: its sender is the heir, and resends the unreceived records in order, directly behind it."""
 REFUSED: Final = 2
-"""Flag of END: its BEGIN was refused, so it ends nothing but what its opener has opened."""
+"""Flag of END and ERROR: its BEGIN was refused, so it ends only what its opener has opened."""
 NAMED: Final = 8
-"""Flag of BEGIN, of the messages of an initiator and of its END: the caller has chosen the conversation's id.
+"""Flag of BEGIN, of an initiator's messages and of its END: the caller chose the conversation's id.
 
-What ends of such an id is remembered: it is not begun again unasked.
+Both sides remember the end of such a conversation: its id begins no new one unless ANEW is set.
 """
 ANEW: Final = 16
-"""Flag of BEGIN and FIRST: the caller wants a new conversation although one with this id may be over."""
+"""Flag of BEGIN and FIRST: begin a new conversation even if one with this id is over."""
 LAST: Final = 4
-"""Flag of PENDING: when this message is accepted its side ends, behind all rows of the batch."""
+"""Flag of PENDING: the side of this message ends when it is accepted, behind all rows of the batch."""
 FOR_EVER: Final = -1
-"""In place of a lifetime."""
+"""Value of a lifetime that never ends."""
 NO_TIMER: Final = 0
-"""In place of the time of a timer: none is set any more."""
+"""Timeout that cancels the timer."""
 NO_SEQUENCE: Final = -1
-"""In place of a sequence number where several writers share a direction."""
+"""Value of a sequence number where several writers share a direction, or none is counted."""
 
 
 class Kind(IntEnum):
-    """What a data record asks of the fold; the numbers are the Avro enum's."""
+    """Kind of a data record, by the numbers of the Avro enum."""
 
     MESSAGE = 0
     BEGIN = 1
@@ -70,32 +70,33 @@ class Kind(IntEnum):
     VOID = 24
 
     LATER = 25
-    """The first number that is not given yet, for all of them: nobody here knows what a later version means by one."""
+    """All kinds of later versions: the first number that is not assigned yet."""
 
 
 class BounceReason(IntEnum):
     """Why a message came back."""
 
     NO_ENDPOINT = 0
-    """The conversation does not live at the target: it is over there, or it never came to be."""
+    """The conversation does not live at the target: it is over there, or never began."""
     ENDED = 1
-    """It came behind the end of its own side."""
+    """The message came after the end of its own side."""
     WRITER_CLOSED = 2
     """Its session was closed there: it said goodbye, or a successor took over."""
     REFUSED = 3
-    """The target did not permit it. No owner says so yet."""
+    """The target did not permit it. No owner uses this reason yet."""
     FINISHED = 4
-    """It stands behind the FIN of its own side."""
+    """The message stands behind the FIN of its own side."""
     PEER_ENDED = 5
-    """The other side has ended, and its dialog was begun as `returning`."""
+    """The other side has ended, and the dialog was begun as `returning`."""
     GIVEN_BACK = 6
-    """The other side had it and has not received it: it is for somebody else."""
+    """The other side returned the message unreceived: it is for another recipient."""
     REDIRECTED = 7
-    """It was never sent: the other side says for whom that is which it gives back behind it."""
+    """A note of the other side that was never sent as a message: names the recipient of the messages given back behind
+    it."""
 
 
 class NoticeReason(IntEnum):
-    """What a destination tells a writer; a notice is no verdict."""
+    """Why a destination sends a NOTICE to a writer; a notice is no verdict about a record."""
 
     GAP = 0
     PRUNED = 1
@@ -105,7 +106,7 @@ class NoticeReason(IntEnum):
 
 
 class Begin(NamedTuple):
-    """Who talks to whom, where each side lives, and under which contract."""
+    """Begin block: services, contract, and the partition of each side."""
 
     from_service: str
     to_service: str
@@ -119,7 +120,7 @@ class Begin(NamedTuple):
 
 
 class End(NamedTuple):
-    """Detail of END and ERROR: who opened the conversation, and how far the ending side had received."""
+    """Detail of END and ERROR: opener and home of the conversation, and the highest received counter of each writer."""
 
     opener: bytes
     home: Address
@@ -127,9 +128,9 @@ class End(NamedTuple):
 
 
 class Bounce(NamedTuple):
-    """Detail of BOUNCE: the record (writer, counter) was not accepted at `at`.
+    """Detail of BOUNCE: the record with this writer and counter was not accepted at `at`.
 
-    Where an owner wrote it for a session, the suffix of the BOUNCE names that as origin.
+    If an owner wrote it for a session, the suffix of the BOUNCE names the session as origin.
     """
 
     writer: bytes
@@ -154,28 +155,28 @@ class WriterClosed(NamedTuple):
     closed_at: int
     at: Address
     heir: bytes | None = None
-    """Who sends the others again: zeros when nobody does, None when no record has closed it."""
+    """Writer that sends the others again; zeros when none does, None when no record has closed the writer."""
 
 
 class Pending(NamedTuple):
-    """Detail of PENDING: a row of a query's batch; the attempt is the record's writer, the row's number its counter."""
+    """Detail of PENDING: a row of a query's batch. The record's writer is the attempt, its counter the row's number."""
 
     query: bytes
     batch: int
     begins: bool
-    """The row is a BEGIN at its home, else a message."""
+    """Whether the row is a BEGIN at its home; else a message."""
     judge: Address
     """Partition of the transmission queue that decides the batches of the query."""
 
 
 class Decision(NamedTuple):
-    """Detail of DECISION: who won a batch, as its body says; BEGINs are decided apart from messages."""
+    """Detail of DECISION: the body names the winners of a batch; BEGINs and messages are decided separately."""
 
     query: bytes
     batch: int
     begins: bool
     final: bool
-    """The batch is decided; else the attempts that the body names have lost, and no more."""
+    """Whether the batch is decided; else the body names attempts that have lost, and decides nothing else."""
 
 
 class Veto(NamedTuple):
@@ -189,15 +190,15 @@ class Veto(NamedTuple):
 
 
 class FinAnswer(NamedTuple):
-    """Detail of FIN_ANSWER: how far each writer of the finished direction was received, the latest writers first."""
+    """Detail of FIN_ANSWER: how far each writer of the finished direction was received, latest writers first."""
 
     asker: bytes
-    """Whose FIN it was: all that stood before that in its log has a verdict."""
+    """Writer of the FIN: every record that stands before it in its log has a verdict."""
     received: tuple[tuple[bytes, int], ...] = ()
 
 
 class BounceId(NamedTuple):
-    """Detail of CONFIRM and REDIRECT: which bounce, by the record that came back."""
+    """Detail of CONFIRM and REDIRECT: identifies a bounce by the record that came back."""
 
     writer: bytes
     counter: int
@@ -205,16 +206,17 @@ class BounceId(NamedTuple):
 
 
 class Opened(NamedTuple):
-    """Detail of a FIRST that comes under another id than its BEGIN: the id of the BEGIN.
+    """Detail that names the writer of the BEGIN.
 
-    Where the caller has chosen the id of the conversation, also of other messages, FIN and END_CALL of a session.
+    A FIRST has it when its own writer is another one. Where the caller chose the id of the conversation, the session's
+    other messages, FIN and END_CALL have it too.
     """
 
     opener: bytes
 
 
 class Origin(NamedTuple):
-    """The place at which a record of an endpoint that has moved was written first."""
+    """Place at which a record of a moved endpoint was first written."""
 
     topic: str
     partition: int
@@ -223,35 +225,35 @@ class Origin(NamedTuple):
 
     @property
     def at(self) -> Address:
-        """The partition, as bounces name it."""
+        """The partition, in the form that bounces name."""
         return Address(self.topic, self.partition, incarnation_tag(self.incarnation))
 
 
 class Forwarded(NamedTuple):
-    """Detail of FORWARD: a record for an endpoint that has moved, as it was written first."""
+    """Detail of FORWARD: a record for a moved endpoint, as it was first written."""
 
     hop: int
-    """Generation of the endpoint that it is meant for."""
+    """Generation of the endpoint for which the record is meant."""
     origin: Origin
     timestamp_ms: int
     headers: tuple[tuple[str, bytes], ...]
     """The sender's own Kafka headers."""
     header: bytes
-    """The envelope, with writer and counter."""
+    """The original envelope, with writer and counter."""
 
 
 class Closed(NamedTuple):
-    """Detail of CLOSED: the endpoint is forgotten where it lived last, and its stub of this generation may go."""
+    """Detail of CLOSED: the endpoint is forgotten in its last place, so its stub of this generation may go."""
 
     generation: int
 
 
 class Timer(NamedTuple):
-    """Detail of SET_TIMER: the timer of this side is due so long after the record's log-append time, or NO_TIMER."""
+    """Detail of SET_TIMER: due `timeout_ms` after the record's log-append time; NO_TIMER cancels the timer."""
 
     timeout_ms: int
     end_of_stream: str | None = None
-    """Of a conversation of a pool: type of the message by which its home closes it then (protocol.md section 6)."""
+    """For a conversation of a pool: type of the message by which its home then closes it (protocol.md section 6)."""
 
 
 Detail = (
@@ -273,7 +275,7 @@ Detail = (
 
 
 class Suffix(NamedTuple):
-    """The part of an envelope that repeats from message to message."""
+    """The end of an envelope, which repeats from message to message."""
 
     message_type: str = ""
     fragment: tuple[int, int] | None = None
@@ -306,7 +308,7 @@ def address_to_avro(address: Address | None) -> dict[str, Any] | None:
 
 
 def address_from_avro(value: dict[str, Any]) -> Address:
-    """An Address from its Avro form."""
+    """An Address from its Avro form; ValueError when it names no data partition."""
     topic, partition = value["topic"], value["partition"]
     if not LEGAL_TOPIC.fullmatch(topic) or not 0 <= partition <= PARTITION_MAX:
         raise ValueError(f"partition {partition} of {topic!r} is no place in Kafka")
@@ -316,25 +318,25 @@ def address_from_avro(value: dict[str, Any]) -> Address:
 
 
 def origin_from_avro(value: dict[str, Any]) -> Origin:
-    """An Origin from its Avro form."""
-    address_from_avro({**value, "tag": b""})  # it must be a place in Kafka
+    """An Origin from its Avro form; ValueError when it names no data partition."""
+    address_from_avro({**value, "tag": b""})  # it must be a data partition
     return Origin(**value)
 
 
 def checked_timeout(timeout_ms: int) -> int:
-    """The time of a timer or a lifetime."""
+    """The timeout of a timer or a lifetime, in milliseconds, if it is valid; else ValueError."""
     if not 0 < timeout_ms <= TIMEOUT_MS_MAX:
         raise ValueError(f"{timeout_ms} ms is no time that a timer or a lifetime can have")
     return timeout_ms
 
 
 def checked_timer(timeout_ms: int) -> int:
-    """The time of a timer, or NO_TIMER."""
+    """The timeout of a timer, or NO_TIMER, if it is valid; else ValueError."""
     return timeout_ms if timeout_ms == NO_TIMER else checked_timeout(timeout_ms)
 
 
 def checked_time(time_ms: int) -> int:
-    """Milliseconds since 1970, or -1."""
+    """The time in milliseconds since 1970, or -1, if it is valid; else ValueError."""
     if not -1 <= time_ms <= TIME_MS_MAX:
         raise ValueError(f"{time_ms} ms since 1970 is no time of this age")
     return time_ms
@@ -349,7 +351,7 @@ def begin_to_avro(begin: Begin) -> dict[str, Any]:
 
 
 def begin_from_avro(value: dict[str, Any]) -> Begin:
-    """A Begin block from its Avro form."""
+    """A Begin block from its Avro form; ValueError when it is invalid."""
     names = (value["from_service"], value["to_service"], value["contract"], value["broker_instance"] or "")
     if any(len(name.encode()) > NAME_BYTES_MAX for name in names) or len(value["key"] or b"") > KEY_BYTES_MAX:
         raise ValueError("a Begin block with a name or a key that is too long")

@@ -1,8 +1,9 @@
-"""Records of a snapshot topic, and the sections of which a state consists. Plain Avro (`snapshot.avsc`).
+"""Records of a snapshot topic, and the sections of a state. Plain Avro (`snapshot.avsc`).
 
-A state is a row of sections: one Base, then Endpoints, Levels, Waiting, Outputs, Pending, Mailbox, Cleaned, Named and
-Leaving. Recent stands behind it, and is no state. The bytes are cut into chunks without regard to sections, and an END
-says what they come to. `decode` is total; sections are read only when the SHA-256 is right.
+A state is a sequence of sections: one Base, then Endpoints, Levels, Waiting, Outputs, Pending, Mailbox, Cleaned, Named
+and Leaving. A section Recent follows, which is not state. The bytes are cut into chunks without regard to sections. An
+END record gives the number of chunks, their size and their SHA-256. `decode` is total; sections are read only when the
+SHA-256 is right.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Chunk(NamedTuple):
 
 
 class SnapshotEnd(NamedTuple):
-    """What a snapshot holds: the state of a log at journal offset `offset`, and what judges the record after it."""
+    """END of a snapshot: names the log, the journal offset `offset` of its state, and the head at that offset."""
 
     snapshot: bytes
     fold_version: int
@@ -91,7 +92,7 @@ def encode_section(name: str, value: dict[str, Any]) -> bytes:
 
 
 def sections(data: bytes) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Names and values of the sections of a state."""
+    """Names and values of the sections in the bytes of a state."""
     source = BytesIO(data)
     while source.tell() < len(data):
         yield _read(source)

@@ -1,4 +1,4 @@
-"""The end of an envelope in its Avro form, and back."""
+"""The end of an envelope (message type, home, Begin block, detail) in its Avro form, and back."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def suffix_to_avro(suffix: Suffix) -> dict[str, Any]:
 def suffix_from_avro(value: dict[str, Any]) -> Suffix:
     """A suffix from its Avro form."""
     if len(value["message_type"].encode()) > NAME_BYTES_MAX:
-        raise ValueError("a message type whose name is too long")  # what is answered to it would not fit
+        raise ValueError("a message type whose name is too long")  # an answer that repeats it would not fit
     return Suffix(
         value["message_type"],
         value["fragment"] and (value["fragment"]["index"], value["fragment"]["count"]),

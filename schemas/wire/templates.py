@@ -1,9 +1,9 @@
-"""Ends of envelopes that differ from one that was read or laid in full in a few bytes only.
+"""Fast encoding and decoding of header endings that differ only in a few bytes from an earlier one.
 
-A BEGIN differs from the next one in its group, an END in how far its side had received. Both come once for each
-conversation, and Avro takes ten times as long for them as for looking up what repeats. So the rest of them is
-remembered: sixteen bytes of a fixed size can be any sixteen bytes, and a number is checked where it stands.
-`tests/properties` holds both ways against Avro.
+A BEGIN differs from the next one in its group, an END in how far its side had received. Each conversation has one of
+both, and Avro takes ten times as long for them as a look-up. So all other bytes of these endings are remembered. The
+group is any sixteen bytes, so nothing can be wrong with it; the counter is checked in its place. `tests/properties`
+compares both directions with Avro.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .varint import read_varint, varint
 
 _IDENTIFIER_BYTES: Final = 16
 _NUMBER_BYTES_MAX: Final = 5
-"""A counter of more bytes is read the long way."""
+"""Length up to which a counter is read here; a longer one takes the slow path."""
 
 _NOBODY: Final = bytes(_IDENTIFIER_BYTES)
 
@@ -27,34 +27,34 @@ Value = TypeVar("Value")
 
 
 class Remembered(dict[Key, Value], Generic[Key, Value]):
-    """What was seen; it forgets everything when it is full."""
+    """A cache that empties itself when it is full."""
 
     def put(self, key: Key, value: Value) -> None:
-        """One more."""
+        """Add an entry."""
         if len(self) >= SUFFIX_CACHE_ENTRIES_MAX:
             self.clear()
         self[key] = value
 
 
 class Readings:
-    """Ends of envelopes that were read, and those that are like them."""
+    """Decodes header endings that are like one that was read before."""
 
     def __init__(self) -> None:
         self._begins: Remembered[tuple[int, bytes], Suffix] = Remembered()
-        """Where the group stands, and everything around it."""
+        """Position of the group and the bytes around it -> suffix."""
         self._shapes: Remembered[int, tuple[int, ...]] = Remembered()
-        """Where it may stand in one of so many bytes."""
+        """Length of an ending -> positions where the group may stand."""
         self._ends: Remembered[bytes, Suffix] = Remembered()
-        """Everything before the counter."""
+        """Bytes before the counter -> suffix."""
 
     def learn(self, data: bytes, suffix: Suffix) -> None:
-        """`data` is canonical, and means `suffix`."""
+        """Remember that `data`, which is canonical, decodes to `suffix`."""
         begin, detail = suffix.begin, suffix.detail
         if begin is not None:
             at = data.find(begin.group)
             shapes = self._shapes.get(len(data), ())
             if begin.key is not None or at != data.rfind(begin.group):
-                return  # no other is like it, or nobody knows which of them is the group
+                return  # no other is like it, or the position of the group is ambiguous
             if at not in shapes:
                 if len(shapes) >= SUFFIX_SHAPE_ENTRIES_MAX:
                     return
@@ -64,7 +64,7 @@ class Readings:
             self._ends.put(data[: -1 - len(varint(detail.received[0][1]))], suffix)
 
     def find(self, data: bytes) -> Suffix | None:
-        """What `data` means when one like it was learnt."""
+        """The suffix in `data`, if one like it was learnt; else None."""
         for at in self._shapes.get(len(data), ()):
             behind = at + _IDENTIFIER_BYTES
             suffix = self._begins.get((at, data[:at] + data[behind:]))
@@ -80,7 +80,7 @@ class Readings:
 
 
 def _received(suffix: Suffix, data: bytes, at: int) -> Suffix | None:
-    """The END with the counter at `at`, the last thing before the end of the list; None when that is no counter."""
+    """The END whose counter is at `at`, just before the end of the list; None when there is no counter."""
     counter, end = read_varint(data, at)
     if end != len(data) - 1 or counter < 0 or data[at:end] != varint(counter):
         return None
@@ -90,14 +90,14 @@ def _received(suffix: Suffix, data: bytes, at: int) -> Suffix | None:
 
 
 class Layings:
-    """Ends of envelopes that were laid, and those that are like them."""
+    """Encodes header endings that are like one that was encoded before."""
 
     def __init__(self, lay: Callable[[Suffix], bytes]) -> None:
         self._lay = lay
         self._begins: Remembered[Suffix, tuple[bytes, bytes]] = Remembered()
-        """What stands before the group and behind it, by a suffix that has none."""
+        """Suffix with an empty group -> bytes before the group and behind it."""
         self._ends: Remembered[Suffix, bytes] = Remembered()
-        """What stands before the counter, by a suffix whose counter is 0."""
+        """Suffix with the counter 0 -> bytes before the counter."""
 
     def lay(self, suffix: Suffix) -> bytes:
         """The bytes of `suffix`."""
@@ -114,7 +114,7 @@ class Layings:
         return self._lay(suffix)
 
     def _around(self, like: Suffix) -> tuple[bytes, bytes]:
-        """Where the two groups differ in which nothing is the same."""
+        """Find the bytes around the group: encode two groups that differ in every byte, and compare."""
         assert like.begin is not None
         one = self._lay(like)
         another = self._lay(like._replace(begin=like.begin._replace(group=b"\xff" * _IDENTIFIER_BYTES)))

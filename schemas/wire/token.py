@@ -1,4 +1,4 @@
-"""The token of an unknown outcome: which messages it is about, in bytes that can be stored (`token.avsc`)."""
+"""The token of an unknown outcome: names the messages in question, in bytes that can be stored (`token.avsc`)."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ VERSION: Final = b"\x01"
 
 
 class Sent(NamedTuple):
-    """Messages of one dialog that were sent under one id and did not count."""
+    """Unacknowledged messages of one dialog that were sent under one writer id."""
 
     writer: bytes
     address: Address
     conversation: bytes
     sequence: int
-    """Number of the first of them; the others follow. NO_SEQUENCE where home sends on the dialog too."""
+    """Sequence number of the first message; the others follow. NO_SEQUENCE where home sends on the dialog too."""
     counters: tuple[int, ...]
-    """Of their records, ascending; none when they are held."""
+    """Counters of their records, ascending; none when the messages are held."""
     held: int = -1
-    """They wait for a BEGIN, and would get this counter or a later one."""
+    """Lowest counter that held messages would get: they wait for a BEGIN. -1 when they are not held."""
 
 
 class Token(NamedTuple):
-    """What a token says."""
+    """Content of a token."""
 
     sent: tuple[Sent, ...]
     transmission: Address | None = None
-    """Where the transactions of the session are, if it made any."""
+    """Partition of the transmission queue with the session's transactions; None when it made none."""
 
 
 def encode(token: Token) -> bytes:
@@ -50,7 +50,7 @@ def encode(token: Token) -> bytes:
 
 
 def decode(token: bytes) -> Token:
-    """What a token is about; MalformedRecord for any other bytes."""
+    """The content of a token; MalformedRecord for any other bytes."""
     source = BytesIO(token)
     try:
         if source.read(1) != VERSION:

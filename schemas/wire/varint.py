@@ -1,4 +1,4 @@
-"""Avro longs by hand, and the tables that turn a running counter into bytes with one look-up."""
+"""Avro longs, encoded by hand, with tables that turn a running counter into bytes by one look-up."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ LOW_MASK: Final = (1 << LOW_BITS) - 1
 
 
 def varint(number: int) -> bytes:
-    """Avro long."""
+    """The Avro long of a number."""
     return SMALL[number] if 0 <= number <= LOW_MASK else _varint(number)
 
 
@@ -24,7 +24,7 @@ def _varint(number: int) -> bytes:
 
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """The Avro long at `at` and the place behind it; IndexError when the bytes end, ValueError above 64 bits."""
+    """The Avro long at `at` and the index behind it; IndexError when the bytes end, ValueError above 64 bits."""
     byte = data[at]
     if byte < 0x80:
         return (byte >> 1) ^ -(byte & 1), at + 1
@@ -45,7 +45,7 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 SMALL: Final[list[bytes]] = [_varint(number) for number in range(LOW_MASK + 1)]
-"""Varints of 0 to 8191. Larger numbers are a low part from `_LOW` and a high part that changes every 8192."""
+"""Avro longs of 0 to 8191. A larger number is a low part from `_LOW` and a high part, the same for 8192 numbers."""
 
 _LOW: Final[list[bytes]] = [bytes((((n << 1) & 0x7F) | 0x80, ((n << 1) >> 7) | 0x80)) for n in range(LOW_MASK + 1)]
 
@@ -56,7 +56,7 @@ def low_table(number: int) -> list[bytes]:
 
 
 def varints(first: int, count: int) -> list[bytes]:
-    """Avro longs of `count` numbers from `first` >= 0 on."""
+    """Avro longs of `count` consecutive numbers from `first` >= 0 on."""
     if first + count <= LOW_MASK:
         return SMALL[first : first + count]
     out: list[bytes] = []
