@@ -75,7 +75,7 @@ def misses(state: Partition, endpoint: Endpoint, envelope: Envelope, record: Rec
     A failed producer leaves records in disorder, and behind a LOST gaps are passed over: what it resends comes too
     late.
     """
-    if envelope.sequence <= endpoint.received or isinstance(record[1], FarStamp):  # the first address has counted it
+    if envelope.sequence <= endpoint.received or isinstance(record[1], FarStamp):  # it was checked at its first address
         return False
     writer = state.writers.get(envelope.writer)
     if writer is None or not writer.holes:

@@ -57,8 +57,7 @@ _OWN_SIDE: Final = {Kind.BEGIN, Kind.END_CALL, Kind.SET_TIMER}
 """Kinds whose records name the side that they are meant for."""
 
 _FAR_SIDE: Final = {Kind.MESSAGE, Kind.END, Kind.ERROR, Kind.NO_PEER, Kind.FIN, Kind.FIN_ANSWER}
-"""Kinds whose records come from the peer. All other kinds are meant for writers or for the partition, which do not
-move."""
+"""Kinds whose records come from the peer. The other kinds are for writers or the partition, which do not move."""
 
 
 def role_of(envelope: Envelope) -> Role | None:
@@ -168,7 +167,7 @@ def hear_install(state: Partition, offset: int, _header: bytes, envelope: Envelo
     except (MalformedRecord, ValueError):
         state.statistics.malformed += 1
         return
-    if code in (State.STARTED_INBOUND, State.CLOSED):  # no endpoint stays in these
+    if code in (State.STARTED_INBOUND, State.CLOSED):  # no endpoint stays in these states
         state.statistics.malformed += 1
         return
     if state.endpoint(envelope.role, envelope.conversation) is not None:

@@ -77,7 +77,7 @@ class PendingRows:
             self.size_bytes += len(row.body or b"")
 
     def veto(self, attempt: Attempt) -> Address:
-        """Stop counting the rows of an attempt as wanted; returns the partition that decides its batch."""
+        """Veto an attempt: its rows count against no bound any more; returns the partition that decides its batch."""
         count, size = self.weight(attempt)
         self.rows -= count
         self.size_bytes -= size

@@ -12,8 +12,7 @@ class Bounced(NamedTuple):
     """A message that bounced, with everything that a REDIRECT needs to send it again."""
 
     session: bytes
-    """Writer id of the session that owns the message: of the record's writer, or of the session for which an owner
-    wrote it."""
+    """Session that owns the message: the record's writer, or the session for which an owner wrote the record."""
     bounce: Bounce
     conversation: bytes
     sequence: int

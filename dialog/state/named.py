@@ -61,8 +61,7 @@ class NamedSides:
         self.heard: set[bytes] = set()
         """Conversations whose initiator's side is here and has received the end of its target."""
         self.openers: dict[Key, tuple[bytes, ...]] = {}
-        """Openers of the conversation that lives, or lived last: the latest NAMED_OPENER_ENTRIES_MAX sessions that
-        began it."""
+        """Openers of the conversation that lives, or lived last: the latest sessions that began it."""
         self.former: dict[Key, tuple[bytes, ...]] = {}
         """Openers of the conversations that had this id before it was begun anew: the latest ones."""
 

@@ -110,8 +110,7 @@ class Partition:
         self.free: list[int] = []
         self.groups: dict[bytes, Group] = {}
         self.beginning: dict[int, Begin] = {}
-        """Index -> BEGIN of a conversation that a commit began and that has sent nothing: its first output will be
-        FIRST."""
+        """Index -> BEGIN of a conversation that a commit began and that has sent nothing: its first output is FIRST."""
         self.terms: dict[tuple[str, str, str], Terms] = {}
         self.streams: dict[Address, Stream] = {}
         self.gated: list[Stream] = []
@@ -141,7 +140,7 @@ class Partition:
         self.statistics = Statistics()
         self.recent = Recent()  # not state
         self.unread = self.unread_bytes = 0
-        """Waiting messages of all endpoints and bytes of their bodies: bounds of the owner's look-ahead."""
+        """Waiting messages of all endpoints, and bytes of their bodies: both count against the owner's look-ahead."""
         self.endings = 0
         """Number of endings here: an owner checks its staged work again when this has changed."""
         self.ready: Ready = deque()

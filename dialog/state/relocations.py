@@ -49,8 +49,7 @@ class Moves:
         self.count = 0
         """Number of stubs."""
         self.leaving: dict[bytes, Address] = {}
-        """Groups that MOVE CONVERSATION sends to another partition, and that partition: the rest of the group lives
-        there."""
+        """Group that MOVE CONVERSATION sends to another partition -> that partition, where the rest of it lives."""
 
     def generation_of(self, index: int) -> int:
         """Number of moves of the endpoint."""

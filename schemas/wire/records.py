@@ -91,8 +91,7 @@ class BounceReason(IntEnum):
     GIVEN_BACK = 6
     """The other side returned the message unreceived: it is for another recipient."""
     REDIRECTED = 7
-    """A note of the other side that was never sent as a message: names the recipient of the messages given back behind
-    it."""
+    """A note of the other side, never sent as a message: names the recipient of the messages given back behind it."""
 
 
 class NoticeReason(IntEnum):
