@@ -207,8 +207,7 @@ class Endpoint:
         self.level = DEFAULT_LEVEL
         """Priority level, 1 (low) to 10; fixed when the side begins."""
         self.held = False
-        """Whether the group is locked: by a transaction that runs, by one that waits for its commit, or by a
-        suspension."""
+        """Whether the group is locked: by a transaction that runs or waits for its commit, or by a suspension."""
         self.trouble: Trouble | None = None
 
     @property
