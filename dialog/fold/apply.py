@@ -1,8 +1,7 @@
-"""Commits into state: what handlers decided (protocol.md section 3, `apply`).
+"""Applies the operations of COMMITs to the state (protocol.md section 3, `apply`).
 
-The order inside a commit is fixed: acknowledgements, begins, receives, sends, ends, what is rare, what time brings. A
-live owner stages what handlers do and changes nothing; it applies its own commit by the very function that replays
-everybody's.
+The order within a COMMIT is fixed: acknowledgements, begins, receives, sends, ends, rare operations, timers that are
+due. A leading owner only stages what handlers do. It changes the state with this function, which replays every COMMIT.
 """
 
 from __future__ import annotations
@@ -53,11 +52,11 @@ from konverse.schemas.wire.operations import (
 from konverse.schemas.wire.records import FIRST, NO_SEQUENCE, Kind, Suffix
 
 _STARTED: Final = State.STARTED_OUTBOUND
-"""Asked of every run of outputs: looking the member up takes longer than comparing it."""
+"""Compared for each run of outputs. A constant is faster than looking the enum member up each time."""
 
 
 def apply(state: Partition, commit: Commit) -> None:
-    """Change the state as the commit says. Its data must have been ingested, and nothing behind it."""
+    """Apply a COMMIT. Raises PartitionHalted unless the data is ingested exactly up to its `ingest_to`."""
     if state.ingest_to != commit.ingest_to:
         raise PartitionHalted(
             f"commit {commit.number} of {state.identity.data_topic}/{state.identity.partition} ingests to "
@@ -115,8 +114,8 @@ def _receive(state: Partition, operations: Operations) -> None:
 
 
 def _send(state: Partition, operations: Operations) -> None:
-    """Outputs into the streams of their destinations, those of one conversation and type at once."""
-    make = tuple.__new__  # a call of Run() itself takes twice as long
+    """Append the outputs to the streams of their destinations, one run per conversation and message type."""
+    make = tuple.__new__  # calling Run() takes twice as long
     suffixes = state.suffixes
     for index, name, bodies in operations.sends:
         endpoint = _known(state, index)
@@ -135,7 +134,7 @@ def _send(state: Partition, operations: Operations) -> None:
 
 
 def _send_first(state: Partition, endpoint: Endpoint, message_type: str, body: bytes) -> bool:
-    """The first message of a conversation that this owner began; False when a session began it, which sent it."""
+    """Send FIRST on a conversation that this owner began. False when a session began it and has sent FIRST itself."""
     endpoint.committed = next_state(endpoint.committed, Event.SENT)
     begin = state.beginning.pop(endpoint.index, None)
     if begin is None:

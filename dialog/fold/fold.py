@@ -1,7 +1,7 @@
-"""The fold of one partition: journal and data log in, state out. Owners and followers run this same code.
+"""The fold of one partition: consumes the journal and the data log, and holds the state. Owners and followers share it.
 
-The journal is the total order. A COMMIT that counts says "ingest the data log up to x, then apply these operations";
-the fold waits for that data and then does so. It asks the driver for what it lacks and never guesses.
+The journal is the total order. A COMMIT that counts says "ingest the data log up to x, then apply these operations".
+The fold waits for that data and then does both. It asks its driver for the data that it lacks.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from .journal import Decided, JournalFeed, JournalHead, JournalRecord
 
 
 class Overtaken(Exception):
-    """What comes next was truncated or taken back, behind a snapshot: recover again, with an empty fold."""
+    """The next records were truncated, or a LOST took back folded COMMITs: recover again, with an empty fold."""
 
 
 class Fold:
-    """State and head after the records that were fed so far."""
+    """The journal head and the state after all records that were fed and folded."""
 
     def __init__(self, identity: LogIdentity) -> None:
         self.head = JournalHead(identity)
@@ -36,27 +36,28 @@ class Fold:
         self.journal = JournalFeed(self.head.where)
         self.waiting: deque[Decided] = deque()
         self.data: deque[Columns] = deque()
-        """Data that was read and not yet ingested."""
+        """Data that was read and is not ingested yet."""
         self.given_up: Acceptance | None = None
-        """Commits cannot be folded any more: only the journal is judged, until the owner says LOST."""
+        """Set when an operator accepted a loss of data: COMMITs are judged and no longer folded, until the owner
+        leads."""
         self._has_said_unknown = False
         self._missed_to = 0
-        """Data offset below which something was passed over, unless it was read since."""
+        """End of the range that a consumer skipped; not above `data_to` when nothing is missing."""
 
     @property
     def data_to(self) -> int:
-        """Data offset below which everything was read."""
+        """Data offset below which everything was read without a hole."""
         return self.data[-1].next_offset if self.data else self.state.ingest_to
 
     def feed_journal(self, records: Sequence[JournalRecord]) -> None:
-        """Records of the journal, in offset order, each once."""
+        """Take records of the journal, in offset order, each once."""
         self.waiting += self.journal.decisions(records)
 
     def feed_data(self, columns: Columns) -> list[tuple[int, int]]:
-        """Records of the data log from `data_to` on; what stands before is dropped.
+        """Take records of the data log from `data_to` on. Records below `data_to` are dropped.
 
-        Returns which span has to be read instead, if any: that is so where something may be missing before them, and
-        as long as a shorter answer has not brought all of it.
+        Returns the range that must be read by other means, or nothing. A range is missing when `columns` begins behind
+        `data_to`; it stays missing until reads have brought all of it (M12).
         """
         if columns.start > self.data_to:
             self._missed_to = max(self._missed_to, columns.next_offset)
@@ -65,7 +66,11 @@ class Fold:
         return [(self.data_to, self._missed_to)] if self.data_to < self._missed_to else []
 
     def advance(self) -> int | None:
-        """Fold what can be folded. None when the journal fed so far is folded, else the data offset that it needs."""
+        """Fold what can be folded.
+
+        Returns None when all journal records that were fed are folded, else the data offset up to which data is needed.
+        Raises Overtaken when a LOST takes back COMMITs that this fold has applied.
+        """
         while self.waiting:
             record, decision = self.waiting[0]
             if not self.head.accepts(decision):
@@ -96,14 +101,17 @@ class Fold:
         return None
 
     def give_up(self, acceptance: Acceptance) -> None:
-        """Data are gone that the commits from here on have ingested: those are not folded."""
+        """Stop folding COMMITs: data that they ingested is gone. `acceptance` notes what the journal says of them."""
         self.data.clear()
         self._missed_to = 0
         acceptance.first_offset = self.state.ingest_to
         self.given_up = acceptance
 
     def go_on_behind(self) -> int:
-        """Take the journal's end for the place of the state; how far the commits that were not folded have ingested."""
+        """Move the state to the end of the journal, past the COMMITs that were not folded.
+
+        Returns the data offset up to which those COMMITs had ingested; 0 when there were none.
+        """
         acceptance, self.given_up = self.given_up, None
         if acceptance is None:
             return 0
@@ -111,7 +119,7 @@ class Fold:
         return acceptance.ingested_to
 
     def _needed(self) -> int:
-        """How far the commits that wait reach in the data log, up to the first that says that some of it is gone."""
+        """Data offset up to which the waiting COMMITs ingest, no further than the first LOST among them."""
         needed = 0
         for _, decision in self.waiting:
             if isinstance(decision, Commit):
@@ -122,15 +130,16 @@ class Fold:
         return needed
 
     def apply(self, commit: Commit) -> None:
-        """Apply a commit whose data was ingested, before the head moves past it.
+        """Apply a COMMIT whose data is ingested, before the head moves past it.
 
-        An owner does so before it can know the time of its commit. So the data behind it is judged by the time before.
+        An owner applies its own COMMIT before it knows the COMMIT's time. So every fold judges the data behind a COMMIT
+        by the partition's time before that COMMIT.
         """
         self.state.now_ms = self.head.now_ms
         apply(self.state, commit)
 
     def ingest_to(self, offset: int) -> None:
-        """Ingest the data that stands before `offset`."""
+        """Ingest the data below `offset`."""
         while self.data and self.state.ingest_to < offset:
             columns = self.data.popleft()
             if columns.next_offset > offset:
@@ -139,7 +148,7 @@ class Fold:
             self._ingest(columns)
 
     def pass_over(self, offset: int) -> None:
-        """What stands before `offset` and was not ingested is gone."""
+        """Skip the data below `offset` that was not ingested: it is lost."""
         while self.data and self.data[0].next_offset <= offset:
             self.data.popleft()
         if self.data:
@@ -147,7 +156,7 @@ class Fold:
         self.state.ingest_to = max(self.state.ingest_to, offset)
 
     def ingest_some(self, records_max: int, bytes_max: int) -> int:
-        """Ingest whole reads until about `records_max` records, or until so many bytes wait; how many records."""
+        """Ingest whole reads up to about `records_max` records, or until `bytes_max` bytes wait. Returns the number."""
         count = 0
         while self.data and count < records_max and self.state.unread_bytes < bytes_max:
             columns = self.data.popleft()

@@ -1,7 +1,8 @@
-"""Data records into state: who may be heard, and what each kind does (protocol.md section 3, `ingest`).
+"""Takes records of the data log into the state: checks writer and counter, then runs the rule of the record's kind.
 
-The usual record is the next one of a known writer on a known conversation and ends like the last one of that lane.
-Its bytes are predicted and compared; nothing is parsed. Every other record is decoded and judged in full.
+The usual record is the next one of a known writer on a known conversation, and its header ends like the last one of
+that lane. Its header is predicted and compared byte by byte; nothing is parsed. All other records are decoded and
+judged in full (protocol.md section 3, `ingest`).
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ _Handler = Callable[[Partition, int, bytes, Envelope, Record], None]
 
 
 def ingest(state: Partition, columns: Columns) -> None:
-    """Take records in log order, each writer's counters once and in order (invariants I4, I5)."""
-    lanes = {} if state.rejected else state.lanes  # what is rejected may look like what is predicted
+    """Take records in log order, each counter of a writer once and in order (invariants I4, I5)."""
+    lanes = {} if state.rejected else state.lanes  # the header of a rejected message may be the predicted one
     accepted = judged_bytes = 0
     body_bytes = sum(map(len, filter(None, columns.bodies)))
     state.recent.keep(columns, body_bytes)
@@ -75,7 +76,7 @@ def ingest(state: Partition, columns: Columns) -> None:
 
 
 def _judge(state: Partition, offset: int, header: bytes | None, record: Record) -> None:
-    """One record in full."""
+    """Decode a record that was not predicted, check its writer and counter, and run the rule of its kind."""
     statistics = state.statistics
     if header is None:
         statistics.foreign += 1
@@ -106,7 +107,7 @@ def _judge(state: Partition, offset: int, header: bytes | None, record: Record) 
             return
         statistics.forged += 1
         hear_contested(state, envelope)
-        # its sender, who has closed the writer since, believes it to be here
+        # the writer was told that its counters below `closed_at` arrived, so such a record is taken (M278)
         refused = writer.closed_at is not None and envelope.counter >= writer.closed_at
         envelope = envelope._replace(counter=-1 - offset)
         header = encode_envelope(envelope)
@@ -127,14 +128,14 @@ def _judge(state: Partition, offset: int, header: bytes | None, record: Record) 
 
 def _hear(state: Partition, offset: int, header: bytes, envelope: Envelope, record: Record) -> None:
     handler = _HANDLERS.get(envelope.kind)
-    if handler is None:  # VOID, or a kind of a later version: authentic, of no effect here
+    if handler is None:  # VOID, or a kind of a later version: it takes its counter and has no effect
         state.statistics.undeliverable += 1
         return
     handler(state, offset, header, envelope, record)
 
 
 def _hear_forward(state: Partition, offset: int, _header: bytes, envelope: Envelope, record: Record) -> None:
-    """FORWARD: a record for an endpoint that moved here is heard as if it had been written here."""
+    """FORWARD: treat the record inside as if it had been written here, where its endpoint lives."""
     found = unwrap(state, envelope, record)
     if found is not None:
         _hear(state, offset, *found)

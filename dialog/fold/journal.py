@@ -1,12 +1,11 @@
-"""Which journal records count. Depends on the journal alone (invariants I1, I2), so that anyone may judge.
+"""Decides which journal records count, from the journal alone (invariants I1, I2). So every reader gives one verdict.
 
-CLAIM   counts when its epoch follows the one before it, and it names this very log
-COMMIT  counts when epoch and owner are those of the last CLAIM that counts, and its number follows the last one's
+    CLAIM   counts when its epoch is one above that of the last CLAIM that counts, and it names this log
+    COMMIT  counts when it has the epoch and claim id of the last CLAIM that counts, and the next number
 
-Records of a journal as they were read, made into decisions: parts into the COMMIT that they are, the rest as it is.
-
-A COMMIT of k parts is there when its last part stands directly behind the k-1 others, in order (protocol.md section 2);
-whatever stands between them makes them void. That depends on the journal alone, so that anyone may judge.
+`JournalHead` holds what the next verdict depends on. `JournalFeed` decodes raw records and puts a COMMIT together that
+was too large for one record. Such a COMMIT exists when all its parts stand directly behind each other, in order
+(protocol.md section 2). Any record between them makes it void.
 """
 
 from __future__ import annotations
@@ -24,16 +23,16 @@ from konverse.schemas.wire.journal import FOLD_VERSION, GENESIS_HASH, Claim, Com
 from konverse.schemas.wire.snapshot import SnapshotEnd
 
 UNDECODABLE: Final = "is undecodable"
-"""Stands in each alarm about a record of the journal that is none."""
+"""Part of each alarm about a journal record that cannot be decoded; drivers recognise the alarm by it."""
 
 
 class NewerFold(PartitionHalted):
-    """The log was written by a newer konverse whose rules this one does not know: upgrade this process."""
+    """The log was written by fold rules of a newer konverse. Upgrade this process."""
 
 
 @dataclass(slots=True)
 class JournalHead:
-    """What the judgement of the next record rests on."""
+    """What the verdict on the next journal record depends on."""
 
     identity: LogIdentity
     epoch: int = 0
@@ -43,14 +42,14 @@ class JournalHead:
     claim_offset: int = -1
     """Offset of the last CLAIM that counts."""
     offset: int = -1
-    """Last record judged, counting or not."""
+    """Offset of the last record that was judged, whether it counts or not."""
     now_ms: int = 0
     """Latest log-append time of a record that counts: the time of the partition."""
     clean: bool = True
-    """The last owner released the partition (or there was none)."""
+    """The last owner released the partition, or there was none."""
 
     def copy(self) -> JournalHead:
-        """An independent head at the same place."""
+        """An independent copy."""
         return JournalHead(
             self.identity,
             self.epoch,
@@ -64,12 +63,12 @@ class JournalHead:
         )
 
     def restore(self, end: SnapshotEnd) -> None:
-        """Stand where a snapshot was made."""
+        """Take the position at which a snapshot was made."""
         self.epoch, self.owner, self.number, self.hash = end.epoch, end.owner, end.number, end.hash
         self.claim_offset, self.offset, self.now_ms, self.clean = end.claim_offset, end.offset, end.now_ms, end.clean
 
     def accepts(self, record: Claim | Commit) -> bool:
-        """Whether the record counts; PartitionHalted where the log contradicts itself."""
+        """Whether the record counts. Raises PartitionHalted on a contradiction, NewerFold for newer fold rules."""
         if isinstance(record, Claim):
             if record.epoch != self.epoch + 1 or not self.names_this_log(record):
                 return False
@@ -104,7 +103,7 @@ class JournalHead:
         self.offset = offset
 
     def names_this_log(self, claim: Claim) -> bool:
-        """Whether the CLAIM is of this log, and not of another one of this name."""
+        """Whether the CLAIM belongs to this log and not to another log of the same name (M8)."""
         identity = self.identity
         return (claim.incarnation, claim.data_topic_id, claim.journal_topic_id) == (
             identity.incarnation,
@@ -114,40 +113,40 @@ class JournalHead:
 
     @property
     def where(self) -> str:
-        """The partition in words."""
+        """Topic and partition, for log lines and errors."""
         return f"{self.identity.data_topic}/{self.identity.partition}"
 
 
 class JournalRecord(NamedTuple):
-    """A record of the journal as it was read."""
+    """A journal record as the driver read it."""
 
     offset: int
     data: bytes
     timestamp_ms: int
     """Log-append time, the broker's clock."""
     header: bytes | None = None
-    """An envelope: no owner writes one here."""
+    """Envelope of a data record; None on every record that an owner writes (M285)."""
 
 
 Decided = tuple[JournalRecord, Claim | Commit]
-"""A decision, and the record that says it: of a COMMIT in parts the last one, with the data of all."""
+"""A CLAIM or COMMIT with its record. For a COMMIT in parts: the last part's record, with the data of all parts."""
 
 
 class JournalFeed:
-    """What was read of one journal, up to the last record."""
+    """Turns the raw records of one journal into CLAIMs and COMMITs."""
 
     def __init__(self, where: str) -> None:
         self.alarms: deque[str] = deque(maxlen=ALARMS_MAX)
-        """What an operator should know: records of the journal that are not records. The driver takes them."""
+        """What an operator should know: undecodable records, forgeries, lost data. The driver takes the entries out."""
         self.undecodable = 0
-        """How many such records there were."""
+        """Number of undecodable records so far."""
         self._where = where
         self._parts: list[Part] = []
         self._next = -1
-        """Where the next part has to stand."""
+        """Offset at which the next part must stand."""
 
     def decisions(self, records: Sequence[JournalRecord]) -> Iterator[Decided]:
-        """The decisions of these records, which are fed in offset order; a piece that is fed again begins anew."""
+        """The CLAIMs and COMMITs in these records, which are fed in offset order; a second part 0 starts anew."""
         for record in records:
             try:
                 if record.header is not None:
@@ -157,7 +156,7 @@ class JournalFeed:
                     whole = self._whole(decision, record)
                     if whole is None:
                         continue
-                    record, decision = whole  # noqa: PLW2901  # what the part completes
+                    record, decision = whole  # noqa: PLW2901  # the part completes a COMMIT
             except MalformedRecord as error:
                 self.undecodable += 1
                 self.alarms.append(f"journal record {record.offset} of {self._where} {UNDECODABLE}: {error}")
@@ -165,7 +164,7 @@ class JournalFeed:
                 yield record, decision
 
     def _whole(self, part: Part, record: JournalRecord) -> Decided | None:
-        """The COMMIT that the part completes."""
+        """The COMMIT that this part completes, or None."""
         known = self._parts
         if part.part == 0:
             known.clear()

@@ -1,8 +1,8 @@
-"""A partition's state as bytes, and back (protocol.md section 7.5).
+"""Freezes the state of a partition into bytes, and restores it (protocol.md section 7.5).
 
-The bytes are canonical: two folds of one prefix freeze to the same, so their SHA-256 is that of the state (I3).
-Freezing a million endpoints takes seconds, in which the owner works on. So it is done in pieces, and an endpoint that
-is about to change before its piece is made is kept as it was.
+The bytes are canonical: equal states give equal bytes, so the SHA-256 of the bytes identifies the state (I3). Freezing
+a million endpoints takes seconds, and the owner works on meanwhile. So the bytes are made in pieces. An endpoint that
+is about to change before its piece is made is copied first.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ from .snapshot_sections import (
 
 _ROLES: Final = {int(role): role for role in Role}
 _STATES: Final = {int(state): state for state in State}
-"""Looking a member up in a table takes a third of the time of making it of its number."""
+"""A dict lookup takes a third of the time of `State(number)`."""
 
 NO_KEY: Final = -1
 
@@ -100,13 +100,13 @@ class _Row(NamedTuple):
 
 
 class Freeze:
-    """The state as it is now, to be made into bytes piece by piece."""
+    """A snapshot of the state at the moment of construction, made into bytes piece by piece."""
 
     def __init__(self, state: Partition) -> None:
         self._state = state
         self._table = state.table.copy()
         self._done = 0
-        """Places whose endpoints are in a piece already."""
+        """Places whose endpoints are in a piece."""
         self._kept: dict[int, _Row] = {}
         self._terms: dict[Terms, int] = {terms: at for at, terms in enumerate(state.terms.values())}
         self._streams: dict[Stream, int] = {stream: at for at, stream in enumerate(state.streams.values())}
@@ -120,13 +120,14 @@ class Freeze:
         self._leaving = leaving_of(state)
         self._base = _base(state)
         self.oldest_waiting = state.pending.oldest()
-        """Lowest offset of a row that waits for a decision, or of a message that waits among the pieces made so far."""
+        """Lowest data offset of an undecided row, or of a waiting message in the pieces made so far; None: nothing
+        waits."""
 
     def follow(self) -> None:
-        """From now on, until the last piece is made, the state may change."""
+        """Allow the state to change while the pieces are made: each endpoint is copied before its first change."""
         for endpoint in self._table:
             if endpoint is not None:
-                endpoint.changed = False  # so that the next change is told; the view's list may name it twice
+                endpoint.changed = False  # so that `touch` reports the next change; the view may see it twice
         self._state.on_touch = self._keep
 
     def _keep(self, endpoint: Endpoint) -> None:
@@ -160,7 +161,7 @@ class Freeze:
         return len(self._writers) + self._far[writer.id] if place is None else place
 
     def pieces(self) -> Iterator[bytes]:
-        """Sections of the state, in order. Between two of them the state may change, when it is followed."""
+        """The sections of the state, in order. The state may change between two of them after `follow`."""
         yield self._base
         size = SNAPSHOT_PIECE_ENTRIES_MAX
         while self._done < len(self._table):
@@ -292,7 +293,7 @@ def _run(run: Run) -> dict[str, Any]:
 
 
 def restore(state: Partition, data: bytes) -> None:
-    """Make an empty state the one that was frozen into `data`. The bytes must be whole and intact."""
+    """Restore a frozen state into an empty one. The caller has verified that the bytes are complete and intact."""
     parts = sections(data)
     _, base = next(parts)
     writers, terms, streams = _restore_base(state, base)

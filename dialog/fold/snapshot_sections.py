@@ -1,22 +1,22 @@
-"""What a partition remembers of batches, as the parts of a snapshot, and back.
+"""Sections of a snapshot, apart from endpoints, messages and outputs (protocol.md section 7.5).
 
-What a partition remembers of writers, as the parts of a snapshot, and back.
+Each part of the state has a function that makes its Avro values (`…_of`) and one that restores them (`restore_…`):
 
-Where endpoints moved, as the parts of a snapshot, and back.
+    base_of, pending_rows  batches of Spark: undecided rows, decisions, vetoes
+    writers_of             writers, their holes and heirs, and answers about them
+    moves_of               stubs of endpoints that moved away, and endpoints that moved here
+    bounced_of             the mailbox
+    levels_of              priorities
+    cleaned_of             targets that were ended WITH CLEANUP
+    leaving_of             groups that are about to move to another partition
+    named_of               conversations whose id the caller chose
+    pieces_of              records that were ingested last
 
-Mailboxes in a snapshot (protocol.md section 7.5).
+A section without entries is not written. So a state without entries has the same bytes, and hash, as in versions that
+do not know the section.
 
-The priorities of endpoints, in a snapshot (protocol.md section 7.5).
-
-Targets that were ended WITH CLEANUP, in a snapshot (protocol.md sections 6 and 7.5).
-
-Groups that go to other partitions, in a snapshot (protocol.md sections 7.2 and 7.5).
-
-Conversations whose id the caller has chosen, in a snapshot (protocol.md sections 6 and 7.5).
-
-What a partition knows of the records that came last, in a snapshot: no state, and in no hash of it.
-
-Without it the next owner could not tell a copy from another record in the place of one that came before the snapshot.
+The records that were ingested last are no state and in no hash. They stand behind the state in a snapshot, because the
+next owner needs them to tell a duplicate from a forgery of a record before the snapshot (M276).
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ from konverse.schemas.wire.snapshot import CLEANED, LEAVING, LEVELS, NAMED, RECE
 
 OPEN: Final = -1
 CLOSED: Final = -1
-"""In place of a notice's reason."""
+"""Code of a WriterClosed among answers; a Notice has its reason there."""
 _ROLES: Final = {int(role): role for role in Role}
 LIVES: Final = -1
-"""In place of how a side has ended."""
+"""Code of a side that has not ended; one that has ended has its `How` there."""
 WRITER_BYTES = WRITER.stop - WRITER.start
 
 
 def base_of(state: Partition) -> dict[str, Any]:
-    """Fields of the base: all but the rows."""
+    """Fields of the Base section about batches; the rows have sections of their own."""
     pending = state.pending
     places = {track: at for at, track in enumerate(pending.decided)}
     return {
@@ -84,7 +84,7 @@ def base_of(state: Partition) -> dict[str, Any]:
 
 
 def pending_rows(state: Partition) -> Iterator[dict[str, Any]]:
-    """The rows as they are now; the state may change before they are asked for."""
+    """The undecided rows as of this call. The state may change before the iterator is consumed."""
     return _rows([rows.copy() for rows in state.pending.attempts.values()])
 
 
@@ -107,7 +107,7 @@ def _rows(attempts: list[dict[int, Row]]) -> Iterator[dict[str, Any]]:
 
 
 def restore_batches(state: Partition, base: dict[str, Any]) -> None:
-    """What stands in the base."""
+    """Restore what the Base section says of batches."""
     for item in base["tracks"]:
         state.pending.decided[item["query"], item["begins"]] = item["decided"]
     for attempt in _attempts(base):
@@ -127,7 +127,7 @@ def _attempts(base: dict[str, Any]) -> list[Attempt]:
 
 
 def restore_rows(state: Partition, rows: list[dict[str, Any]]) -> None:
-    """Some rows of the attempts that stood in the base."""
+    """Restore undecided rows of attempts that the Base section names."""
     attempts = [*state.pending.attempts]
     for item in rows:
         headers = [(header["name"], header["value"]) for header in item["headers"]]
@@ -145,7 +145,7 @@ def restore_rows(state: Partition, rows: list[dict[str, Any]]) -> None:
 
 
 def writers_of(state: Partition) -> dict[str, Any]:
-    """Fields of the base."""
+    """Fields of the Base section about the partition's times, lost data and writers."""
     writers = state.writers.values()
     return {
         "now_ms": state.now_ms,
@@ -180,7 +180,7 @@ def _answer(said: Notice | WriterClosed) -> dict[str, Any]:
 
 
 def restore_writers(state: Partition, base: dict[str, Any]) -> None:
-    """Make the writers of an empty state those that were frozen."""
+    """Restore the writers of an empty state."""
     state.now_ms = base["now_ms"]
     state.floor_ms = base["floor_ms"]
     state.lost_from, state.lost_to = base["lost_from"], base["lost_to"]
@@ -211,7 +211,7 @@ def restore_writers(state: Partition, base: dict[str, Any]) -> None:
 
 
 def moves_of(state: Partition) -> dict[str, Any]:
-    """Fields of the base."""
+    """Fields of the Base section about relocation."""
     moves = state.moves
     return {
         "stubs": [
@@ -237,7 +237,7 @@ def moves_of(state: Partition) -> dict[str, Any]:
 
 
 def far_writers(state: Partition) -> dict[bytes, int]:
-    """Writers of endpoints that moved here, which count elsewhere, and a place for each."""
+    """Writers that are counted in another partition, by id, each with a place: those of endpoints that moved here."""
     far: dict[bytes, int] = {}
     for index in state.moves.arrivals:
         endpoint = state.table[index]
@@ -248,7 +248,7 @@ def far_writers(state: Partition) -> dict[bytes, int]:
 
 
 def restore_moves(state: Partition, base: dict[str, Any]) -> list[Writer]:
-    """Make the moves of an empty state those that were frozen; returns the writers that count elsewhere."""
+    """Restore the moves of an empty state. Returns the writers that are counted in another partition."""
     moves = state.moves
     for item in base["stubs"]:
         previous = item["previous"] and address_from_avro(item["previous"])
@@ -261,7 +261,7 @@ def restore_moves(state: Partition, base: dict[str, Any]) -> list[Writer]:
 
 
 def bounced_of(bounced: Bounced) -> dict[str, Any]:
-    """A message that came back."""
+    """Avro value of a message in the mailbox."""
     writer, counter, at, reason = bounced.bounce
     return {
         "session": bounced.session,
@@ -278,7 +278,7 @@ def bounced_of(bounced: Bounced) -> dict[str, Any]:
 
 
 def restore_mailbox(state: Partition, entries: list[dict[str, Any]]) -> None:
-    """What was kept."""
+    """Restore messages of the mailbox."""
     for item in entries:
         at = address_from_avro(item["at"])
         bounce = Bounce(item["writer"], item["counter"], at, BounceReason(item["reason"]))
@@ -287,14 +287,14 @@ def restore_mailbox(state: Partition, entries: list[dict[str, Any]]) -> None:
 
 
 def levels_of(levels: Iterable[tuple[int, int]]) -> Iterator[bytes]:
-    """The section of those, by place, that are not the default; none without any, so that a state may be older."""
+    """The Levels section for these (place, level) pairs; none when all have the default level."""
     known = {place: level for place, level in levels if level != DEFAULT_LEVEL}
     if known:
         yield encode_section(LEVELS, {"places": pack("Q", [*known]), "levels": bytes(known.values())})
 
 
 def restore_levels(state: Partition, value: dict[str, Any]) -> None:
-    """What was kept."""
+    """Restore the levels of endpoints."""
     for place, level in zip(unpack("Q", value["places"]), value["levels"], strict=True):
         endpoint = state.table[place]
         assert endpoint is not None
@@ -302,7 +302,7 @@ def restore_levels(state: Partition, value: dict[str, Any]) -> None:
 
 
 def cleaned_of(state: Partition) -> tuple[str, dict[str, Any], str, list[dict[str, Any]]]:
-    """Name, other fields and entries of the section; as nothing is written without entries, a state may be older."""
+    """Name of the section, its other fields, name of its entries, and the entries."""
     entries = [
         {"conversation": conversation, "home": address_to_avro(cleaned.home), "at_ms": cleaned.at_ms}
         for conversation, cleaned in state.cleaned.items()
@@ -311,24 +311,24 @@ def cleaned_of(state: Partition) -> tuple[str, dict[str, Any], str, list[dict[st
 
 
 def restore_cleaned(state: Partition, entries: list[dict[str, Any]]) -> None:
-    """What was kept."""
+    """Restore targets that were ended WITH CLEANUP."""
     for item in entries:
         state.cleaned[item["conversation"]] = Cleaned(address_from_avro(item["home"]), item["at_ms"])
 
 
 def leaving_of(state: Partition) -> tuple[str, dict[str, Any], str, list[dict[str, Any]]]:
-    """Name, other fields and entries of the section; as nothing is written without entries, a state may be older."""
+    """Name of the section, its other fields, name of its entries, and the entries."""
     entries = [{"group": group, "to": address_to_avro(to)} for group, to in state.moves.leaving.items()]
     return LEAVING, {}, "entries", entries
 
 
 def restore_leaving(state: Partition, entries: list[dict[str, Any]]) -> None:
-    """What was kept."""
+    """Restore groups that are about to move to another partition."""
     state.moves.leaving.update((item["group"], address_from_avro(item["to"])) for item in entries)
 
 
 def named_of(state: Partition) -> tuple[str, dict[str, Any], str, list[dict[str, Any]]]:
-    """Name, other fields and entries of the section; as nothing is written without entries, a state may be older."""
+    """Name of the section, its other fields, name of its entries, and the entries."""
 
     def heard(key: Key) -> bool:
         return key[0] is Role.INITIATOR and key[1] in state.named.heard
@@ -344,7 +344,7 @@ def named_of(state: Partition) -> tuple[str, dict[str, Any], str, list[dict[str,
 
 
 def restore_named(state: Partition, entries: list[dict[str, Any]]) -> None:
-    """What was kept."""
+    """Restore conversations whose id the caller chose."""
     for item in entries:
         key = Role(item["role"]), item["conversation"]
         if item["how"] == LIVES:
@@ -359,7 +359,7 @@ def restore_named(state: Partition, entries: list[dict[str, Any]]) -> None:
 
 
 def pieces_of(recent: Recent) -> Iterator[bytes]:
-    """Sections of what is known now; they may be made later."""
+    """Sections with the records that were ingested last, as of this call; they may be made later."""
     return _pieces(recent.known())
 
 
@@ -374,7 +374,7 @@ def _pieces(known: Iterator[Known]) -> Iterator[bytes]:
 
 
 def restore_recent(recent: Recent, value: dict[str, Any]) -> None:
-    """What was known."""
+    """Restore what is known of records before the snapshot."""
     writers, digests = value["writers"], value["digests"]
     numbers = zip(unpack("q", value["counters"]), unpack("q", value["offsets"]), strict=True)
     for place, (counter, offset) in enumerate(numbers):
