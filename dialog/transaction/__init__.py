@@ -1,19 +1,28 @@
-"""What a handler holds between RECEIVE and COMMIT.
+"""A handler's work between RECEIVE and COMMIT.
 
-A `Transaction` has the messages of one conversation group. The handler sends, ends, begins dialogs and sets timers on
-it. All of that is staged, and nothing of it happens before the owner puts it into a COMMIT. A rollback throws it
-away, and the messages are received again.
+A `Transaction` holds the ready messages of one conversation group. The group is locked for it. The handler receives,
+sends, ends and begins dialogs, and sets timers. Everything that it does is staged in memory.
 
-    Transaction    the calls of a handler, their checks and Service Broker's error numbers
-    Message        a received message; it knows its dialog
-    Begun          a conversation that the transaction begins, before an endpoint exists
-    Taken          the part of a group's queue that the transaction has received
-    Savepoints     SAVE TRANSACTION, and the way back to one
+The laws:
 
-A transaction may lock further groups, and move conversations between groups (GET and MOVE CONVERSATION GROUP). Its
-parts are then committed together. It may grow up to one commit: `schemas.limits` has the bounds, and
-TransactionTooLarge names the one that was reached.
+- A transaction changes no state. Its work takes effect in one COMMIT of the owner, all of it or none.
+- A rollback drops the staged work, and the messages wait as before (behaviour 74). A rollback to a savepoint drops what
+  was staged since, and the group stays locked (behaviour 213).
+- Each call is checked when it is made, and raises Service Broker's error. So a COMMIT holds no operation that its own
+  partition must refuse.
+- What a transaction stages fits into one COMMIT. `schemas.limits` has the bounds; TransactionTooLarge names the bound
+  that was reached.
 
-A transaction knows the state that it was made of and no owner. So a handler's program can be tested with a fold
-alone.
+`dialog.owner.staging` makes the transactions and merges the finished ones into COMMITs. The end of a `with` block is
+reported to `Scope.done`, which `bridge.reader` sets. A transaction knows the endpoints that it was made from, and no
+owner. So a handler can be tested with a fold alone.
+
+    transaction   the calls of a handler, with their checks; moves of conversations; further groups
+    taken         the messages of the group, and how many of them the handler has received
+    received      a received message, and what the transactions of a partition share
+    begun         a conversation that the transaction begins, before an endpoint exists
+    savepoints    SAVE TRANSACTION, and ROLLBACK to a savepoint
+
+A transaction may lock further groups of its partition, and move conversations between groups (GET CONVERSATION GROUP,
+MOVE CONVERSATION). All of its groups are committed together.
 """

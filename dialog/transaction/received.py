@@ -1,4 +1,4 @@
-"""What a handler receives: messages, and what all transactions of a partition share."""
+"""Received messages, and the settings that all transactions of a partition share."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ Rule = Callable[[str, Role, str], None]
 """`rule(contract, role, message type)` raises when the side may not send the type."""
 
 SYSTEM_SEQUENCE: Final = -1
-"""Sequence number of a DialogTimer and of an Error: they overtake and are not counted."""
+"""Sequence number of a DialogTimer and of an Error. They overtake the queue and are not counted."""
 
 
 class Clauses(NamedTuple):
-    """BEGIN DIALOG in a handler."""
+    """Clauses of a BEGIN DIALOG in a handler."""
 
     from_service: str
     to_service: str
@@ -34,53 +34,57 @@ class Clauses(NamedTuple):
     key: bytes | None
     lifetime_ms: int = FOR_EVER
     hops: int = 0
-    """Routers that the conversation has come through when it arrives (`konverse.routing.loops`)."""
+    """Routers that the conversation has passed when it arrives (`konverse.routing.loops`)."""
 
 
 class Found(NamedTuple):
-    """A group that lives in another partition of this queue."""
+    """The partition of this queue in which a conversation group lives, or to which it is on its way."""
 
     address: Address
     service: str
 
 
 LockRule = Callable[["Transaction", "Endpoint | Begun", bytes], Address | None]
-"""`lock(transaction, dialog, group)`: locks a group that is here, else says where it is."""
+"""`lock(transaction, dialog, group)` locks a group of this partition, or returns the address of one elsewhere."""
 
 BeginRule = Callable[[Clauses], tuple[bytes, Begin]]
-"""The id of a conversation that begins in this partition, and what the catalog makes of its clauses; raises."""
+"""Takes clauses and returns the id of the new conversation and its BEGIN, with the catalog's checks. It may raise."""
 
 
 class Message(NamedTuple):
-    """A received message. Made for every message of every queue, hence a tuple with names."""
+    """A received message. A named tuple, because one is made for every message of every queue."""
 
     type: str
     """Name of the message type."""
     body: bytes
     """The sender's bytes, untouched; empty when none were sent."""
     sequence: int
-    """0, 1, 2 … in its direction of the conversation; -1 for a DialogTimer and an Error."""
+    """0, 1, 2 … within its direction of the conversation; -1 for a DialogTimer and an Error."""
     dialog: Endpoint
-    """The conversation endpoint that received it: what `send` and `end` of the transaction take."""
+    """The endpoint that received it: pass it to the transaction's `send` and `end`."""
     offset: int
-    """Place in the queue's data log; of a message that came with its conversation, the place of that."""
+    """Offset in the data log of its queue; for a message that moved with its conversation, the offset of the move."""
     stamp: Stamp
-    """Kafka's timestamp and the sender's headers, raw: `timestamp` and `headers` are made of it."""
+    """Kafka's timestamp and the sender's headers, raw: `timestamp` and `headers` derive from it."""
     scope: Scope
 
     @property
     def validation(self) -> str:
-        """What its type says of bodies now, as a letter: E for empty, N for anything, X for XML (behaviour 10)."""
+        """What its message type says of bodies at present: E (empty), N (anything) or X (XML) (behaviour 10)."""
         return self.scope.validation(self.type)
 
     @property
     def priority(self) -> int:
-        """The level of its conversation on this side, 1 (low) to 10 (behaviour 216)."""
+        """Priority of the conversation on this side, 1 (low) to 10 (behaviour 216)."""
         return self.dialog.level
 
     @property
     def timestamp(self) -> datetime:
-        """Kafka's time of the record, or of the decision about a row of Spark; what time has made: when due. UTC."""
+        """Kafka's time of the record, in UTC.
+
+        For a row of Spark it is the time of the decision; for a timer and the end of a lifetime, the time when that was
+        due.
+        """
         return datetime.fromtimestamp(timestamp_ms(self.stamp) / 1000, UTC)
 
     @property
@@ -90,7 +94,7 @@ class Message(NamedTuple):
 
     @property
     def lifetime_left(self) -> float | None:
-        """Seconds that are left of the lifetime of its conversation, above 0; None when it lives for ever."""
+        """Seconds left of the conversation's lifetime, above 0; None when it has no lifetime."""
         clock = self.dialog.clock
         if clock is None or clock.expires_ms == NO_TIME:
             return None
@@ -98,7 +102,10 @@ class Message(NamedTuple):
 
     @property
     def id(self) -> str:
-        """Stable over re-execution, unique for ever: key of effects outside (protocol.md section 5)."""
+        """Key for effects outside of konverse (protocol.md section 5).
+
+        It is the same each time this message is received, and no other message ever has it.
+        """
         scope, stamp = self.scope, self.stamp
         place = (scope.incarnation, scope.partition, self.offset)
         if isinstance(stamp, FarStamp):
@@ -106,7 +113,7 @@ class Message(NamedTuple):
         name = f"{UUID(bytes=place[0])}/{place[1]}/{place[2]}"
         if self.sequence >= 0:
             return name
-        # several sides may fail at one place, and what comes of time stands at none of its own
+        # several sides may fail by one record, and a timer has no record of its own
         kind = "timer" if self.type == DIALOG_TIMER else "error"
         return f"{name}/{self.dialog.id}/{self.dialog.role.name.lower()}/{kind}/{timestamp_ms(stamp)}"
 
@@ -127,7 +134,7 @@ def _unknown(_message_type: str) -> str:
 
 
 class Scope:
-    """What all transactions of a partition share."""
+    """What all transactions of a partition share. The driver sets the callbacks."""
 
     __slots__ = (
         "begin", "done", "further", "incarnation", "lock", "now_ms", "partition", "rule", "validation",
@@ -138,14 +145,14 @@ class Scope:
         self.partition = partition
         self.rule = rule
         self.done: Callable[[Transaction, bool], None] | None = None
-        """Called once at the end of a `with` block: with True to commit, False to roll back."""
+        """Called once at the end of a `with` block: with True to commit, with False to roll back."""
         self.validation: Callable[[str], str] = _unknown
-        """The letter of what a message type says of bodies."""
+        """Returns E, N or X for a message type: what it says of bodies."""
         self.now_ms: Callable[[], int] = int
-        """The partition's time."""
+        """Returns the partition's time."""
         self.begin: BeginRule | None = None
-        """Asked when a handler begins a dialog; nobody: none can."""
+        """Called when a handler begins a dialog; None: handlers cannot begin any."""
         self.lock: LockRule = _lock_nothing
-        """Locks the group that a conversation is moved to; raises."""
+        """Locks the group to which a conversation is moved. It may raise."""
         self.further: Callable[[Transaction], Transaction | None] = _nothing
-        """Hands out another group, as a part of a transaction."""
+        """Locks another group of the partition, as a part of a transaction; None when no group is free."""

@@ -1,4 +1,4 @@
-"""What a transaction took of a conversation group: the messages that waited when it was made, and what came since."""
+"""The messages that a transaction has of its conversation group, and how far the handler has received them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,13 @@ from konverse.schemas.wire.journal import SYSTEM_BITS, TOOK_SYSTEM
 from .received import SYSTEM_SEQUENCE, Message, Scope
 
 _Walk = tuple[Iterator[Message], int, dict[Endpoint, tuple[Entry, ...]]]
-"""An iteration: how far it is says what was handed out; its messages; what of them overtook the queue of each."""
+"""An iteration: the iterator, the number of its messages, and the urgent entries of each endpoint when it began.
+
+The length hint of the iterator tells how many messages were handed out.
+"""
 
 _NONE: Final[list[Any]] = []
-"""No walks: one empty list for all, never filled."""
+"""Shared empty list of iterations, never filled."""
 
 _NOTHING: Final[dict[int, int]] = {}
 
@@ -25,28 +28,29 @@ _NOBODY: Final[dict[Endpoint, tuple[Entry, ...]]] = {}
 
 
 class Taken:
-    """The ready messages of one conversation group, locked, and how far they were handed out."""
+    """The ready messages of one locked conversation group, and how many of them were handed out."""
 
     __slots__ = ("_later", "_members", "_received", "_scope", "_shut", "_walks", "dialog", "fresh", "locked")
 
     def __init__(self, members: list[tuple[Endpoint, list[Entry]]], locked: list[Endpoint], scope: Scope) -> None:
         self._members = members
         self.dialog = members[0][0]
-        """The first conversation of the group, and of nearly every group the only one; `members` has all of them."""
+        """First conversation of the group; usually the only one. `members` has all."""
         self._scope = scope
         self._shut = self.fresh = scope.done is not None
-        """Nothing can be done: the `with` block has ended, or has not begun (`fresh`) although its end is awaited."""
+        """No call is allowed: the `with` block has ended, or has not begun. `fresh` tells the latter."""
         self._received: dict[int, int] | None = None
-        """What was handed out until the block ended: an iterator that is kept longer consumes nothing."""
+        """The receive positions when the block ended: an iterator that lives longer consumes nothing."""
         self._walks: list[_Walk] = _NONE
         self._later: dict[int, int] = _NOTHING
-        """What was handed out before a `receive`, and by it, in place of the walks of then."""
+        """Receive positions when `receive` was called last, its own messages included. They replace the iterations
+        before."""
         self.locked = locked
-        """All endpoints of the group when it was locked; none for a lone conversation."""
+        """All endpoints of the group when it was locked; empty for a conversation that is alone in its group."""
 
     @property
     def members(self) -> list[Endpoint]:
-        """The conversations of the group whose messages are here; several when dialogs were begun as related."""
+        """The conversations of the group that have messages here."""
         return [endpoint for endpoint, _ in self._members]
 
     def __len__(self) -> int:
@@ -54,17 +58,17 @@ class Taken:
         return sum(len(entries) + len(endpoint.urgent) for endpoint, entries in self._members)
 
     def __iter__(self) -> Iterator[Message]:
-        """The messages, one conversation after the other: DialogTimer, Error, by sequence (66, 67, 100, 115).
+        """The messages, one conversation after the other: DialogTimer, Error, then by sequence (66, 67, 100, 115).
 
-        What was handed out is consumed when the transaction is finished; a loop left early leaves the rest in place.
+        The commit consumes the messages that were handed out. A loop that is left early leaves the rest in the queue.
         """
         if self._shut:
             self.refuse_shut()
-        scope, make = self._scope, tuple.__new__  # a call of Message() itself takes three times as long
+        scope, make = self._scope, tuple.__new__  # calling Message() takes three times as long
         messages: list[Message] = []
         overtook = _NOBODY
         for endpoint, entries in self._members:
-            urgent = endpoint.urgent  # once: its session may end it meanwhile
+            urgent = endpoint.urgent  # read once: a session's END may change it meanwhile
             if urgent:
                 for offset, kind, body, stamp in urgent:
                     messages.append(make(Message, (kind, body or b"", SYSTEM_SEQUENCE, endpoint, offset, stamp, scope)))
@@ -81,13 +85,14 @@ class Taken:
         return walk
 
     def receive(self, count: int | None = None) -> list[Message]:
-        """RECEIVE once more: what nobody has taken of the group yet, and what has come for it since (behaviour 73).
+        """RECEIVE again: messages of the group that were not received yet, and those that came since (behaviour 73).
 
-        At most `count` messages (TOP n), in the order of an iteration, which ends. Raises BadInput below 1.
+        Returns at most `count` messages (TOP n), in the order of an iteration. Running iterations end. Raises BadInput
+        for a `count` below 1.
         """
         if self._shut:
             self.refuse_shut()
-        wanted: object = count  # what a handler gives
+        wanted: object = count  # handlers are not type-checked
         if wanted is not None and not (isinstance(wanted, int) and wanted >= 1):
             raise BadInput(f"receive takes a whole number of messages from 1 on, not {count!r}; leave it out for all")
         later = self.received
@@ -110,11 +115,11 @@ class Taken:
 
     @property
     def received(self) -> dict[int, int]:
-        """Endpoint index -> receive position (journal.avsc), for what was handed out."""
+        """Endpoint index -> receive position (journal.avsc), for the messages that were handed out."""
         if self._received is not None:
             return self._received
         walks, only = self._walks, self.dialog
-        if len(walks) == 1 and not (self.locked or walks[0][2] or self._later):  # the usual transaction, in short
+        if len(walks) == 1 and not (self.locked or walks[0][2] or self._later):  # short cut for the usual transaction
             took = walks[0][1] - length_hint(walks[0][0])
             return {only.index: (only.consumed + took) << SYSTEM_BITS} if took else {}
         received = {**self._later}
@@ -134,17 +139,17 @@ class Taken:
 
     @property
     def conversations(self) -> list[Endpoint]:
-        """All conversations of the group when it was locked, those too on which nothing has come."""
+        """All conversations of the group when it was locked, also those without messages."""
         return self.locked or [self.dialog]
 
     def put_back(self) -> None:
-        """Nothing was handed out: the messages can be taken again."""
+        """Make all messages receivable again."""
         self._walks = _NONE
         self._later = _NOTHING
         self._received = None
 
     def go_back(self, received: dict[int, int]) -> None:
-        """No more than that was handed out. If more was, iterations end, and `receive` gives the rest again."""
+        """Return to these receive positions. Running iterations end, and `receive` gives the later messages again."""
         if self.received == received:
             return
         for walk, _, _ in self._walks:
@@ -152,7 +157,7 @@ class Taken:
         self._walks, self._later = _NONE, {**received}
 
     def refuse_shut(self) -> NoReturn:
-        """Raise InvalidState: nothing can be done now."""
+        """Raise InvalidState, because no call is allowed before or after the `with` block."""
         raise InvalidState(
             "the transaction has not begun: write `with transaction:`, then receive, send and end inside of it"
             if self.fresh

@@ -1,10 +1,14 @@
-"""What a handler does with one conversation group: staged here, put into a commit as a whole or not at all.
+"""A handler's work on one conversation group: staged here, committed as a whole or not at all.
 
-A transaction changes nothing. It reads the messages that waited when it was made, notes what the handler sends and
-ends, and is either finished (its notes join the owner's next COMMIT) or rolled back (they vanish, and the messages
-wait as before, behaviour 74).
+A transaction changes no state. It reads the messages that waited when it was made, and stages what the handler does.
+The owner puts a finished transaction into its next COMMIT. When a transaction is rolled back, its staged work is
+dropped and the messages wait as before (behaviour 74).
 
-Timers in a handler's transaction: set and cancelled when it commits (behaviours 96 to 104).
+    Regrouped    MOVE CONVERSATION, and further groups
+    Timed        timers, which are set and cancelled by the COMMIT (behaviours 96 to 104)
+    Transaction  all other calls of a handler
+    Staged       a copy of the staged work, for savepoints
+    More         what only transactions with moves or several groups have
 """
 
 from __future__ import annotations
@@ -46,22 +50,22 @@ if TYPE_CHECKING:
     from konverse.schemas.identifiers import Address
 
 _NONE: Final[list[Any]] = []
-"""Nothing sent, nothing ended: one empty list for all, never filled."""
+"""Shared empty list for everything that is not staged, never filled."""
 NOT_GROUPED: Final[list[Endpoint]] = []
-"""The locked group of a lone conversation: it is its own."""
+"""`locked` of a conversation that is alone in its group."""
 _RELATABLE: Final = (Endpoint, Begun, type(None))
 SPEAKERS: Final = (Endpoint, Begun)
-"""What can be sent on."""
+"""Classes of the dialogs that a transaction's calls accept."""
 NO_DIALOG: Final = cast("Endpoint", object())
-"""What nobody can send on, also when somebody sends on None."""
+"""In place of the last send's dialog when there is none. It equals nothing that a handler can pass, None included."""
 _MOVE_BYTES: Final = 24
-"""What a move takes in a commit: endpoint and group."""
+"""Bytes of a move in a COMMIT: endpoint and group."""
 _MOVE_AWAY_BYTES: Final = _MOVE_BYTES + 3 + TOPIC_NAME_LENGTH_MAX + 8
-"""And one to a group that lives elsewhere: its address besides."""
+"""Bytes of a move to a group in another partition: the address besides."""
 
 
 class Regrouped(Taken):
-    """A transaction that may move conversations to other groups, and work on further ones."""
+    """The part of a transaction that moves conversations to other groups, and works on further groups."""
 
     __slots__ = ("_dialog", "endings", "more")
 
@@ -70,7 +74,7 @@ class Regrouped(Taken):
     size_bytes: int
     endings: int
     more: More | None
-    """None for nearly all."""
+    """None unless it moves conversations or has further groups."""
 
     def _stage_move(self: Transaction, dialog: Endpoint | Begun, group: UUID) -> None:  # type: ignore[misc]
         self._check_move(dialog, group)
@@ -91,48 +95,48 @@ class Regrouped(Taken):
             )
         if dialog.committed in OVER or self._ends(dialog):
             raise MoveRefused(f"cannot move conversation {dialog.id}: this side has ended it")
-        more_of(self)  # it may have to step back
+        more_of(self)  # `More.steps_back` must exist if locking the group raises GroupLocked
 
     def _stage_move_to(  # type: ignore[misc]
         self: Transaction, dialog: Endpoint | Begun, group: bytes, to: Address | None
     ) -> None:
-        """The group is locked, or lives at `to`."""
+        """Stage the move. The group is locked here, or lives at `to`."""
         more = more_of(self)
         for one in family(self):
-            one.endings = -1  # whether it still may is looked at in any case
+            one.endings = -1  # so that the owner checks before the COMMIT whether the move is still possible
         more.moves = [move for move in more.moves if move.endpoint != dialog.index]
         here = Move(dialog.index, group)
         self.size_bytes += _MOVE_BYTES if to is None else _MOVE_AWAY_BYTES
         more.moves.append(here if to is None else MoveAway(*here, to))
 
     def shut(self) -> None:
-        """Nothing more can be done with it."""
+        """Refuse all further calls."""
         self._received = self.received
         self._shut, self._dialog = True, NO_DIALOG
 
     def speaks_anew(self) -> None:
-        """The next send is looked at, whatever the last one was like."""
+        """Make the next send run all checks."""
         self._dialog = NO_DIALOG
 
     def join(self, first: Transaction) -> None:
-        """Be one of the further groups of another transaction."""
+        """Become a further group of the transaction `first`."""
         self._shut = self.fresh = False
         self.more = More(first)
         self.endings = first.endings
 
     @property
     def moves(self) -> list[Move | MoveAway]:
-        """Conversations that go to other groups."""
+        """Conversations that move to other groups."""
         return _NONE if self.more is None else self.more.moves
 
     def group_of(self, dialog: Endpoint | Begun) -> bytes:
-        """The group in which it is when the transaction has committed."""
+        """The group of a dialog once this transaction has committed."""
         moved = [move.group for move in self.moves if move.endpoint == dialog.index]
         return moved[0] if moved else dialog.group_id
 
 
 class Timed(Regrouped):
-    """A transaction that may set the timers of its conversations, and cancel them."""
+    """The part of a transaction that sets and cancels timers."""
 
     __slots__ = ()
 
@@ -141,8 +145,9 @@ class Timed(Regrouped):
     def set_timer(self: Transaction, dialog: Endpoint | Begun, timeout: float) -> None:  # type: ignore[misc]
         """Have a DialogTimer received on this side, once, `timeout` seconds after the transaction commits.
 
-        In place of the timer that is set. The end of this side cancels it (behaviours 96 to 104). Raises InvalidTimeout
-        (8411), TimerBeyondLifetime (8410), TimerRefused (8458) when a side has ended, TransactionTooLarge.
+        It replaces a timer that is set, and the end of this side cancels it (behaviours 96 to 104). Raises
+        InvalidTimeout (8411), TimerBeyondLifetime (8410), TimerRefused (8458) when either side has ended,
+        TransactionTooLarge.
         """
         timeout_ms = milliseconds(timeout, "the timeout of a timer")
         self._check_timer(dialog)
@@ -151,15 +156,18 @@ class Timed(Regrouped):
         self.remind(dialog, timeout_ms)
 
     def remind(self: Transaction, dialog: Endpoint | Begun, timeout_ms: int) -> None:  # type: ignore[misc]
-        """The same where the peer has ended, too: so a pool leaves what is to be ended to its sender for a while."""
+        """Set a timer of `timeout_ms`, also when the peer has ended the conversation.
+
+        A pool does so to leave such a conversation to its sender for a while.
+        """
         self._check_timer(dialog)
         check_timer(timeout_ms, self._left_ms(dialog), dialog.id)
         self._stage_timer(dialog, timeout_ms)
 
     def cancel_timer(self: Transaction, dialog: Endpoint | Begun) -> None:  # type: ignore[misc]
-        """Set no timer of this side any more, when the transaction commits. A DialogTimer that waits is received.
+        """Cancel the timer of this side when the transaction commits. A DialogTimer that waits is still received.
 
-        Raises TimerRefused when this side was ended (8458), TransactionTooLarge.
+        Raises TimerRefused (8458) when this side has ended, TransactionTooLarge.
         """
         self._check_timer(dialog)
         self._stage_timer(dialog, NO_TIMER)
@@ -181,7 +189,7 @@ class Timed(Regrouped):
         self.timers = [*timers, SetTimer(dialog.index, timeout_ms)]
 
     def _left_ms(self: Transaction, dialog: Endpoint | Begun) -> int:  # type: ignore[misc]
-        """Of its lifetime."""
+        """Milliseconds left of the conversation's lifetime."""
         if isinstance(dialog, Begun):
             lifetime_ms = dialog.begin.lifetime_ms
             return TIMEOUT_MS_MAX if lifetime_ms == FOR_EVER else lifetime_ms
@@ -194,9 +202,9 @@ class Timed(Regrouped):
 
 
 class Transaction(Timed):
-    """The ready messages of one conversation group, and what is done with them.
+    """The ready messages of one conversation group, and the work of a handler on them.
 
-    One is made for every group that is handed out, so it allocates what it needs when it needs it.
+    One is made for every group that is handed out, so it allocates each list only when it is needed.
     """
 
     __slots__ = (
@@ -210,9 +218,10 @@ class Transaction(Timed):
         super().__init__(members, locked, scope)
         self._entered = False
         self._dialog = NO_DIALOG
-        """Conversation of the last send, with `_type` and `_bodies`: the next one like it needs no checks."""
+        """Dialog of the last send, with its `_type` and `_bodies`: an equal send after it skips the checks."""
         self.endings = endings
-        """Endings in the partition before this transaction; another number means that it may be overtaken."""
+        """`Partition.endings` when this was made. Once it differs, a session's END may have overtaken this
+        transaction."""
         self.begins: list[Begun] = _NONE
         self.sends: list[Sends] = _NONE
         self.ends: list[EndOperation] = _NONE
@@ -220,11 +229,11 @@ class Transaction(Timed):
         self.finishes: list[Finish] = _NONE
         self.timers: list[SetTimer] = _NONE
         self.more = None
-        self.size_bytes = 0  # that the staged outputs and ends take in a commit
-        self.savepoints: Savepoints[dict[Transaction, Staged]] | None = None  # of all that are committed together
+        self.size_bytes = 0  # of the staged work in a COMMIT
+        self.savepoints: Savepoints[dict[Transaction, Staged]] | None = None  # of all groups; on the first one
 
     def hold(self) -> None:
-        """Work on it begins, and its `with` block comes later: several are worked on together."""
+        """Allow calls before the `with` block, so that several transactions can be worked on together."""
         self._shut = self.fresh = False
 
     def __enter__(self) -> Self:
@@ -241,7 +250,7 @@ class Transaction(Timed):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Commit what was staged, or on an exception nothing of it; the messages then wait as before (behaviour 74)."""
+        """Commit what was staged. On an exception drop it, and the messages wait as before (behaviour 74)."""
         if self._shut or (self.more is not None and self.more.first is not self):
             return
         self._received = self.received
@@ -263,13 +272,13 @@ class Transaction(Timed):
         lifetime: float | None = None,
         hops: int = 0,
     ) -> Begun:
-        """BEGIN DIALOG when the transaction commits; what is sent on it inside of the transaction goes with it.
+        """BEGIN DIALOG when the transaction commits. What this transaction sends on the dialog goes with it.
 
-        `from_service` is one of this queue. `related_to` puts it into the conversation group of this transaction, or of
-        another dialog that it begins (behaviour 35), so that answers are received with that group; without it the
-        dialog is a group of its own. `lifetime` counts in seconds, `hops` the routers that a dialog comes through.
-        Raises what `broker.begin_dialog` raises, DialogNotFound when `related_to` is of another group,
-        TransactionTooLarge.
+        `from_service` must be a service of this queue. `related_to` puts the dialog into the conversation group of this
+        transaction, or of another dialog that it begins (behaviour 35): replies are then received with that group.
+        Without it the dialog has a group of its own. `lifetime` is in seconds. `hops` counts the routers that the
+        dialog has passed. Raises what `broker.begin_dialog` raises, DialogNotFound when `related_to` belongs to another
+        group, ForeignGroup when it belongs to another service, TransactionTooLarge.
         """
         if self._shut or related_to.__class__ not in _RELATABLE:
             self._refuse_use(related_to)
@@ -296,11 +305,11 @@ class Transaction(Timed):
 
     @property
     def dialogs(self) -> list[Endpoint | Begun]:
-        """All conversations of the group, those too on which nothing has come, and those that are begun here."""
+        """All conversations of the group, also those without messages, and those that this transaction begins."""
         return [*self.conversations, *self.begins]
 
     def find(self, conversation_id: UUID) -> Endpoint | Begun:
-        """The conversation of this group with that id, or begun here; DialogNotFound when there is none."""
+        """The conversation with that id in this group, or begun here. Raises DialogNotFound when there is none."""
         if conversation_id is None:
             raise NullHandle("a conversation is found by its id, a UUID, and None was given")
         if not isinstance(conversation_id, UUID):
@@ -315,7 +324,8 @@ class Transaction(Timed):
     def send(self, dialog: Endpoint | Begun, message_type: str, body: bytes = b"") -> None:
         """Send on a conversation of this group, or one that this transaction begins, when the transaction commits.
 
-        Raises InvalidState when this side may send no more (50 to 52), TransactionTooLarge, what `dialog.send` does.
+        Raises InvalidState when this side may no longer send (50 to 52), TransactionTooLarge, and what `dialog.send`
+        raises.
         """
         if body.__class__ is not bytes:
             body = as_bytes(body)
@@ -333,7 +343,7 @@ class Transaction(Timed):
         self._bodies.append(body)
 
     def _begin_run(self, dialog: Endpoint | Begun, message_type: str, size: int, total: int) -> None:
-        """Everything that forbids a send; then what follows is of this conversation and type."""
+        """Run all checks of a send, and open a run: further sends of this dialog and type go into it unchecked."""
         if self._shut or dialog.__class__ not in SPEAKERS:
             self._refuse_use(dialog)
         if not isinstance(message_type, str):
@@ -350,7 +360,7 @@ class Transaction(Timed):
         self._dialog, self._type = dialog, message_type
         if not self.sends:
             self.sends = []
-        if not self.sends or self.sends[-1][:2] != (dialog.index, message_type):  # a fold sees one run, and so do we
+        if not self.sends or self.sends[-1][:2] != (dialog.index, message_type):  # one run in the fold, so one run here
             self.sends.append((dialog.index, message_type, []))
         self._bodies = self.sends[-1][2]
 
@@ -359,9 +369,10 @@ class Transaction(Timed):
     ) -> None:
         """End this side of a conversation when the transaction commits; with `error` > 0 as WITH ERROR.
 
-        Either way this transaction sends nothing on it (behaviour 111). `cleanup` is WITH CLEANUP: this side goes at
-        once, with its messages that were not received, and the peer gets Error -8462 for what it sends later (120,
-        121). InvalidState for one that was ended (118), or an error with `cleanup`; InvalidError (112).
+        `cleanup` ends it WITH CLEANUP: this side is removed at once, with its unread messages, and the peer gets Error
+        -8462 when it sends later (120, 121). WITH ERROR and WITH CLEANUP drop what this transaction has sent on it
+        (behaviour 111). Raises InvalidState for a side that has ended (118) or an error with `cleanup`, InvalidError
+        (112).
         """
         error, description = check_error(error, description)
         if cleanup and error:
@@ -378,7 +389,7 @@ class Transaction(Timed):
         self.ends.append(EndOperation(dialog.index, error, text.decode()))
 
     def conclude(self, dialog: Endpoint | Begun, text_bytes: int) -> None:
-        """Make room for what ends a side, with so much text; nothing else is to be done with it from then on."""
+        """Check an end of this side and reserve room for it, with `text_bytes` of text. Nothing is staged after it."""
         if self._shut or dialog.__class__ not in SPEAKERS:
             self._refuse_use(dialog)
         if dialog.committed in OVER or self.ends or self.cleanups:
@@ -393,27 +404,27 @@ class Transaction(Timed):
         dialog.ending = self
         if self.more is not None:
             self.more.stay(dialog)
-        if self.finishes:  # the end says it too
+        if self.finishes:  # the END implies the FIN
             self.finishes = [finish for finish in self.finishes if finish.endpoint != dialog.index]
         if self.timers:
             self.timers = [timer for timer in self.timers if timer.endpoint != dialog.index]
 
     def give_back(self, dialog: Endpoint, message_type: str, body: bytes) -> None:
-        """End a target's side; what of it is not received here goes back to who sent it, behind a note (233)."""
+        """End a target's side, and return its unreceived messages to their sender's mailbox, behind a note (233)."""
         stage_give_back(self, dialog, GiveBack(dialog.index, message_type, body))
 
     def _take_back(self, dialog: Endpoint | Begun) -> None:
-        """Nothing of what was sent on it here leaves."""
+        """Drop what this transaction has sent on the dialog."""
         for index, _, bodies in self.sends:
             if index == dialog.index:
                 self.size_bytes -= sum(len(body) + OUTPUT_BYTES for body in bodies)
         self.sends = [sends for sends in self.sends if sends[0] != dialog.index]
 
     def finish(self, dialog: Endpoint | Begun) -> None:
-        """Say when the transaction commits that nothing more comes from this side; it goes on to receive.
+        """Declare, when the transaction commits, that this side sends nothing more. It goes on to receive.
 
-        Messages that others send later on this side come back to them. A second call changes nothing.
-        Raises InvalidState for a conversation that was ended, or on which nothing was sent or received yet.
+        What others send later on this side is returned to them. A second call changes nothing. Raises InvalidState for
+        a side that has ended, or a conversation on which nothing was sent or received yet.
         """
         if self._shut or dialog.__class__ not in SPEAKERS:
             self._refuse_use(dialog)
@@ -431,7 +442,7 @@ class Transaction(Timed):
         self.finishes = [*self.finishes, operation]
 
     def over(self, dialog: Endpoint | Begun) -> State | None:
-        """The state of what this transaction ends; None when it does not."""
+        """The state of a side that this transaction ends, as it will be; None when it does not end it."""
         committed = dialog.committed
         if committed in OVER or not self._ends(dialog):
             return None
@@ -439,35 +450,35 @@ class Transaction(Timed):
         return State.CLOSED if gone else next_state(committed, Event.END)
 
     def _ends(self, dialog: Endpoint | Begun) -> bool:
-        """It was ended in this transaction."""
+        """Whether this transaction ends the side."""
         ended = [end.endpoint for end in self.ends] + [cleanup.endpoint for cleanup in self.cleanups]
         return dialog.index in ended
 
     def move(self, dialog: Endpoint | Begun, group: UUID) -> None:
-        """MOVE CONVERSATION when the transaction commits: what waits in it then, and comes later, is of that group.
+        """MOVE CONVERSATION when the transaction commits: its waiting and later messages then belong to `group`.
 
-        `group` is of the same service; both are locked until then (behaviours 88 to 90), save a group in another
-        partition: to that the conversation goes behind the commit. Raises MoveRefused (8438) for a conversation that
-        was ended or a group that is suspended, InvalidGroup (8439) for one of another service or queue, GroupLocked
-        (1222) while another transaction has it: a handler that lets that pass is called again after a moment, and that
-        counts no attempt; InvalidState or QueueFull when it cannot leave its partition, KafkaUnavailable when it cannot
-        be read where the group lives.
+        `group` must be of the same service. Both groups stay locked until the commit (behaviours 88 to 90). A group in
+        another partition is not locked; the conversation goes there after the commit. Raises MoveRefused (8438) when
+        this side has ended or the group is suspended; InvalidGroup (8439) for a group of another service or queue;
+        GroupLocked (1222) while another transaction has the group: a handler that lets it propagate is called again
+        after a moment, and no attempt is counted; InvalidState or QueueFull when the conversation cannot leave its
+        partition; KafkaUnavailable when the search for the group cannot read the journals.
         """
         self._stage_move(dialog, group)
 
     def next_group(self) -> Transaction | None:
-        """GET CONVERSATION GROUP once more: another group of this partition with messages, locked (behaviour 85).
+        """GET CONVERSATION GROUP again: another group of this partition with messages, locked (behaviour 85).
 
-        What is done with what this returns, a transaction without a `with` block of its own, is committed together with
-        all else that is done here, or not at all. None when no other group waits. Raises TransactionTooLarge when this
-        one has as many as it may have.
+        Returns a transaction that needs no `with` block: its work is committed together with this one's, or not at all.
+        None when no other group is ready. Raises TransactionTooLarge when this transaction has as many groups as
+        allowed.
         """
         if self._shut:
             self.refuse_shut()
         return self._scope.further(self)
 
     def savepoint(self, name: str) -> None:
-        """SAVE TRANSACTION: what is done from here on can be undone with `rollback`, also more than once.
+        """SAVE TRANSACTION: `rollback` can undo what is done after this point, also repeatedly.
 
         A name may be used again: the last one counts. Raises InvalidName, TransactionTooLarge.
         """
@@ -480,10 +491,10 @@ class Transaction(Timed):
         first.savepoints.save(name, {one: staged_by(one) for one in mates})
 
     def rollback(self, savepoint: str) -> None:
-        """ROLLBACK TRANSACTION to a savepoint: what was sent, begun, ended, set and received since then was not.
+        """ROLLBACK TRANSACTION to a savepoint: undo what was sent, begun, ended, set and received since then.
 
-        The group stays locked. Messages that were received since come again with `receive`, or in another transaction
-        when they are left (behaviour 213), and a loop over them ends. The savepoint stays, those behind it are gone. To
+        The group stays locked. Messages that were received since are returned by `receive` again, or come in another
+        transaction (behaviour 213); a loop over them ends. The savepoint stays, and those behind it are removed. To
         roll everything back leave the block with an exception. Raises SavepointNotFound (6401).
         """
         if self._shut:
@@ -492,7 +503,7 @@ class Transaction(Timed):
         back_to(mates, (mates[0].savepoints or Savepoints()).back_to(savepoint))
 
     def clear(self) -> None:
-        """Forget what was staged; the messages can be taken again."""
+        """Drop everything that was staged, and make all messages receivable again."""
         self.put_back()
         self.savepoints = None
         self.begins = self.sends = self.ends = self.cleanups = self.finishes = self.timers = _NONE
@@ -501,7 +512,7 @@ class Transaction(Timed):
 
     @property
     def idle(self) -> bool:
-        """Nothing was taken, begun, sent, set, finished or ended: the messages wait as before."""
+        """Nothing was received or staged: the messages wait as before."""
         said = self.begins or self.sends or self.ends or self.cleanups or self.finishes or self.timers
         return not (said or self.received or (self.more is not None and self.more.does_something))
 
@@ -549,7 +560,7 @@ class Transaction(Timed):
 
 
 def refuse_size(body_bytes: int, transaction_bytes: int) -> NoReturn:
-    """Raise what is too large: a body, or all of a transaction."""
+    """Raise the error for what is too large: a body, or the whole transaction."""
     check_size(body_bytes)
     raise TransactionTooLarge(
         f"the transaction sends {transaction_bytes} bytes; at most {TRANSACTION_BYTES_MAX} fit into one commit. "
@@ -558,7 +569,7 @@ def refuse_size(body_bytes: int, transaction_bytes: int) -> NoReturn:
 
 
 def stage_give_back(transaction: Transaction, dialog: Endpoint, operation: GiveBack) -> None:
-    """Note it in a transaction: nothing is sent behind it. Raises what `end` does, InvalidState."""
+    """Stage a GIVE_BACK, which ends the side. Raises what `end` raises, and InvalidState on an initiator's side."""
     if dialog.role is not Role.TARGET:
         raise InvalidState(
             f"cannot give back what came on conversation {dialog.id}: this side began it. End it instead"
@@ -568,11 +579,11 @@ def stage_give_back(transaction: Transaction, dialog: Endpoint, operation: GiveB
 
 
 class Staged(NamedTuple):
-    """What a handler's transaction had done."""
+    """A copy of the staged work of a transaction."""
 
     begins: list[Begun]
     sends: list[tuple[int, str, list[bytes], int]]
-    """With the number of bodies: a run that is there grows, and nothing else happens to it."""
+    """Runs, each with the number of its bodies: an existing run only grows."""
     ends: list[EndOperation]
     cleanups: list[Cleanup | GiveBack]
     finishes: list[Finish]
@@ -583,7 +594,7 @@ class Staged(NamedTuple):
 
 
 def staged_by(transaction: Transaction) -> Staged:
-    """What it has done up to here."""
+    """A copy of the work that is staged now."""
     return Staged(
         [*transaction.begins],
         [(index, kind, bodies, len(bodies)) for index, kind, bodies in transaction.sends],
@@ -598,7 +609,7 @@ def staged_by(transaction: Transaction) -> Staged:
 
 
 def back_to(transactions: list[Transaction], kept: dict[Transaction, Staged]) -> None:
-    """They have done that and nothing else, and what has become one of them since has done nothing."""
+    """Restore the staged work of these transactions. One that joined after the savepoint has none."""
     for transaction in transactions:
         _stage_again(transaction, kept.get(transaction, _NOTHING))
 
@@ -621,30 +632,30 @@ _NOTHING: Final = Staged([], [], [], [], [], [], [], 0, {})
 
 
 class More:
-    """What few transactions have: moves to other groups, and further groups (`dialog.owner.staging`)."""
+    """What only transactions with moves or several groups have."""
 
     __slots__ = ("first", "held", "moves", "parts", "steps_back", "targets")
 
     def __init__(self, first: Transaction) -> None:
         self.first = first
-        """The transaction that all of them belong to."""
+        """The transaction to which all groups belong."""
         self.parts: list[Transaction] = _NONE
-        """Of the first one: its further groups."""
+        """Further groups; on the first transaction."""
         self.moves: list[Move | MoveAway] = _NONE
         self.targets: dict[bytes, list[Endpoint]] = {}
-        """Groups that it has locked to move something there, and who was in them."""
+        """Groups that were locked as targets of moves -> their members at that time."""
         self.held: list[bytes] = _NONE
-        """Of the first one, before its commit: all groups that they have locked, or move something to."""
+        """All groups that are locked or moved to, noted before the COMMIT; on the first transaction."""
         self.steps_back = False
-        """It rolls back because somebody else has a group."""
+        """It rolls back because another transaction has a group that it needs."""
 
     @property
     def does_something(self) -> bool:
-        """Beside what its transaction does itself."""
+        """Whether anything is staged beside the first transaction's own work."""
         return bool(self.moves) or any(not part.idle for part in self.parts)
 
     def end(self, kind: type[BaseException] | None, done: Callable[[Transaction, bool], None] | None) -> None:
-        """The `with` block of the first one ends. Nothing can be done with its further groups any more."""
+        """End the `with` block of the first transaction: report to `done`, and refuse further calls on its groups."""
         for part in self.parts:
             part.shut()
         self.steps_back = kind is not None and issubclass(kind, GroupLocked)
@@ -658,19 +669,19 @@ class More:
             )
 
     def stay(self, dialog: Endpoint | Begun) -> None:
-        """It was ended, and moves nowhere."""
+        """Drop the move of a dialog, which was ended or is in the group already."""
         self.moves = [move for move in self.moves if move.endpoint != dialog.index]
 
 
 def more_of(transaction: Transaction) -> More:
-    """Made when it is needed."""
+    """The `More` of a transaction, made on first use."""
     if transaction.more is None:
         transaction.more = More(transaction)
     return transaction.more
 
 
 def family(transaction: Transaction) -> list[Transaction]:
-    """A transaction and its further groups, whichever of them is asked."""
+    """A transaction with all its groups, the first one first, whichever of them is given."""
     if transaction.more is None:
         return [transaction]
     first = transaction.more.first
@@ -682,7 +693,7 @@ def _begun_in(transaction: Transaction, group: bytes) -> list[Begun]:
 
 
 def unlock(transaction: Transaction) -> None:
-    """Nobody holds its group any more, and nobody is told."""
+    """Clear a transaction and unlock its group, without making it ready."""
     transaction.clear()
     for member in transaction.dialog.members:
         member.held = False
