@@ -1,8 +1,8 @@
-"""Copies the outputs of valid commits to their destinations, in counter order, a window at a time.
+"""Copies the outputs of COMMITs to their destinations, in counter order, one window at a time.
 
-Emission (protocol.md section 4, `emit`) may be repeated by anyone at any time; the destination's counters make that
-harmless. What the emitter adds is order and a bound: it hands over only outputs of commits that are known to count,
-never more than a window, and the next window when the last one is in the log.
+Anyone may repeat the copying at any time: the destination takes each counter once (protocol.md section 4, `emit`). The
+emitter adds the order and a bound. It hands over outputs only when their COMMIT counts, at most a window of them, and
+the next window when the last one is in the log.
 """
 
 from __future__ import annotations
@@ -17,48 +17,49 @@ from konverse.schemas.limits import EMITTER_WINDOW_RECORDS_MAX
 from konverse.schemas.wire.varint import varints
 
 REFUSAL_PAUSE_MS: Final = 1_000
-"""A destination that refused its outputs is tried again after this long."""
+"""Pause before a destination that refused its outputs is tried again."""
 
 
 class Emit(NamedTuple):
-    """Effect: hand these records to the producer, in this order."""
+    """Effect: hand these records over to the producer, in this order."""
 
     address: Address
     first: int
-    """Counter of the first record; the others follow."""
+    """Counter of the first record; the others count on."""
     runs: list[Run]
 
     @property
     def size(self) -> int:
-        """How many records."""
+        """Number of records."""
         return sum(len(run.bodies) for run in self.runs)
 
     def batches(self) -> Iterator[tuple[bytes, Sequence[bytes], Sequence[bytes | None]]]:
-        """Key, headers and bodies of the records, in order; those of a batch have the same key."""
+        """Key, headers and bodies of the records, in order. The records of one batch share the key."""
         counters = iter(varints(self.first, self.size))
         for run in self.runs:
             yield run.key, run.headers(counters), run.bodies
 
 
 class Emitter:
-    """Where each stream of a partition stands."""
+    """Progress of each output stream of one partition."""
 
     def __init__(self, streams: Mapping[Address, Stream]) -> None:
         self.streams = streams
         self.windows: dict[Address, Window] = {}
         self.paused: set[Address] = set()
-        """Destinations that refused; the others go on."""
+        """Destinations that refused. The others go on."""
         self.held = False
-        """A commit is on its way that takes outputs back: nobody may read that before it counts."""
+        """Nothing is emitted: a COMMIT on its way takes outputs back, and no destination may read them before it
+        counts."""
         self._paused_since: int | None = None
 
     @property
     def waiting(self) -> int:
-        """Outputs that their destinations do not have yet, as the journal says."""
+        """Outputs that the journal does not know to have arrived."""
         return sum(stream.waiting for stream in self.streams.values())
 
     def limits(self) -> list[tuple[Window, int]]:
-        """What the streams hold now, to be allowed when the commit that made it is known to count."""
+        """The current end of each stream that has grown. Pass it to `allow` when the COMMIT is known to count."""
         out = []
         for address, stream in self.streams.items():
             window = self.windows.get(address)
@@ -70,12 +71,12 @@ class Emitter:
         return out
 
     def allow(self, limits: Iterable[tuple[Window, int]]) -> None:
-        """The commit counts that made the outputs up to these."""
+        """Release the outputs below these counters: their COMMIT counts."""
         self.held = False
         allow(limits)
 
     def pending(self) -> list[Emit]:
-        """The next window of each destination whose last one is in the log."""
+        """The next window of each destination whose last window is in the log."""
         out: list[Emit] = []
         if self.held:
             return out
@@ -87,12 +88,12 @@ class Emitter:
         return out
 
     def drained(self, addresses: Iterable[Address]) -> None:
-        """The producer had everything that was emitted to these, and ran empty without a failure."""
+        """Note that the log of these destinations has everything that was emitted to them."""
         for address in addresses:
             self.windows[address].drained()
 
     def restart(self, refused: Address | None, now_ms: int) -> None:
-        """The producer was replaced: everything that does not count goes again; `refused` only after a pause."""
+        """The producer was replaced: emit everything again that may not have arrived, to `refused` after a pause."""
         self._paused_since = now_ms
         if refused is not None:
             self.paused.add(refused)
@@ -100,7 +101,7 @@ class Emitter:
             window.restart()
 
     def resume(self, now_ms: int) -> list[Emit]:
-        """Those that refused are tried again when the pause is over."""
+        """After the pause, emit to the destinations that refused."""
         if self._paused_since is None or now_ms - self._paused_since < REFUSAL_PAUSE_MS:
             return []
         self._paused_since = None
@@ -108,7 +109,7 @@ class Emitter:
         return self.pending()
 
     def acknowledged(self) -> list[tuple[Address, int]]:
-        """What the destinations have and the journal does not say yet: for the next commit's `output_acks`."""
+        """Destination and acknowledged counter, where the journal is behind: for the next COMMIT's `output_acks`."""
         return [
             (address, window.acked)
             for address, window in self.windows.items()
@@ -116,12 +117,12 @@ class Emitter:
         ]
 
     def opens(self, gated: Iterable[Stream]) -> bool:
-        """Whether one of those acknowledgements lets outputs leave that wait behind it for another destination."""
+        """Whether these acknowledgements open a gate: outputs for another destination wait behind it."""
         windows = self.windows
         first = (stream.gates[0] for stream in gated)
         return any(gate.to in windows and windows[gate.to].acked >= gate.after for gate in first)
 
     @property
     def idle(self) -> bool:
-        """Nothing to hand over and nothing on its way."""
+        """Everything that was released has arrived."""
         return all(window.acked == window.limit for window in self.windows.values())

@@ -1,6 +1,6 @@
-"""What an owner is told and what it asks for. Drivers turn effects into calls and outcomes into events.
+"""Events, effects and phases of an owner; `dialog.owner` shows how the phases follow each other.
 
-Where an owner of a partition stands; `dialog.owner` has the picture.
+A driver feeds events to `Owner.step`, carries out the effects that it returns, and reports each outcome as an event.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .view import Show
 
 # ---------------------------------------------------------------------------------------------------------- events
 class Recover(NamedTuple):
-    """Event: start; these are the first offsets of the logs and their ends."""
+    """Event: recover and claim the partition. Gives the first offsets of its logs, and their ends."""
 
     journal_start: int
     journal_end: int
@@ -29,16 +29,16 @@ class Recover(NamedTuple):
 
 
 class Follow(NamedTuple):
-    """Event: fold up to the journal's end and claim nothing. Told again it goes on; `Recover` takes the partition.
+    """Event: fold up to the journal's end, and claim nothing. A further Follow goes on; `Recover` takes the partition.
 
-    Both come when nothing that was asked for is still to be read.
+    The driver sends either of them only when no read is outstanding.
     """
 
     bounds: Recover
 
 
 class SnapshotsRead(NamedTuple):
-    """Event: records of the snapshot topic, as asked for, up to `next_offset`."""
+    """Event: records of the snapshot topic that were asked for, up to `next_offset`."""
 
     records: list[tuple[int, bytes]]
     """Offset and value."""
@@ -46,65 +46,65 @@ class SnapshotsRead(NamedTuple):
 
 
 class SnapshotWritten(NamedTuple):
-    """Event: all records of the snapshot are in its topic, the first of them at `first_offset`; None: perhaps not."""
+    """Event: all records of the snapshot are in its topic, from `first_offset` on; None: that is not certain."""
 
     first_offset: int | None
 
 
 class JournalRead(NamedTuple):
-    """Event: records of the journal, as asked for, up to `next_offset`."""
+    """Event: records of the journal that were asked for, up to `next_offset`."""
 
     records: list[JournalRecord]
     next_offset: int
 
 
 class DataRead(NamedTuple):
-    """Event: records of the data log, as asked for, or as a consumer hands them out."""
+    """Event: records of the data log that were asked for, or that the consumer delivered."""
 
     columns: Columns
 
 
 class DataGone(NamedTuple):
-    """Event: what comes next in the data log is no longer there; it begins here now."""
+    """Event: the records that come next in the data log were deleted; the log begins at `data_start`."""
 
     data_start: int
 
 
 class Appended(NamedTuple):
-    """Event: outcome of the append; offset None means unknown."""
+    """Event: outcome of an append to the journal. The offset is None when the outcome is unknown."""
 
     offset: int | None
     """Of the last record."""
     timestamp_ms: int = 0
     together: bool = True
-    """The others, if there are any, stand directly before it, in order."""
+    """The records of the append stand directly behind each other, in order."""
 
 
 class Drained(NamedTuple):
-    """Event: the producer had everything that was emitted to these, ran empty and reported no failure."""
+    """Event: the producer has delivered everything that was emitted to these destinations, without a failure."""
 
     addresses: list[Address]
 
 
 class ProducerReplaced(NamedTuple):
-    """Event: the producer of outputs failed and a new one stands ready; `refused` is who refused, if anyone."""
+    """Event: the producer of outputs failed and was replaced; `refused` is the destination that refused, if one did."""
 
     refused: Address | None = None
 
 
 class OutOfRange(NamedTuple):
-    """Event: what was asked for is no longer in the log."""
+    """Event: the log does not hold what was asked for."""
 
     beginning: bool
-    """The log begins later now; else it ends before that."""
+    """True: the log begins behind it. False: the log ends before it."""
 
 
 class ViewLost(NamedTuple):
-    """Event: the view has no header of ours."""
+    """Event: Redis has no header of this view."""
 
 
 class DataEnd(NamedTuple):
-    """Event: the data log ended here when this was asked; None when nobody answers."""
+    """Event: end of the data log at the time of the question; None when Kafka did not answer."""
 
     offset: int | None
 
@@ -136,18 +136,18 @@ class ReadSnapshots(NamedTuple):
 
 
 class ReadDataEnd(NamedTuple):
-    """Effect: ask where the data log ends now."""
+    """Effect: find out where the data log ends."""
 
 
 class AppendSnapshot(NamedTuple):
-    """Effect: append these records to the snapshot topic; with `last` the snapshot is whole, and its fate is wanted."""
+    """Effect: append these records to the snapshot topic. With `last` the snapshot is complete: report the outcome."""
 
     records: list[bytes]
     last: bool
 
 
 class Truncate(NamedTuple):
-    """Effect: nobody needs what stands before these offsets, as far as this partition's state is concerned."""
+    """Effect: the records before these offsets may be deleted; the state of this partition does not need them."""
 
     journal: int
     data: int
@@ -155,13 +155,13 @@ class Truncate(NamedTuple):
 
 
 class Append(NamedTuple):
-    """Effect: append these records to the journal, one after the other; exactly one effect at a time."""
+    """Effect: append these records to the journal, one behind the other. One Append is outstanding at a time."""
 
     records: list[bytes]
 
 
 class Leading(NamedTuple):
-    """Effect: the partition is ours; feed data from here on."""
+    """Effect: this owner leads the partition. Feed data from `data_from` on."""
 
     data_from: int
 
@@ -171,7 +171,7 @@ class Feed(NamedTuple):
 
 
 class Stopped(NamedTuple):
-    """Effect: the partition is not ours (any more); `clean` when it was given back."""
+    """Effect: this owner does not own the partition any more; `clean` when it gave the partition back."""
 
     reason: str
     clean: bool = False
@@ -180,11 +180,11 @@ class Stopped(NamedTuple):
 
 
 class Halted(NamedTuple):
-    """Effect: the log contradicts itself; raise the alarm and touch nothing."""
+    """Effect: the logs contradict each other. Raise an alarm and write nothing."""
 
     reason: str
     mistake: Exception | None = None
-    """It is not the log but konverse that is wrong."""
+    """The exception, when konverse is at fault and not the log."""
 
 
 Effect = (
@@ -205,7 +205,7 @@ Effect = (
 
 
 class Phase(Enum):
-    """Where an owner stands."""
+    """Phase of an owner."""
 
     FOLLOWING = "following"
     RECOVERING = "recovering"
@@ -217,4 +217,4 @@ class Phase(Enum):
 
 
 LEADING: Final = Phase.LEADING
-"""For what is asked of every transaction: looking the member up takes longer than comparing it."""
+"""Compared for every transaction. A constant is faster than looking the enum member up."""

@@ -1,10 +1,10 @@
-"""What a process hands out of its partitions to its handlers: which group next, and what becomes of one that came back.
+"""The partitions of one process: which of them hands out the next group, and what becomes of a group that comes back.
 
-Drivers are `bridge.reader` and the simulator. They ask, call handlers, tell how each has ended, and commit.
+Drivers are `bridge.reader` and the simulator. They ask for a group, call a handler, report how it ended, and commit
+(protocol.md section 9h).
 
-Groups whose handler took nothing of them and did nothing: handed out again a little later, and later each time.
-
-A handler may have waited for something that comes soon. One that never takes anything shall not keep a processor busy.
+A handler that received nothing and did nothing may wait for something that comes soon. Its group rests before it is
+handed out again, and longer each time: a handler that never receives must not keep a processor busy.
 """
 
 from __future__ import annotations
@@ -28,33 +28,33 @@ if TYPE_CHECKING:
 
 REST_MS: Final = 50
 REST_MAX_MS: Final = 1_000
-"""What comes meanwhile for such a group waits so long at most."""
+"""Longest rest; messages that arrive meanwhile wait for as long."""
 
 
 class HandingOut:
-    """The partitions that one process owns, and the groups of them that rest."""
+    """The partitions that one process owns, and their groups that rest."""
 
     def __init__(self) -> None:
         self.owners: list[Owner] = []
-        """The one that has waited longest comes first."""
+        """The owner that was served longest ago comes first."""
         self.resting = Resting()
 
     def join(self, owner: Owner) -> None:
-        """Its groups are handed out, and none of an owner that had its partition before."""
+        """Add an owner, in place of an earlier one of the same partition."""
         number = owner.identity.partition
         self.owners = [*(other for other in self.owners if other.identity.partition != number), owner]
 
     def leave(self, owner: Owner) -> None:
-        """Nothing of it is handed out any more."""
+        """Hand out nothing more of this owner."""
         self.owners = [other for other in self.owners if other is not owner]
 
     def served(self, owner: Owner) -> None:
-        """The others come before it now."""
+        """Put the owner behind all others."""
         if owner in self.owners:
             self.owners = [*(other for other in self.owners if other is not owner), owner]
 
     def next_group(self, commit: Callable[[Owner], None]) -> tuple[Owner, Transaction] | None:
-        """The next group, of the highest level that is ready in these partitions (behaviour 219), and whose it is."""
+        """The next group and its owner: one of the highest level that is ready in these partitions (behaviour 219)."""
         for owner in highest_first(self.owners):
             transaction = take(owner, commit)
             if transaction is not None:
@@ -62,7 +62,7 @@ class HandingOut:
         return None
 
     def ended(self, owner: Owner, transaction: Transaction, *, commits: bool, error: str, now_ms: int) -> int:
-        """The work on a group is over: it is committed, rests a moment, or has failed with `error`.
+        """Process the end of a handler's work: its group is committed, rests, or has failed with `error`.
 
         Returns what `Resting.add` returns.
         """
@@ -79,25 +79,25 @@ class HandingOut:
         return 0
 
     def hand_out_again(self, now_ms: int) -> None:
-        """What has rested is ready again."""
+        """Make groups ready whose rest is over."""
         for owner, transaction in self.resting.due(now_ms):
             if owner.phase is LEADING:
                 owner.staging.roll_back(transaction)
 
     @property
     def ready(self) -> bool:
-        """Some group can be taken now, or something is gone that seemed to be one."""
+        """Whether a group can probably be taken now."""
         return any(map(can_take, self.owners))
 
     @property
     def unread(self) -> int:
-        """Messages that wait in these partitions, taken ones among them until they are committed."""
+        """Messages that wait in these partitions, including those with handlers until they are committed."""
         return sum(owner.trial.unread[0] for owner in self.owners)
 
     def scarce(self, plenty: int) -> bool:
-        """Less than `plenty` waits, or a partition has nothing to take while another's commit is awaited.
+        """Whether to fetch more now: fewer than `plenty` messages wait, or some partition has no group to hand out.
 
-        Else more is not fetched before a commit is done: what waits long leaves the caches.
+        Otherwise a COMMIT should be finished first: messages that wait long leave the CPU caches.
         """
         return not all(owner.staging.ready for owner in self.owners) or self.unread < plenty
 
@@ -111,9 +111,9 @@ def can_take(owner: Owner) -> bool:
 def take(
     owner: Owner, commit: Callable[[Owner], None], wanted: Endpoint | None = None, *, whole: bool = True
 ) -> Transaction | None:
-    """The next group of an owner, or a wanted one, or of that one conversation alone; None when there is none now.
+    """The next group of an owner, or that of `wanted`, or the conversation `wanted` alone; None when there is none now.
 
-    While the next commit holds as much as it should nothing is handed out: it is made, or the one before is awaited.
+    While the next COMMIT is full nothing is handed out: it is made first, or the one on its way is awaited (M284).
     """
     staging = owner.staging
     if staging.full:
@@ -125,14 +125,14 @@ def take(
 
 
 def take_further(owner: Owner, transaction: Transaction) -> Transaction | None:
-    """A further group for a transaction, which commits them together; None when none is free, or none may be taken."""
+    """A further group for a transaction, committed together with it; None when none may be taken now."""
     return further(owner.staging, transaction) if owner.free else None
 
 
 def let_others_pass(owner: Owner) -> Transaction | None:
-    """After a crash groups have their turn, some at a time: one that nobody wants is passed over. Returns it.
+    """After a crash, skip the next group of the open TRY, as the caller wants another one. Returns the skipped one.
 
-    Called where a group is wanted that cannot be had now: it may have its turn behind the others.
+    Groups are then handed out a few at a time, so the wanted group may come only behind groups that nobody takes.
     """
     staging = owner.staging
     passed = owner.take() if owner.trial.careful and staging.ready else None
@@ -142,34 +142,37 @@ def let_others_pass(owner: Owner) -> Transaction | None:
 
 
 def should_commit(owner: Owner, *, acknowledgements: bool) -> bool:
-    """Something waits for a commit, and none is on its way; acknowledgements wait when asked for, or for room."""
+    """Whether something must be committed and no COMMIT is on its way.
+
+    Acknowledgements alone are a reason when asked for, or when the outbox is full.
+    """
     if owner.committing:
         return False
     return owner.staging.waiting or bool((acknowledgements or owner.congested) and owner.emitter.acknowledged())
 
 
 def _rest_ms(times: int) -> int:
-    """How long a group rests the n-th time in a row; it may do so for years."""
+    """Length of the n-th rest in a row. The exponent is bounded, because a group may rest for years."""
     return min(REST_MAX_MS, REST_MS << min(times - 1, 10)) if times else 0
 
 
 class Resting:
-    """Those of one process."""
+    """The resting groups of one process."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, Owner, Transaction]] = []
-        """When each is handed out again, and a number that no two have."""
+        """End of the rest, a unique number, owner and transaction."""
         self._times: dict[bytes, int] = {}
-        """Conversation for which the group was handed out -> how often in a row it rested."""
+        """Conversation for which the group was handed out -> its number of rests in a row."""
         self._count = 0
 
     def __bool__(self) -> bool:
         return bool(self._heap)
 
     def add(self, owner: Owner, transaction: Transaction, now_ms: int) -> int:
-        """Its block has ended, and nothing was done in it.
+        """Let a group rest, whose handler did nothing.
 
-        Returns how often in a row that was so when the group rests the longest time for the first time, else 0.
+        Returns its number of rests in a row when it reaches the longest rest for the first time, else 0.
         """
         conversation = transaction.dialog.conversation
         if len(self._times) >= RESTING_ENTRIES_MAX:
@@ -181,18 +184,18 @@ class Resting:
         return times if rest_ms == REST_MAX_MS > _rest_ms(times - 1) else 0
 
     def worked(self, transaction: Transaction) -> None:
-        """Something was done in its block."""
+        """Note that a handler did something: the count of rests starts again."""
         if self._times:
             self._times.pop(transaction.dialog.conversation, None)
 
     def due(self, now_ms: int) -> list[tuple[Owner, Transaction]]:
-        """Those whose groups are handed out again now."""
+        """Remove and return the groups whose rest is over."""
         found: list[tuple[Owner, Transaction]] = []
         while self._heap and self._heap[0][0] <= now_ms:
             found.append(heappop(self._heap)[2:])
         return found
 
     def clear(self) -> None:
-        """Nothing is handed out any more."""
+        """Forget all groups: nothing more is handed out."""
         self._heap.clear()
         self._times.clear()

@@ -1,22 +1,17 @@
-"""The owner of a partition: recover, claim, commit, step down (protocol.md section 4), as a machine without I/O.
+"""The owner of a partition as a machine without I/O: recover, claim, commit, step down (protocol.md section 4).
 
-Two rules. Nothing counts before Kafka acknowledged it at exactly the offset behind the last record that was verified;
-where it did not, the journal is read and judged. And an owner that does not know an outcome stops at once: whoever
-claims next, itself included, folds the journal and knows.
-
-    RECOVERING  --journal folded-->  CLAIMING  --CLAIM acknowledged-->  READING_BACK  --mine-->  LEADING
-    FOLLOWING  --told to recover-->  RECOVERING, which goes on where it stands
+    RECOVERING  --journal folded-->  CLAIMING  --CLAIM acknowledged-->  READING_BACK  --it counts-->  LEADING
+    FOLLOWING  --Recover-->  RECOVERING, from where the fold stands
         any  --outcome unknown, claim lost, another owner-->  STOPPED        any  --contradiction-->  HALTED
 
-Drivers are `bridge.owning` (threads and confluent-kafka) and the simulator. They feed events to `step`, carry out the
-effects, and between events take transactions and give them back.
+Two rules. A record of ours counts unread only when Kafka acknowledges it at exactly the offset behind the last verified
+record; otherwise the owner reads and judges the journal. And an owner that does not learn an outcome stops at once: the
+next owner, perhaps of the same process, folds the journal and knows.
 
-What an owner does when it hears that data which it was to ingest next was deleted (protocol.md section 7.7).
+The drivers are `bridge.owner.driver` and the simulator. They feed events to `step` and carry out the effects. Between
+events they take transactions and give them back.
 
-Only one whose CLAIM counts can say so. One that was overtaken sees its data truncated as well, by the owner that came
-after it; what it says then counts for nothing.
-
-A commit on its way, and what an owner counts.
+`Losing` handles data that was deleted before it was ingested. `Flight` is the COMMIT on its way.
 """
 
 from __future__ import annotations
@@ -76,12 +71,12 @@ from .view import Show, ViewFeed
 
 
 class Owner:
-    """One process's try at owning or following one partition. A stopped owner is thrown away."""
+    """One attempt of a process to own or follow a partition. A stopped owner is thrown away."""
 
     def __init__(self, identity: LogIdentity, claim: bytes, rule: Rule, settings: OwnerSettings) -> None:
         self.identity = identity
         self.claim_id = claim
-        """16 random bytes, never used before."""
+        """16 random bytes, used for this claim alone."""
         self.phase = Phase.RECOVERING
         self.fold = Fold(identity)
         self.emitter = Emitter(self.fold.state.streams)
@@ -94,32 +89,33 @@ class Owner:
         self.losing = Losing(self.fold, self.snapshots)
         self.upkeep = Upkeep(self.fold, self.snapshots, settings.alive_every_ms)
         self.duties: list[Rare] = []
-        """What this owner itself has to say in the next commit."""
+        """Operations of the owner itself for the next COMMIT."""
         self.congested = False
-        """The outbox is full: no group is handed out before some of it is acknowledged, in the journal too."""
+        """The outbox is full. No group is handed out until the journal records acknowledgements."""
         self._journal_end = 0
         self._in_flight: Flight | None = None
         self._journaled_to = 0
         self.waiting_since: int | None = None
-        """Since when (ms) the journal does not say what came in, or arrived elsewhere; None: it says all."""
+        """Time (ms) since which the journal lacks data that was ingested or outputs that arrived; None: it lacks
+        nothing."""
         self._releasing = False
         self._unsaid: list[Effect] = []
 
     # ------------------------------------------------------------------------------------------------ the one door
 
     def step(self, event: Any, now_ms: int) -> list[Effect]:
-        """Take an event, return what to do. After STOPPED or HALTED nothing has an effect."""
+        """Process an event and return the effects. After STOPPED or HALTED events have no effect."""
         if self.phase in (Phase.STOPPED, Phase.HALTED):
             unsaid, self._unsaid = self._unsaid, []
             return unsaid
         try:
             return _STEPS[type(event)](self, event, now_ms)
-        except Exception as error:  # noqa: BLE001  # whatever it is
+        except Exception as error:  # noqa: BLE001  # after any error the state is suspect
             return [self._halt(error)]
 
     def _halt(self, error: Exception) -> Halted | Stopped:
-        """Something was done in part, so the state may be no fold of the journal any more: nothing is built on it."""
-        if isinstance(error, Overtaken | Unavailable):  # whoever judges messages could not ask
+        """The state may be half changed, and no fold of the journal any more. Nothing more is done with it."""
+        if isinstance(error, Overtaken | Unavailable):  # Unavailable: the judge of messages could not ask the catalog
             return self._stop(f"{error}; recover again")
         self.phase = Phase.HALTED
         return Halted(str(error) or repr(error), None if isinstance(error, PartitionHalted) else error)
@@ -181,7 +177,7 @@ class Owner:
         return self._say_lost(now_ms) if self.losing.gone else [Feed()]
 
     def _say_lost(self, now_ms: int) -> list[Effect]:
-        """Data that come next are gone: say so when nothing else is on its way, and go on behind them."""
+        """If the next data is gone, commit a LOST and read on behind it. Waits while another COMMIT is on its way."""
         if self.phase is not LEADING or self._in_flight is not None or not self.losing.gone:
             return []
         if self.upkeep.late(now_ms):
@@ -193,22 +189,25 @@ class Owner:
 
     @property
     def free(self) -> bool:
-        """Its groups may be handed out."""
+        """Whether groups may be handed out."""
         return self.phase is LEADING and not (self._releasing or self.congested)
 
     def take(self, wanted: Endpoint | None = None, *, whole: bool = True) -> Transaction | None:
-        """The ready messages of the next free group, locked, or of a wanted one, or of its conversation alone."""
+        """Lock the next free group, or that of `wanted`, and return its ready messages; None when it is not free.
+
+        Without `whole` the transaction has the messages of `wanted` alone, and the group is locked all the same.
+        """
         if not self.free:
             return None
         return self.staging.take() if wanted is None else self.staging.take_from(wanted, whole=whole)
 
     def finish(self, transaction: Transaction) -> None:
-        """The handler is done: what it did joins the next commit."""
+        """Put a handler's finished work into the next COMMIT."""
         self.staging.finish(transaction)
         self.counters.transactions += 1
 
     def relocate(self, endpoint: Endpoint, to: Address, now_ms: int) -> None:
-        """Move an endpoint that no transaction holds with the next commit; raises what `Moving.ask` raises."""
+        """Move an endpoint that no transaction holds with the next COMMIT. Raises what `Moving.check` raises."""
         self.staging.moving.ask(endpoint, to)
         self.waiting_since = now_ms if self.waiting_since is None else self.waiting_since
 
@@ -216,30 +215,30 @@ class Owner:
 
     @property
     def committing(self) -> bool:
-        """A commit is on its way; the next one waits for it."""
+        """A COMMIT is on its way, and the next one must wait."""
         return self._in_flight is not None
 
     @property
     def has_room(self) -> bool:
-        """Whether more data should be ingested: look-ahead and outbox are bounded (invariant I15)."""
+        """Whether more data may be ingested: look-ahead and outbox are bounded (invariant I15)."""
         unread, unread_bytes = self.trial.unread
         full = unread >= LOOK_AHEAD_RECORDS_MAX or unread_bytes >= LOOK_AHEAD_BYTES_MAX
         return not full and not self.congested
 
     def ingest(self, now_ms: int) -> int:
-        """Ingest what was read, within the look-ahead; returns how many records."""
+        """Ingest data that was read, within the look-ahead. Returns the number of records."""
         if self.phase is not Phase.LEADING or not self.fold.data or not self.has_room or self.upkeep.late(now_ms):
             return 0
         if self.waiting_since is None:
             self.waiting_since = now_ms
         try:
             return self.fold.ingest_some(LOOK_AHEAD_RECORDS_MAX, LOOK_AHEAD_BYTES_MAX + self.trial.parked.size_bytes)
-        except Exception as error:  # noqa: BLE001  # as in `step`, which says it
+        except Exception as error:  # noqa: BLE001  # as in `step`, which returns the effect
             self._unsaid.append(self._halt(error))
             return 0
 
     def commit(self, now_ms: int) -> list[Effect]:
-        """Journal what is staged and ingested. Nothing when a commit is on its way or there is nothing to say."""
+        """Append a COMMIT of what is staged and ingested, unless one is on its way or there is nothing to commit."""
         if self.phase is not Phase.LEADING or self._in_flight is not None:
             return []
         try:
@@ -257,7 +256,7 @@ class Owner:
         operations.rare += overflowing(state)
         self.trial.fill(operations, now_ms, releasing=self._releasing)
         self.upkeep.commits(operations, now_ms)
-        operations.rare += self.duties  # behind the others: LOST forgets endpoints of which they may speak
+        operations.rare += self.duties  # last: a LOST forgets endpoints that the other operations may name
         self.duties = []
         release = self._releasing and not staging.finished
         place = head.epoch, self.claim_id, head.number + 1, head.hash, state.ingest_to
@@ -297,7 +296,7 @@ class Owner:
         return [ReadJournal(head.offset + 1, self._journal_end)]
 
     def _judge_tail(self, event: JournalRead) -> list[Effect]:
-        """Something stands between the last verified record and ours: judge it by the log alone."""
+        """Our COMMIT is not directly behind the last verified record: judge the records between by the log alone."""
         flight, head = self._in_flight, self.fold.head
         assert flight is not None
         effects: list[Effect] = []
@@ -311,7 +310,7 @@ class Owner:
         head.offset = max(head.offset, event.next_offset - 1)
         if self._in_flight is None:
             return effects
-        if event.next_offset < self._journal_end:  # a short read: ours may stand behind it
+        if event.next_offset < self._journal_end:  # a short read: our COMMIT may stand behind it
             return [ReadJournal(event.next_offset, self._journal_end)]
         return [self._stop("a commit does not count", fenced=True)]
 
@@ -355,13 +354,13 @@ class Owner:
         since, gated, most_ms = self.waiting_since, self.fold.state.gated, self.staging.settings.uncommitted_ms
         late = since is not None and (now_ms - since >= most_ms or self.emitter.opens(gated))
         due = late or self.upkeep.due(now_ms) or self.staging.dropping or self.staging.moving
-        if self._in_flight is None and (self.trial.tick(now_ms) or due):  # else it waits on, for the next commit
+        if self._in_flight is None and (self.trial.tick(now_ms) or due):  # else `waiting_since` stays set for the next COMMIT
             self.waiting_since = None
             effects += self.commit(now_ms)
         return [*effects, *self.emitter.resume(now_ms), *self.snapshots.go_on(), *self._show(now_ms)]
 
     def release(self, now_ms: int) -> list[Effect]:
-        """Give the partition back: commit what is finished and say that this was no crash."""
+        """Give the partition back: commit what is finished, and mark that this was no crash."""
         self._releasing = True
         return self.commit(now_ms)
 
@@ -372,7 +371,7 @@ class Owner:
         return self._show(now_ms)
 
     def _show(self, now_ms: int) -> list[Effect]:
-        """The view of the verified state, when the live state is exactly that."""
+        """Show the state in the view, provided that it is exactly the verified state."""
         if self._in_flight is not None or self.fold.state.ingest_to != self._journaled_to:
             return []
         show = self.view.due(now_ms)
@@ -403,23 +402,27 @@ _STEPS: Final[dict[type, _Step]] = {
 
 
 class Losing:
-    """Where the data log of one owner begins, as far as it has heard."""
+    """Finds out that the data which comes next was deleted, and makes the LOST (protocol.md section 7.7).
+
+    Only an owner whose CLAIM counts can say so. An owner that was overtaken also sees its data truncated, by its
+    successor, but its COMMIT does not count.
+    """
 
     def __init__(self, fold: Fold, snapshots: Snapshotting) -> None:
         self._fold = fold
         self._snapshots = snapshots
         self._data_start = 0
         self._accepted = False
-        """An operator has given up what is gone, with commits that rested on it."""
+        """An operator has given up lost data, together with COMMITs that had ingested it."""
 
     def lead(self, data_start: int) -> None:
-        """The partition is ours: the data log began there, or what an operator has given up ends behind that."""
+        """The owner leads: data below `data_start`, or below what an operator has given up, is gone."""
         given_up = self._fold.go_on_behind()
         self._accepted = given_up > 0
         self.heard(max(data_start, given_up))
 
     def heard(self, data_start: int) -> None:
-        """The data log begins there. What is gone of it was ingested by us, and nobody could recover without that."""
+        """The data log begins at `data_start`. Where that is behind ingested data, recovery needs a new snapshot."""
         self._data_start = max(self._data_start, data_start)
         self._snapshots.needed_from = max(
             self._snapshots.needed_from, min(self._data_start, self._fold.state.ingest_to)
@@ -427,13 +430,13 @@ class Losing:
 
     @property
     def gone(self) -> bool:
-        """Something that was to be read next is not there."""
+        """Data that should be read next is gone."""
         return self._data_start > self._fold.data_to
 
     def lose(self) -> Lost:
-        """Ingest what was read, and pass over what is gone; the next commit has to say it, and to begin a snapshot.
+        """Ingest what was read, skip what is gone, and return the LOST for the next COMMIT.
 
-        Who recovers from an older snapshot would miss what the commits behind it ingested.
+        That COMMIT must begin a snapshot: a recovery from an older one would need the deleted data.
         """
         fold, start = self._fold, self._fold.data_to
         lost = Lost(start, self._data_start)
@@ -454,38 +457,38 @@ class Losing:
 
 @dataclass(slots=True)
 class Flight:
-    """A commit that the journal has been handed."""
+    """A COMMIT whose append is on its way."""
 
     commit: Commit
     data: bytes
     records: int
-    """So many it has in the journal."""
+    """Number of journal records into which it was cut."""
     limits: list[tuple[Window, int]]
     show: Show | None
 
 
 @dataclass(slots=True)
 class Counters:
-    """What an owner did, for people and benchmarks."""
+    """What an owner has done, for people and benchmarks."""
 
     claims: int = 0
-    """That counted: 0 or 1."""
+    """Claims that counted: 0 or 1."""
     commits: int = 0
     transactions: int = 0
     journal_bytes: int = 0
     commit_waits_ms: deque[float] = field(default_factory=lambda: deque(maxlen=10_000))
-    """How long the last commits waited for their acknowledgement; the driver keeps it."""
+    """Waiting times for the acknowledgements of the last COMMITs; the driver fills it."""
 
 
 def highest_first(owners: list[Owner]) -> Sequence[Owner]:
-    """The owners of a reader in the order in which it asks them for a group (behaviour 219)."""
+    """The owners in the order in which their reader asks them for a group: highest level first (behaviour 219)."""
     if not (Ranked.made and any(isinstance(owner.fold.state.ready, Ranked) for owner in owners)):
         return owners
     return sorted(owners, key=_next_level, reverse=True)
 
 
 def _next_level(owner: Owner) -> int:
-    """The level of the group that an owner hands out next; what is not ready any more is dropped."""
+    """Level of the group that the owner hands out next. Entries that are not ready any more are dropped."""
     ready, table = owner.staging.ready, owner.fold.state.table
     while ready:
         endpoint = ready[0]
