@@ -1,7 +1,8 @@
-"""What operators want with conversations: at any time, whatever the state of their groups (protocol.md section 7.1).
+"""Orders of operators about conversations: suspend, resume, skip, end (protocol.md section 7.1).
 
-An order joins the next commit in which nobody has the group. One that a handler has is not handed out again behind that
-handler before the order stands in the journal: else a busy conversation would never be reached.
+Operators give orders at any time, whatever the state of the conversation's group. An order joins the next COMMIT for
+which no handler has the group. Behind that handler the group is kept until the order is in the journal: otherwise an
+order about a busy conversation would wait for ever.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from konverse.schemas.wire.operations import (
 )
 
 Order = Suspend | Resume | Skip | EndOperation | Cleanup | Fail
-"""What is to be done with a conversation; a SUSPEND of an operator is `ordered`."""
+"""An operator's order about a conversation. An operator's SUSPEND has `ordered` set."""
 
 
 _ABOUT_ONE: Final = Resume | Skip | Suspend | Cleanup | GiveBack
@@ -42,43 +43,43 @@ _ABOUT_SEVERAL: Final = Attempt | Try
 
 
 class Orders:
-    """Those of one owner that do not stand in its journal yet."""
+    """The orders of one owner that its journal does not have yet."""
 
     def __init__(self, state: Partition, free: Callable[[Endpoint], None]) -> None:
         self._state = state
         self._free = free
-        """Lets a group go."""
+        """Unlocks a group."""
         self._waiting: deque[tuple[Endpoint, Order, Entry | None]] = deque()
-        """With what was to be received first when it was given."""
+        """Endpoint, order, and the entry that was to be received next when the order came."""
         self._wanted: set[int] = set()
-        """Indices of their endpoints."""
+        """Indices of the endpoints of waiting orders."""
         self._kept: dict[int, Endpoint] = {}
-        """Endpoints whose groups nobody gets because an order waits."""
+        """Index -> endpoint, of groups that are locked because an order waits."""
 
     @property
     def due(self) -> bool:
-        """One of them can be said now."""
+        """Whether an order can join a COMMIT now."""
         return any(not self._is_busy(endpoint) for endpoint, _, _ in self._waiting)
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
     def add(self, endpoint: Endpoint, order: Order) -> None:
-        """An operator wants this. What has become void by the time of the commit is not said."""
+        """Take an operator's order. It is dropped if it has become pointless by the time of the COMMIT."""
         self._waiting.append((endpoint, order, endpoint.first))
         self._wanted.add(endpoint.index)
         if not endpoint.held:
             self._keep(endpoint)
 
     def keeps(self, endpoint: Endpoint) -> bool:
-        """Whether nobody gets its group when it is let go, as an order waits."""
+        """Keep a group locked that would be unlocked now, if an order waits for it. Returns whether it is kept."""
         if not any(member.index in self._wanted for member in endpoint.members):
             return False
         self._keep(endpoint)
         return True
 
     def fill(self, operations: Operations) -> None:
-        """Add those that can be said now, one for each group, as many as a commit should hold."""
+        """Add the orders that can be carried out now: one per group, within the size of a COMMIT."""
         named = {end.endpoint for end in operations.ends}
         for operation in operations.rare:
             if isinstance(operation, _ABOUT_ONE):
@@ -100,9 +101,9 @@ class Orders:
         self._wanted = {endpoint.index for endpoint, _, _ in self._waiting}
 
     def release(self) -> None:
-        """The commit was applied: groups of which it has said what was ordered go on.
+        """After the COMMIT was applied, unlock the groups that no order waits for.
 
-        One that it has resumed waits again when something else is ordered.
+        A group that an order has resumed is locked again when another order waits for it.
         """
         for endpoint, _, _ in self._waiting:
             if not endpoint.held and self._lives(endpoint):
@@ -121,7 +122,7 @@ class Orders:
             self._kept[member.index] = member
 
     def _is_busy(self, endpoint: Endpoint) -> bool:
-        """Somebody has its group. One that is suspended is with nobody."""
+        """Whether a transaction has the group. A suspended group is held, but by no transaction."""
         kept = any(self._kept.get(member.index) is member for member in endpoint.members)
         return endpoint.held and not endpoint.suspended and not kept and self._lives(endpoint)
 
@@ -130,7 +131,7 @@ class Orders:
 
 
 def _counts(endpoint: Endpoint, order: Order, first: Entry | None) -> bool:
-    """It is not so already, and can be done; what was received meanwhile is not skipped."""
+    """Whether the order is still possible and has an effect. SKIP drops only the message that the operator saw."""
     match order:
         case Resume():
             return endpoint.suspended
@@ -153,13 +154,13 @@ def _say(endpoint: Endpoint, order: Order, operations: Operations) -> None:
         if order.code:
             rare.append(Withdraw(order.endpoint))
         return
-    if isinstance(order, Skip) and not endpoint.suspended:  # only what nobody gets is skipped
+    if isinstance(order, Skip) and not endpoint.suspended:  # SKIP needs a suspended group
         rare.append(Suspend(endpoint.index, "its first message is skipped", ordered=True))
     rare.append(order)
 
 
 def _speaks(order: Order) -> bool:
-    """The far side is told."""
+    """Whether the order sends something to the far side."""
     return isinstance(order, EndOperation | Fail)
 
 
@@ -168,5 +169,5 @@ def _size_bytes(order: Order) -> int:
 
 
 def reason_of(text: str) -> str:
-    """A text as the journal has it: so long at most, and without what cannot be written."""
+    """A reason as the journal holds it: cut to the maximum length, and valid UTF-8."""
     return text[:SUSPENSION_REASON_CHARACTERS_MAX].encode("utf-8", "replace").decode("utf-8")

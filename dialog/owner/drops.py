@@ -1,6 +1,6 @@
-"""Conversations that end from above: their service or contract was dropped (behaviours 15 and 20).
+"""Ends conversations whose service or contract was dropped (behaviours 15 and 20).
 
-No fold knows why. The owner sees what the catalog says, and its COMMIT ends them.
+The fold knows no catalog. The owner compares the conversations with the catalog, and its COMMIT ends them.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _NO_SERVICE: Final = "The remote service has been dropped."
 _NO_CONTRACT: Final = "The contract of this conversation has been dropped."
 
 Ending = EndOperation | Fail
-"""How a conversation ends."""
+"""The operation that ends a conversation."""
 
 
 class Dropping:
-    """What has to end in a partition."""
+    """The conversations of one partition that must end because of a DROP."""
 
     def __init__(self, state: Partition) -> None:
         self._state = state
@@ -39,7 +39,7 @@ class Dropping:
         return state.waiting < OUTBOX_RECORDS_MAX
 
     def look(self, exists: Callable[[str], bool], has_contract: Callable[[str], bool]) -> bool:
-        """Find the conversations of services and contracts that do not exist; whether there are such."""
+        """Find the conversations whose service or contract does not exist. Returns whether any of these is missing."""
         state = self._state
         gone = {service for service in {terms.service for terms in state.terms.values()} if not exists(service)}
         broken = {
@@ -55,10 +55,10 @@ class Dropping:
         return bool(gone or broken)
 
     def fill(self, operations: Operations) -> None:
-        """Add those that this commit ends to all that it says already, up to the bytes of a commit.
+        """Add ends to the COMMIT, up to its size.
 
-        One that a handler has is waited for, one of which the commit says something else comes with the next one, and
-        so do all while the outbox is full. After a crash what the dead owner may have handed out is tried first.
+        A conversation that a handler has waits, and so does one that the COMMIT names already. All wait while the
+        outbox is full, and after a crash until the groups are tried that the dead owner may have handed out.
         """
         if not self:
             return
@@ -96,11 +96,11 @@ def _size_bytes(ending: Ending) -> int:
 
 
 def _may(endpoint: Endpoint, ending: Ending) -> bool:
-    """It has not ended by itself, or failed."""
+    """Whether the conversation can still end this way."""
     state = endpoint.committed
     return state in SENDING if isinstance(ending, Fail) else state is not State.DISCONNECTED_OUTBOUND
 
 
 def _is_busy(endpoint: Endpoint) -> bool:
-    """A handler has its group. One that is suspended is with nobody, and nobody gets it."""
+    """Whether a handler has the group. A suspended group is held, but by no handler."""
     return endpoint.held and not endpoint.suspended

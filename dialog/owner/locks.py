@@ -1,7 +1,8 @@
-"""MOVE CONVERSATION: from one conversation group to another, both of them locked until the commit.
+"""MOVE CONVERSATION to another conversation group: both groups are locked until the commit (behaviours 88 to 90).
 
-Behaviours 88 to 90. Locks are in the owner's memory. Nobody waits for one: who needs a group that another transaction
-has steps back, lets go of what it holds, and comes again. So of those who are in each other's way the last one goes on.
+Locks are in the owner's memory, and no transaction waits for one. A transaction that needs a group which another one
+has steps back: it releases all of its groups and comes again after a pause. So of transactions that need each other's
+groups at least one goes on.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
 
 
 def is_here(staging: Staging, transaction: Transaction, dialog: Endpoint | Begun, group: bytes) -> bool:
-    """Whether a group lives in this partition, or begins here."""
-    if isinstance(dialog, Begun) and _is_own(dialog, group):  # it is new: nobody can be in that elsewhere
+    """Whether the group lives in this partition, or begins here."""
+    if isinstance(dialog, Begun) and _is_own(dialog, group):  # the own group of a new conversation exists nowhere else
         return True
     return bool(staging.state.members(group) or _begun_in(transaction, group))
 
@@ -37,9 +38,10 @@ def _is_own(dialog: Endpoint | Begun, group: bytes) -> bool:
 def lock(
     staging: Staging, transaction: Transaction, dialog: Endpoint | Begun, group: bytes, found: Found | None
 ) -> Address | None:
-    """Lock the group that something is to be moved to, unless it was found elsewhere and is still not here.
+    """Lock the group to which `dialog` moves. Returns the address of a group elsewhere, which cannot be locked.
 
-    Returns where it is then: there nobody can lock it. Raises InvalidGroup, MoveRefused or GroupLocked.
+    `found` tells where the group was found, if the caller has searched. Raises InvalidGroup, MoveRefused, GroupLocked;
+    for a group elsewhere also what `Moving.check_bounds` raises.
     """
     name = f"conversation group {UUID(bytes=group)}"
     service = dialog.terms.service
@@ -61,7 +63,7 @@ def lock(
     if _has(mates, members[0]):
         return None
     untried = staging.ready is not staging.state.ready and any(member.waits for member in members)
-    if members[0].held or untried:  # after a crash each group has its turn first
+    if members[0].held or untried:  # after a crash a group is tried before it is moved to (M173)
         raise GroupLocked(
             f"another transaction has {name}, or has had it and is not committed yet; what was received comes again "
             "after a moment"
@@ -73,12 +75,12 @@ def lock(
 
 
 def _founds(staging: Staging, dialog: Endpoint | Begun, group: bytes, found: Found | None) -> bool:
-    """It may be the first one in the group here: that is its own and lives nowhere, or is on its way here."""
+    """Whether the dialog may found the group here: it is its own and lives nowhere, or it is on its way here."""
     return _is_own(dialog, group) if found is None else found.address == staging.state.address
 
 
 def _away(staging: Staging, dialog: Endpoint | Begun, name: str, found: Found | None) -> Address:
-    """Where the group is, when the conversation can go there."""
+    """The address of a group in another partition, when the conversation can go there."""
     if found is None:
         raise InvalidGroup(
             f"{name} is none of this queue, as far as the journals of its partitions say: a conversation moves to a "
@@ -90,7 +92,7 @@ def _away(staging: Staging, dialog: Endpoint | Begun, name: str, found: Found | 
 
 
 def _has(mates: list[Transaction], member: Endpoint) -> bool:
-    """They have locked the group of this endpoint."""
+    """Whether these transactions have locked the group of the endpoint."""
     anchors = [mate.dialog for mate in mates]
     anchors += [one for mate in mates if mate.more is not None for many in mate.more.targets.values() for one in many]
     group = member.group
@@ -98,14 +100,17 @@ def _has(mates: list[Transaction], member: Endpoint) -> bool:
 
 
 def is_in_the_way(staging: Staging, transaction: Transaction) -> bool:
-    """Somebody else may have a group that this moves to: it was empty, or became so, and others have come there."""
+    """Whether another transaction may have a group to which this one moves a conversation.
+
+    The group was empty when the move was staged, or became empty, and other conversations have joined it since (M171).
+    """
     mates = family(transaction)
     groups = [staging.state.members(move.group)[:1] for move in transaction.moves]
     return any(not _has(mates, member) for members in groups for member in members)
 
 
 def note_held(staging: Staging, transaction: Transaction) -> None:
-    """Before its commit: the groups that are let go behind it, whoever is in them then."""
+    """Before the COMMIT, note which groups to unlock behind it, whatever members they have then."""
     mates, members = family(transaction), staging.state.members
     groups = [one.group_id for mate in mates for one in (mate.dialog, *mate.locked)]
     for mate in mates:
@@ -117,19 +122,19 @@ def note_held(staging: Staging, transaction: Transaction) -> None:
 
 
 def let_go(staging: Staging, transaction: Transaction) -> None:
-    """Behind its commit nobody holds what it held."""
+    """Behind the COMMIT, unlock the groups that were noted."""
     for group in more_of(transaction).held:
         for member in staging.state.members(group)[:1]:
             staging.free(member)
 
 
 def take_apart(staging: Staging, transaction: Transaction) -> list[Transaction]:
-    """Nothing came of it: its groups, each by itself, locked; where something was to be moved is free."""
+    """Drop the moves of a transaction and unlock their targets. Returns its groups one by one, still locked."""
     mates = family(transaction)
     for mate in mates:
         for members in mate.more.targets.values() if mate.more is not None else ():
             for member in members:
-                if member.held:  # else it went with another one of its group
+                if member.held:  # else it was unlocked with another member of its group
                     staging.free(member)
         mate.more = None
     return mates

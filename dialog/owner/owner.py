@@ -354,7 +354,7 @@ class Owner:
         since, gated, most_ms = self.waiting_since, self.fold.state.gated, self.staging.settings.uncommitted_ms
         late = since is not None and (now_ms - since >= most_ms or self.emitter.opens(gated))
         due = late or self.upkeep.due(now_ms) or self.staging.dropping or self.staging.moving
-        if self._in_flight is None and (self.trial.tick(now_ms) or due):  # else `waiting_since` stays set for the next COMMIT
+        if self._in_flight is None and (self.trial.tick(now_ms) or due):  # else `waiting_since` stays set
             self.waiting_since = None
             effects += self.commit(now_ms)
         return [*effects, *self.emitter.resume(now_ms), *self.snapshots.go_on(), *self._show(now_ms)]
