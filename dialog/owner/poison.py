@@ -1,10 +1,14 @@
-"""An owner's care for handlers that fail: what it counts, suspends, and hands out alone (protocol.md section 7.1).
+"""An owner's care for handlers that fail, or that kill their process (protocol.md section 7.1).
 
-After a crash an owner hands out what it has said in a TRY and nothing else: of the oldest groups as many at a time as
-there are handlers, then 64; and suspects alone, before all others once the others have had a moment. A TRY has to count
-before its groups are handed out, and all of them have to come back before the next one; partitions of one process take
-turns (`dialog.owner.settings`). When all that the dead owner may have handed out was tried, an empty TRY ends this, and
-from then on it costs nothing.
+A handler that raises is counted by ATTEMPT in the next COMMIT. A handler that kills its process reports nothing. So
+after a CLAIM that did not follow a release the owner is careful: it hands out only groups that a TRY in its journal
+names. A TRY must count before its groups are handed out, and all of them must come back before the next TRY. As many of
+the oldest groups as there are handlers go first, then 64 at a time.
+
+When the owner dies under an open TRY, the groups of that TRY become suspects. The next owner tries each of them alone,
+before all others, once it has led for a moment. Partitions of one process take turns (`dialog.owner.settings`). An
+empty TRY ends the care when everything was tried that the dead owner may have handed out; from then on it costs
+nothing.
 """
 
 from __future__ import annotations
@@ -32,21 +36,22 @@ from .commands import Order, reason_of
 from .staging import Staging
 
 PAUSE_MS: Final = 50
-"""A group that failed is handed out again after this long, after four times as long when it failed again, and so on.
+"""Pause before a group that failed is handed out again; each further failure makes it four times as long.
 
-What fails because something else is away for a moment is not suspended, and nobody else waits for it.
+So a handler that fails because something else is away for a moment is not suspended, and no other group waits for it.
 """
 PAUSE_FACTOR: Final = 4
 
 SUSPECTS_AFTER_MS: Final = 500
-"""So long an owner hands out what is not suspected, after which it may die: all of its process then wait again."""
+"""For this time a new owner hands out only other groups. Then a suspect may kill the process, and all of them wait
+again."""
 
 KILLED: Final = "the process of its handler died"
-"""Why a group is suspended that killed its owners."""
+"""Reason of the suspension of a group that killed its owners."""
 
 
 class Parked(NamedTuple):
-    """Messages of suspended groups."""
+    """Messages of suspended groups, and bytes of their bodies."""
 
     messages: int
     size_bytes: int
@@ -56,70 +61,71 @@ NOTHING_PARKED: Final = Parked(0, 0)
 
 
 class Trial:
-    """What one owner hands out with care, and what failed."""
+    """What one owner hands out with care, and which groups have failed."""
 
     def __init__(self, state: Partition, staging: Staging) -> None:
         self._state = state
         self._staging = staging
         self._failed: list[tuple[Transaction, str]] = []
-        """And with what."""
+        """Transactions that the next COMMIT counts as failed, and the error of each."""
         self._resting: list[tuple[int, int, Transaction]] = []
-        """A heap: when each group is handed out again, and a number that no two have."""
+        """Heap: when each group is handed out again, a unique number, and its transaction."""
         self._stepped_back: deque[tuple[int, Endpoint]] = deque()
-        """Groups that come again, and when; nobody has them meanwhile."""
+        """When each group that stepped back is ready again. No transaction has it meanwhile."""
         self._rested = 0
         self._condemned: list[Endpoint] = []
-        """Groups that failed too often by killing their owners."""
+        """Groups that failed too often by killing their owners. The next COMMIT suspends them."""
         self._orders = staging.orders
         self._news: list[str] = []
-        """What an operator should know when the commit on its way counts."""
+        """Alarms for the operator, to be raised when the COMMIT on its way counts."""
         self._parked = NOTHING_PARKED
         self._endings = 0
-        """Endings in the partition when they were counted."""
+        """`Partition.endings` when the messages of suspended groups were counted."""
         self._chosen: list[Endpoint] | None = None
-        """Groups of the TRY on its way; none of them: the last one."""
+        """Groups of the TRY on its way; empty: the TRY that ends the care; None: no TRY is on its way."""
         self._window: list[Endpoint] = []
-        """The endpoints that it names, until all of its groups came back."""
+        """Endpoints of the open TRY, until all of its groups came back."""
         self._first = TRY_FIRST_GROUPS_MAX
-        """So many of the oldest groups are still to be tried."""
+        """Number of the oldest groups that are still to be tried in small TRYs."""
         self._turns = staging.settings.turns
         self._now_ms = 0
         self._suspects_at_ms = 0
-        """Suspects are not tried before."""
+        """When suspects may be tried."""
         self._data_end = 0
         self._untried: dict[int, int] | None = None
-        """So many of those that are ready were so when all data of the owner before had been ingested; by level."""
+        """Level -> groups still to be tried, of those that were ready when the data up to `_data_end` was ingested;
+        None before."""
 
     @property
     def careful(self) -> bool:
-        """Groups are handed out under a TRY."""
+        """Groups are handed out only under a TRY."""
         return self._staging.tried is not None
 
     @property
     def resting(self) -> bool:
-        """Some group failed and is handed out again after a pause."""
+        """Some group has failed or stepped back, and is handed out again after a pause."""
         return bool(self._resting or self._failed or self._stepped_back)
 
     @property
     def due(self) -> bool:
-        """There is something to say that others wait for."""
+        """Whether the next COMMIT has something to say that others wait for."""
         return bool(self._failed or self._orders.due or self._condemned) or self._may_try()
 
     @property
     def parked(self) -> Parked:
-        """What waits in suspended groups, as of the last commit: it takes no room from the others."""
+        """Messages in suspended groups, as of the last COMMIT. They take no room from other groups."""
         if self._parked.messages and self._endings != self._state.endings:
             self._count_parked()
         return self._parked
 
     @property
     def unread(self) -> tuple[int, int]:
-        """Messages and bytes that wait in all other groups."""
+        """Messages and bytes that wait in groups that are not suspended."""
         (messages, size_bytes), state = self.parked, self._state
         return state.unread - messages, state.unread_bytes - size_bytes
 
     def lead(self, data_end: int, now_ms: int) -> None:
-        """The partition is ours; `data_end` is where the data log ended when that began."""
+        """The owner leads. `data_end` is where the data log ended when its recovery began."""
         state = self._state
         self._now_ms, self._suspects_at_ms = now_ms, now_ms + SUSPECTS_AFTER_MS
         waiting = [endpoint for endpoint in state.live() if endpoint.waits]
@@ -132,7 +138,7 @@ class Trial:
         if state.attempts.careful:
             self._data_end = data_end
             self._staging.tried = deque()
-            waiting.sort(key=_oldest)  # so that everything has its turn, whatever comes in meanwhile
+            waiting.sort(key=_oldest)  # oldest first: each has its turn, whatever arrives meanwhile
         state.ready.clear()
         state.ready.extend(waiting)
         self._count_parked()
@@ -140,9 +146,9 @@ class Trial:
     # -------------------------------------------------------------------------------------------------- what is told
 
     def fail(self, transaction: Transaction, error: str = "") -> None:
-        """The handler raised: its messages wait as before, and the next commit counts it.
+        """The handler raised: its messages wait as before, and the next COMMIT counts an attempt.
 
-        One that has stepped back, because another transaction has a group that it needs, comes again uncounted.
+        A transaction that steps back, because another one has a group that it needs, comes again and is not counted.
         """
         steps_back = transaction.more is not None and transaction.more.steps_back
         for one in self._staging.take_apart(transaction):
@@ -155,11 +161,11 @@ class Trial:
                 self._failed.append((one, error))
 
     def order(self, endpoint: Endpoint, order: Order) -> None:
-        """An operator wants this with a conversation, whoever has it now."""
+        """Take an operator's order about a conversation, whoever has its group."""
         self._orders.add(endpoint, order)
 
     def tick(self, now_ms: int) -> bool:
-        """Hand out again what has rested; whether there is something to say."""
+        """Make groups ready whose pause is over. Returns `due`."""
         self._now_ms = now_ms
         while self._resting and self._resting[0][0] <= now_ms:
             self._staging.let_go(heappop(self._resting)[2])
@@ -170,7 +176,7 @@ class Trial:
     # ------------------------------------------------------------------------------------------------- what is decided
 
     def fill(self, operations: Operations, now_ms: int, *, releasing: bool) -> None:
-        """Add what there is to say to the next commit."""
+        """Add to the next COMMIT: suspensions, failed attempts, orders, a TRY, and ends because of a DROP."""
         rare = operations.rare
         for endpoint in self._condemned:
             if self._lives(endpoint):
@@ -183,7 +189,7 @@ class Trial:
         self._failed.clear()
         if self._orders:
             self._orders.fill(operations)
-            if self.careful:  # what an order has taken out of the TRY comes with another one
+            if self.careful:  # a later TRY names what an order has taken out of this one
                 self._staging.tried = deque(one for one in self._staging.tried or () if not one.held)
         self._now_ms = now_ms
         if not releasing and self._may_try():
@@ -191,10 +197,10 @@ class Trial:
             self._turns.take(self, now_ms)
             self._window = [m for endpoint in chosen for m in endpoint.members if m.waits]
             rare.append(Try([member.index for member in self._window]))
-        self._staging.dropping.fill(operations)  # of whom nothing else is said
+        self._staging.dropping.fill(operations)  # last: it passes over conversations that are named already
 
     def release(self, transactions: list[Transaction]) -> None:
-        """The commit was applied: the groups of these transactions may be taken again."""
+        """The COMMIT was applied: unlock the groups of these transactions."""
         self._staging.release(transactions)
         self._orders.release()
         self._count_parked()
@@ -209,7 +215,7 @@ class Trial:
             self._endings = state.endings
 
     def counted(self) -> list[str]:
-        """The commit counts: hand out what it names; what an operator should know."""
+        """The COMMIT counts: hand out the groups of its TRY. Returns alarms for the operator."""
         chosen, self._chosen = self._chosen, None
         if chosen and self._staging.tried is not None:
             self._staging.tried.extend(chosen)
@@ -221,7 +227,7 @@ class Trial:
         return news
 
     def leave(self) -> None:
-        """It is another partition's turn."""
+        """End this partition's turn."""
         self._turns.give_back(self, self._now_ms)
 
     def _count(self, transaction: Transaction, error: str, operations: Operations, now_ms: int) -> None:
@@ -253,17 +259,17 @@ class Trial:
         return self.careful and self._may_choose() and self._turns.may(self, self._now_ms)
 
     def _may_choose(self) -> bool:
-        """All groups of the last TRY came back, and there are others, or there is no reason for care any more."""
+        """Whether a new TRY is possible: the groups of the last one are back, and others wait or the care can end."""
         staging, state = self._staging, self._state
         if self._chosen is not None or staging.ready or staging.out:
             return False
         if self._stepped_back:
             return False
-        left = any(map(self._ready, self._window))  # the one that stood for its group may have ended
+        left = any(map(self._ready, self._window))  # the member that stood for its group may have ended
         if self._suspects():
             return staging.settings.hands_out and (self._others_ready() or self._now_ms >= self._suspects_at_ms)
         if left or self._some_ready():
-            return staging.settings.hands_out  # else nobody has what a TRY would name, whoever dies
+            return staging.settings.hands_out  # an owner that hands nothing out announces nothing
         return state.ingest_to >= self._data_end
 
     def _choose(self) -> list[Endpoint]:
@@ -290,7 +296,7 @@ class Trial:
         return chosen
 
     def _suspects(self) -> list[Endpoint]:
-        """One endpoint for each group that is suspected, was not tried, and can be handed out."""
+        """One endpoint of each suspected group that is not in the open TRY and can be handed out."""
         suspects: list[Endpoint] = []
         attempts = self._state.attempts
         for index in attempts.suspects:
@@ -307,18 +313,18 @@ class Trial:
         return any(member.index in self._state.attempts.suspects for member in endpoint.members)
 
     def _others_ready(self) -> bool:
-        """Something can be handed out that is not suspected."""
+        """Whether a group can be handed out that is not suspected."""
         return any(self._ready(one) and not self._suspected(one) for one in (*self._state.ready, *self._window))
 
     def _some_ready(self) -> bool:
-        """Whether the first one of those that are ready can be handed out; what cannot is dropped."""
+        """Whether a ready group can be handed out. Stale entries in front of it are dropped."""
         ready = self._state.ready
         while ready and not self._ready(ready[0]):
             self._pop()
         return bool(ready)
 
     def _some_untried(self) -> bool:
-        """Whether one of them was ready when all data of the owner before had been ingested, or that is not so yet."""
+        """Whether groups must still be tried; True while data up to `_data_end` is not ingested."""
         return self._untried is None or any(count > 0 for count in self._untried.values())
 
     def _pop(self) -> Endpoint:
@@ -335,5 +341,5 @@ class Trial:
 
 
 def _oldest(endpoint: Endpoint) -> int:
-    """Where what it waits with stands in the data log."""
+    """Data offset of the first entry that waits in the endpoint."""
     return endpoint.queue[0][0] if endpoint.queue else endpoint.urgent[0][0] if endpoint.urgent else 0

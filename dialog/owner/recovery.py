@@ -1,12 +1,12 @@
-"""Looks for the newest intact snapshot of a log: from the end of its topic backwards, in windows that grow.
+"""Recovers the state of a partition: restores the newest usable snapshot, then folds the journal up to its end.
 
-Whoever makes snapshots may be far behind when it writes one, a follower or a process that slept, and the logs behind
-that one may be gone meanwhile: such a snapshot helps nobody, and one that stands before it in the topic does.
+`SnapshotSearch` reads the snapshot topic backwards, in windows that grow. The snapshot nearest to the end of the topic
+may be unusable: a follower, or a process that slept, may have written it late, when the logs behind its state were
+already truncated. A snapshot further back in the topic may still be usable (M208).
 
-Brings a fold up to the end of its journal: from the newest intact snapshot, then record by record.
-
-Source: protocol.md section 4, `recover`. Each method returns what is to be read next, and nothing when the journal is
-folded up to the end that was named. Started again with a further end it goes on where it stands: so one follows.
+`Recovery` drives the fold (protocol.md section 4, `recover`). Each of its methods returns the next read, or nothing
+when the journal is folded up to the given end. Started again with a later end it goes on from there: that is how an
+owner follows.
 """
 
 from __future__ import annotations
@@ -42,31 +42,31 @@ WAY_ON: Final = (
     "Restore the topic; or give its conversations up: drop the queue with force=True, create it again, and end the far "
     "sides WITH CLEANUP"
 )
-"""What an operator can do about a log that the state cannot be had from any more."""
+"""What an operator can do when the logs do not yield the state any more."""
 
 
 class Found(NamedTuple):
-    """A snapshot, whole and intact."""
+    """A snapshot that is complete and intact."""
 
     end: SnapshotEnd
     data: bytes
     first_offset: int
-    """Of what stands first in the topic: a chunk, or the END."""
+    """Offset of its first record in the topic: a chunk, or the END."""
 
     @property
     def by_owner(self) -> bool:
-        """An owner made it, of a commit of its own."""
+        """Whether an owner made it, at a COMMIT of its own."""
         return self.end.snapshot == snapshot_id(self.end.owner, self.end.offset)
 
 
 def snapshot_id(owner: bytes, journal_offset: int, *, follower: bool = False) -> bytes:
-    """The name of a snapshot that this owner, or somebody who followed it, made of the state at this offset."""
+    """Name of a snapshot of the state at this journal offset, by the owner of that time or by a follower."""
     maker = b"follower" if follower else b""
     return hashlib.sha256(maker + owner + journal_offset.to_bytes(8, "big")).digest()[:16]
 
 
 class SnapshotSearch:
-    """The search in one partition of a snapshot topic."""
+    """The search for a snapshot in one partition of a snapshot topic."""
 
     def __init__(self, identity: LogIdentity, bounds: Recover) -> None:
         self.found: Found | None = None
@@ -76,15 +76,15 @@ class SnapshotSearch:
         self._next = self._window_end = self._seen_from = self._lowest = bounds.snapshots_end
         self._window = FIRST_WINDOW
         self._ends: dict[bytes, tuple[int, SnapshotEnd]] = {}
-        """By the snapshot's name: where it stands, the first time, and what it says."""
+        """Name of the snapshot -> offset and content of its first END."""
         self._wanted: bytes | None = None
         """The snapshot whose chunks are looked for."""
         self._chunks: dict[tuple[bytes, int], tuple[int, Chunk]] = {}
-        """Those of the last window, and of the wanted one."""
+        """Chunks of the last window, and of the wanted snapshot."""
         self._spoilt: set[bytes] = set()
 
     def next_read(self) -> tuple[int, int] | None:
-        """What to read next; None when the search is over."""
+        """The range to read next; None when the search is over."""
         while self._next == self._window_end:
             self.found = next(self._intact(), None)
             if self.found is not None:
@@ -100,7 +100,7 @@ class SnapshotSearch:
                     continue
                 if not self._data_start:
                     return None
-                self._data_start = 0  # the data behind all of them are gone; the journal may not need them
+                self._data_start = 0  # data behind each snapshot is gone; perhaps no commit needs it
                 self._go_to(self._bounds.snapshots_end)
                 continue
             self._window_end = self._seen_from
@@ -109,7 +109,7 @@ class SnapshotSearch:
         return self._next, self._window_end
 
     def read(self, records: list[tuple[int, bytes]], next_offset: int) -> None:
-        """What a read brought. Garbage is passed over: the SHA-256 decides."""
+        """Take the records of a read. Garbage is passed over: the SHA-256 decides whether a snapshot is intact."""
         for offset, data in records:
             try:
                 record = decode(data)
@@ -122,12 +122,15 @@ class SnapshotSearch:
         self._next = next_offset
 
     def _go_to(self, offset: int) -> None:
-        """Look at what stands before this offset, with nothing in memory."""
+        """Go on with the records before this offset, and drop all chunks."""
         self._next = self._window_end = self._seen_from = offset
         self._chunks.clear()
 
     def _want(self) -> None:
-        """Look for the chunks of the newest snapshot that is known; a late one may stand behind its END."""
+        """Choose the newest usable snapshot, and look for its chunks from the end of the topic.
+
+        A chunk may stand behind the END, when it was written late.
+        """
         newest = next(self._usable(), None)
         if newest is not None:
             self._wanted = newest[1].snapshot
@@ -135,14 +138,14 @@ class SnapshotSearch:
                 self._go_to(self._bounds.snapshots_end)
 
     def _is_hopeless(self, snapshot: bytes) -> bool:
-        """All of its chunks are there, and it is not intact; or nothing is left to be read."""
+        """Whether the snapshot has all chunks and is not intact, or nothing is left to read."""
         return not self._missing(snapshot) or self._seen_from <= self._bounds.snapshots_start
 
     def _missing(self, snapshot: bytes) -> int:
         return self._ends[snapshot][1].chunks - sum(name == snapshot for name, _ in self._chunks)
 
     def _size(self) -> int:
-        """Of the next window: what is wanted and missing, else ever more. What is not wanted is let go."""
+        """Size of the next window: what the wanted snapshot lacks, else more each time. Drops all other chunks."""
         self._chunks = {key: chunk for key, chunk in self._chunks.items() if key[0] == self._wanted}
         if self._wanted is not None:
             return self._missing(self._wanted) + FIRST_WINDOW
@@ -150,7 +153,7 @@ class SnapshotSearch:
         return size
 
     def _usable(self) -> Iterator[tuple[int, SnapshotEnd]]:
-        """Snapshots of this log behind which it has everything, the newest state first."""
+        """Snapshots of this log whose next records the logs still hold, the newest state first."""
         for offset, end in sorted(self._ends.values(), key=lambda pair: -pair[1].offset):
             reaches = self._bounds.journal_start <= end.offset + 1 and self._data_start <= end.ingest_to
             if reaches and end.snapshot not in self._spoilt and self._is_ours(end):
@@ -164,7 +167,7 @@ class SnapshotSearch:
                 continue
             data = b"".join(chunk.data for _, chunk in whole)
             if len(data) == end.size and hashlib.sha256(data).digest() == end.sha256:
-                yield Found(end, data, min(offset, *(at for at, _ in whole)))  # a chunk may have come again behind it
+                yield Found(end, data, min(offset, *(at for at, _ in whole)))  # a chunk may stand behind the END
 
     def _is_ours(self, end: SnapshotEnd) -> bool:
         identity = self._identity
@@ -180,19 +183,20 @@ class SnapshotSearch:
 
 
 class Recovery:
-    """The reading of one partition's logs."""
+    """The recovery of one partition, or the following of it."""
 
     def __init__(self, fold: Fold) -> None:
         self.restored: Found | None = None
-        """The snapshot that the state was restored from."""
+        """The snapshot from which the state was restored."""
         self.acceptance: Acceptance | None = None
-        """What an operator gives up where data are gone that commits have ingested; None: the partition halts there."""
+        """An operator's consent to lose data that COMMITs have ingested; None: the partition halts where such data
+        is gone."""
         self._fold = fold
         self._found = False
-        """The search for a snapshot is over: the fold stands somewhere in its journal."""
+        """The search for a snapshot is over, and the fold has a place in the journal."""
         self._search: SnapshotSearch | None = None
         self._goes_on = False
-        """It was started again, and stands behind the snapshots that it has seen."""
+        """It was started again: the fold stands behind the snapshots that it has seen."""
         self._bounds = Recover(0, 0)
         self._end = 0
         self._resume_at = 0
@@ -208,7 +212,7 @@ class Recovery:
         return self._bounds.data_end
 
     def start(self, event: Recover) -> list[Effect]:
-        """Begin with the snapshots, or go on; Overtaken when that is not possible."""
+        """Search for a snapshot, or go on from where the fold stands. Raises Overtaken when that was truncated."""
         self._bounds = event
         self._end = event.journal_end
         self._goes_on = self._found
@@ -220,7 +224,7 @@ class Recovery:
         return self._search_on(self._search)
 
     def snapshots_read(self, event: SnapshotsRead) -> list[Effect]:
-        """Records of the snapshot topic."""
+        """Take records of the snapshot topic."""
         search = self._search
         assert search is not None
         search.read(event.records, event.next_offset)
@@ -246,24 +250,24 @@ class Recovery:
         return self.read_on(self._end)
 
     def read_on(self, end: int) -> list[Effect]:
-        """Fold up to a further end of the journal."""
+        """Fold up to `end`, a later end of the journal."""
         self._end = end
         self._resume_at = max(self._resume_at, self._fold.head.offset + 1)
         return self._fold_on()
 
     def journal_read(self, event: JournalRead) -> list[Effect]:
-        """Records of the journal."""
+        """Take records of the journal."""
         self._fold.feed_journal(event.records)
         self._resume_at = event.next_offset
         return self._fold_on()
 
     def data_read(self, event: DataRead) -> list[Effect]:
-        """Records of the data log."""
+        """Take records of the data log."""
         self._fold.feed_data(event.columns)
         return self._fold_on()
 
     def out_of_range(self, event: OutOfRange) -> NoReturn:
-        """Something that is asked for is gone: Overtaken, or PartitionHalted when it is the end of a log."""
+        """A read was out of range. Raises Overtaken for a truncated log, PartitionHalted when a log's end is gone."""
         if event.beginning:
             raise Overtaken(f"a log of {self._fold.head.where} was truncated while it was read")
         raise self._end_missing()
@@ -275,7 +279,10 @@ class Recovery:
         )
 
     def _data_missing(self) -> Overtaken | PartitionHalted:
-        """Commits have ingested what the data log does not hold. There may be a snapshot of somebody who had it."""
+        """The error for ingested data that is gone.
+
+        Overtaken when this was started again, because a newer snapshot may cover the data; else PartitionHalted.
+        """
         where, offset, identity = self._fold.head.where, self._fold.data_to, self._fold.head.identity
         if self._goes_on:
             return Overtaken(f"what comes next in the data log of {where} was truncated")

@@ -1,14 +1,12 @@
-"""Endpoints that an owner was asked to move: locked until the next commit, which moves those that still can be.
+"""Moves of endpoints to other partitions: on request, and behind MOVE CONVERSATION and ALTER SERVICE (protocol.md 7.3).
 
-Groups that MOVE CONVERSATION has put elsewhere: what is in them here follows (protocol.md section 7.2).
+    Moving    locks the endpoints, and moves with the next COMMIT those that still can move
+    Leaving   groups that MOVE CONVERSATION has put into another partition: their members here follow (section 7.2)
+    Altering  conversations whose service ALTER SERVICE has put on another queue: they follow it (behaviour 19)
 
-The transaction of the user says where; from then on it is in the group, and nothing of it is handed out here. The owner
-moves it with a later commit, whoever the owner is by then, save what cannot be moved: that goes on where it is.
-
-Conversations whose service is on another queue by now: they follow it (behaviour 19; protocol.md section 7.3).
-
-No fold knows why. The owner sees what the catalog says, and its COMMIT moves whole groups. From then on nothing of the
-service is handed out here, save what cannot move: that goes on where it is.
+The fold knows RELOCATE alone. `Leaving` reads the state, so any later owner goes on with the move. `Altering` reads the
+catalog, and moves whole groups. Nothing that is to leave is handed out here, except what cannot move: that goes on
+where it is.
 """
 
 from __future__ import annotations
@@ -34,52 +32,55 @@ from konverse.schemas.wire.moved import encode_moved, pieces_of
 from konverse.schemas.wire.operations import Relocate
 
 AGAIN_PART: Final = 16
-"""A group that was too large is measured again when this part of what waited in it was received."""
+"""A group that was too large is measured again when one in so many of its waiting messages was received."""
 LOOK_EVERY_MS: Final = 5_000
-"""To look at a group that cannot move costs as much as its messages are long."""
+"""Pause between two looks at groups that could not move: a look costs as much as their messages are long."""
 Place = Callable[[bytes], Address]
-"""Where a group of a service belongs: one partition for all that is ever in it."""
+"""Returns the partition to which a group of a service belongs: one for all of its members."""
 
 
 class Asked(NamedTuple):
-    """A move that waits for the next commit; the group is locked."""
+    """A move that waits for the next COMMIT. Its group is locked."""
 
     endpoint: Endpoint
     to: Address
     whole: bool
-    """With all of its group; else it moves only when it is alone in it."""
+    """Move the whole group; else the endpoint moves only if it is alone in its group."""
 
 
 class Moving:
-    """What waits to be moved away from a partition."""
+    """The endpoints that are to be moved away from a partition."""
 
     def __init__(self, state: Partition, let_go: Callable[[Endpoint], None]) -> None:
         self._state = state
         self._let_go = let_go
-        """Makes the group of an endpoint ready again."""
+        """Unlocks the group of an endpoint."""
         self._asked: list[Asked] = []
         self._too_large: dict[Endpoint, int] = {}
-        """First members of groups that were too large to travel -> so many messages may wait when they are measured
-        again: it takes a second to pack the largest, and they are handed out all the time."""
+        """First members of groups that were too large to move -> number of waiting messages at which they are measured
+        again.
+
+        Packing the largest group takes a second, and such groups are handed out all the time.
+        """
 
     def __bool__(self) -> bool:
         return bool(self._asked) and self._state.waiting < OUTBOX_RECORDS_MAX
 
     def has(self, endpoint: Endpoint) -> bool:
-        """Its group is asked to move, as a whole."""
+        """Whether the whole group of the endpoint is about to move."""
         return any(move.whole and move.endpoint.group is endpoint.group for move in self._asked)
 
     def ask(self, endpoint: Endpoint, to: Address) -> None:
-        """Lock an endpoint and move it with the next commit, unless something comes between. Raises as `check`."""
+        """Lock an endpoint, and move it with the next COMMIT if it still can move then. Raises what `check` raises."""
         self.check(endpoint, to)
         endpoint.held = True
         self._asked.append(Asked(endpoint, to, whole=False))
 
     def take_along(self, endpoint: Endpoint, to: Address) -> bool:
-        """Lock a group and move all of it; False when somebody has it, or when it has to go on where it is.
+        """Lock a group and move all of it. False when it is locked already, or must stay.
 
-        It goes to another queue, whose handlers may try it anew: attempts that failed are no reason to stay. What is
-        suspended waits for its operator here.
+        Failed attempts do not keep a group here: handlers of another queue may try it anew (M192). A suspended group is
+        locked, so it waits here for its operator.
         """
         members = endpoint.members
         if any(member.held for member in members) or not self._packed(members):
@@ -90,9 +91,10 @@ class Moving:
         return True
 
     def _packed(self, members: Sequence[Endpoint], found: int = 0) -> list[bytes]:
-        """The states of these endpoints as they would travel; none at all when one of them has to stay.
+        """The states of these endpoints as they travel; empty when one of them must stay.
 
-        A group goes in one commit, so one of more members than a commit moves stays. `found` endpoints go before.
+        A group moves in one COMMIT, so it stays if it has more members than a COMMIT can move. `found` endpoints move
+        before it in the same COMMIT.
         """
         state = self._state
         stubs = state.moves.count + len(self._asked) + found + len(members)
@@ -113,12 +115,12 @@ class Moving:
         return packed
 
     def forget_ended(self) -> None:
-        """Of what has ended nothing has to be known any more."""
+        """Forget the sizes of groups whose first member has ended."""
         table = self._state.table
         self._too_large = {one: most for one, most in self._too_large.items() if table[one.index] is one}
 
     def check(self, endpoint: Endpoint, to: Address) -> None:
-        """Raise DialogNotFound, BadInput, InvalidState or QueueFull when an endpoint cannot be moved."""
+        """Raise DialogNotFound, BadInput, InvalidState or QueueFull when the endpoint cannot be moved to `to`."""
         state, name = self._state, f"conversation {endpoint.id}"
         if state.table[endpoint.index] is not endpoint:
             raise DialogNotFound(f"{name} is over, or it lives elsewhere")
@@ -135,7 +137,7 @@ class Moving:
         self.check_bounds(endpoint)
 
     def check_bounds(self, endpoint: Endpoint) -> None:
-        """Raise InvalidState or QueueFull when an endpoint cannot be moved wherever it should go."""
+        """Raise InvalidState or QueueFull when the endpoint cannot be moved anywhere."""
         state, name = self._state, f"conversation {endpoint.id}"
         if state.moves.generation_of(endpoint.index) >= RELOCATION_HOPS_MAX:
             raise InvalidState(f"{name} has moved {RELOCATION_HOPS_MAX} times; begin a new dialog instead")
@@ -145,7 +147,7 @@ class Moving:
             raise InvalidState(f"more than {INSTALL_BYTES_MAX} bytes wait in {name}; receive some of them first")
 
     def operations(self) -> list[Relocate]:
-        """What is moved by the commit that is made now; what cannot be moved any more is let go."""
+        """The moves of the next COMMIT. Groups that cannot move any more are unlocked."""
         if not self:
             return []
         state, found = self._state, list[Relocate]()
@@ -159,12 +161,12 @@ class Moving:
             lives = state.table[endpoint.index] is endpoint
             members = [member for member in endpoint.members if state.table[member.index] is member]
             if any(member.clock is not None and member.clock.unsettled for member in members):
-                later.append(move)  # what leaves knows its times
+                later.append(move)  # it moves when its timer and lifetime have times (M230)
                 continue
             goes = move.whole or (lives and len(members) == 1)
             packed = self._packed(members, len(found)) if members and goes else []
             if not packed:
-                self._let_go(endpoint)  # also when it is over: who joined its group meanwhile is locked yet
+                self._let_go(endpoint)  # also when it is over: members that joined its group are still locked
                 continue
             for member, data in zip(members, packed, strict=True):
                 generation = state.moves.generation_of(member.index)
@@ -174,7 +176,7 @@ class Moving:
 
 
 def _trouble(endpoint: Endpoint) -> str:
-    """Why its attempts have to be counted where it is."""
+    """Why the attempts at the endpoint must be counted in this partition."""
     if endpoint.suspended:
         return "it is suspended; resume it, skip its first message, or end it"
     if endpoint.attempts:
@@ -183,16 +185,16 @@ def _trouble(endpoint: Endpoint) -> str:
 
 
 def found_in(state: Partition, group: bytes) -> Found | None:
-    """Where to go to join a group that has members in this partition; None when it has none here.
+    """Where to move to join a group, judged by a partition's state; None when the group has no members there.
 
-    What is about to leave is followed to where it goes: who came here instead would stay behind alone.
+    A group that is about to leave counts as being where it goes: a conversation that came here would be left behind.
     """
     members = state.members(group)
     return Found(state.moves.leaving.get(group, state.address), members[0].service) if members else None
 
 
 class Leaving:
-    """What is to go to the groups in which it is."""
+    """Groups whose members are to follow them to another partition."""
 
     def __init__(self, state: Partition, moving: Moving) -> None:
         self._state = state
@@ -200,25 +202,25 @@ class Leaving:
         self._look_at_ms = 0
 
     def tick(self, now_ms: int) -> None:
-        """Look again after a while: what could not move may be able to by now."""
+        """Look again after a pause: a group that could not move may be able to by now."""
         if self._state.moves.leaving and now_ms >= self._look_at_ms:
             self._look_at_ms = now_ms + LOOK_EVERY_MS
             self.look()
 
     def look(self) -> None:
-        """Have all of them moved that nobody has."""
+        """Move all groups that no transaction has."""
         self._moving.forget_ended()
         for group in self._state.moves.leaving:
             self.takes(self._state.members(group)[0])
 
     def takes(self, endpoint: Endpoint) -> bool:
-        """Lock its group and move it with the next commit; False when it stays, for now or at all."""
+        """Lock the endpoint's group if it must leave, and move it with the next COMMIT. False when it does not go."""
         group, state = endpoint.group, self._state
         to = None if group is None else state.moves.leaving.get(group.id)
         return to is not None and state.table[endpoint.index] is endpoint and self._moving.take_along(endpoint, to)
 
     def keeps(self, endpoint: Endpoint) -> bool:
-        """Whether nobody gets its group when it is let go: it leaves, or that was decided before."""
+        """Keep a group locked that would be unlocked now, if it leaves. Returns whether it is kept."""
         group, members = endpoint.group, endpoint.members
         if group is None or group.id not in self._state.moves.leaving:
             return False
@@ -230,39 +232,40 @@ class Leaving:
 
 
 class Altering:
-    """What has to leave a partition because ALTER SERVICE has named another queue."""
+    """Conversations that must leave a partition because ALTER SERVICE has put their service on another queue."""
 
     def __init__(self, state: Partition, moving: Moving) -> None:
         self._state = state
         self._moving = moving
         self.services: Mapping[str, Place] = {}
-        """Services that are on another queue by now."""
+        """Services that are on another queue, with the partition for each of their groups."""
         self._seen: Mapping[int, Arrival] = {}
-        """Who had come from elsewhere when the catalog was read."""
+        """Endpoints that had moved here before the catalog was read."""
 
     def look(self, services: Mapping[str, Place], arrivals: Mapping[int, Arrival]) -> None:
-        """Ask for the conversations of these services to be moved, as far as nobody has them.
+        """Move the conversations of these services, unless a transaction has them.
 
-        `arrivals` are those who had come from elsewhere before the catalog was read.
+        `arrivals`: endpoints that had moved here before the catalog was read.
         """
         self.services, state = services, self._state
         self._seen = arrivals if services else {}
         self._moving.forget_ended()
         if any(terms.service in services for terms in state.terms.values()):
             for endpoint in state.live():
-                if endpoint.service in services and endpoint is endpoint.members[0]:  # once for all of its group
+                if endpoint.service in services and endpoint is endpoint.members[0]:  # once a group
                     self.takes(endpoint)
 
     def is_new(self, endpoint: Endpoint) -> bool:
-        """It has come from elsewhere since the catalog was read: who sent it here may know better."""
+        """Whether the endpoint has moved here since the catalog was read: its sender may know a later ALTER."""
         index = endpoint.index
         return self._state.moves.arrivals.get(index) is not self._seen.get(index)
 
     def takes(self, endpoint: Endpoint) -> bool:
-        """Lock its group and move it with the next commit; False when that is not to be, or cannot be.
+        """Lock the endpoint's group if it must leave, and move it with the next COMMIT. False when it does not go.
 
-        A group in which others than this service are stays, as its owner cannot tell where it belongs. One that has
-        just come stays until the catalog is read again: of two processes one may be behind, and each sends it back.
+        A group with members of other services stays, because the owner cannot tell where it belongs. A group that has
+        just arrived stays until the catalog is read again: two processes, one with an older catalog, would send it to
+        and fro.
         """
         place = self.services.get(endpoint.service)
         if place is None or any(one.service != endpoint.service or self.is_new(one) for one in endpoint.members):

@@ -1,11 +1,11 @@
-"""When a partition's snapshot is due, how it is made beside the work, and what may be deleted then (I12).
+"""When a snapshot of a partition is made, and which records may be deleted behind it (I12; protocol.md section 7.5).
 
-A snapshot begins with a commit of which nobody knows yet whether it counts, because only there the live state is one
-that the journal will say. When the commit is known to count, its pieces are made, one at a tick, and written.
+An owner's snapshot begins with a COMMIT that is not known to count yet: only at that moment the live state is one that
+the journal will have. When the COMMIT is known to count, the pieces are made, one per tick, and written.
 
-A follower's state is always one that the journal says. It makes a snapshot when nobody else seems to, and deletes
-nothing: it may be behind, so that its snapshots stand in the topic behind newer ones. Therefore nobody deletes a
-snapshot because there is one of a follower either; journal and data go, and what holds their place stays longer.
+A follower's state is always one that the journal has. It makes a snapshot when no other process seems to make any, and
+deletes nothing. It may be far behind, so that its snapshot stands in the topic behind newer ones. So an owner does not
+delete older snapshots because of a follower's either: it truncates journal and data, and the snapshots stay longer.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from .recovery import Found, Recovery, snapshot_id
 
 RECORDS_PER_ENDPOINT: Final = 4
 KEPT: Final = 2
-"""Durable snapshots; what stands before the older one is needed by nobody."""
+"""Number of durable snapshots to keep. Nobody needs the records before the older one."""
 
 
 class _Durable(NamedTuple):
-    """A snapshot that is in its topic."""
+    """A snapshot whose records are all in its topic."""
 
     journal_offset: int
     number: int
-    """Of its commit."""
+    """Number of the COMMIT whose state it has."""
     ingest_to: int
     first_offset: int
     journal_bytes: int
-    """What this process had written to the journal when it began."""
+    """Bytes that this process had written to the journal when the snapshot began."""
     by_owner: bool
 
 
@@ -56,7 +56,7 @@ _NONE: Final = _Durable(-1, 0, 0, 0, 0, by_owner=False)
 
 
 class _Making:
-    """A snapshot while it is made."""
+    """A snapshot that is being made."""
 
     def __init__(self, state: Partition, journal_bytes: int, *, by_owner: bool) -> None:
         self.journal_bytes = journal_bytes
@@ -65,18 +65,18 @@ class _Making:
         self.freeze.follow()
         self.ingest_to = state.ingest_to
         self.head: JournalHead | None = None
-        """Of the commit with which it began, when that is known to count."""
+        """The journal head at the COMMIT with which it began; None until that is known to count."""
         self.written = False
-        """All records are handed over."""
+        """All of its records were handed over."""
         self._pieces = chain(self.freeze.pieces(), pieces_of(state.recent))
         self._rest = b""
-        """Bytes that are not in a chunk yet."""
+        """Bytes that are in no chunk yet."""
         self._chunks = 0
         self._size = 0
         self._hash = hashlib.sha256()
 
     def go_on(self, head: JournalHead) -> list[bytes]:
-        """Make a piece; the records that are full."""
+        """Make a piece. Returns the snapshot records that are complete."""
         identifier = snapshot_id(head.owner, head.offset, follower=not self.by_owner)
         piece = next(self._pieces, None)
         self._rest += piece or b""
@@ -116,7 +116,7 @@ class _Making:
 
 
 class Snapshotting:
-    """The snapshots of one partition, as one process makes them."""
+    """The snapshots that one process makes of one partition."""
 
     def __init__(self, fold: Fold) -> None:
         self._fold = fold
@@ -124,37 +124,38 @@ class Snapshotting:
         self._retry_at = 0
         self._making: _Making | None = None
         self._last = _NONE
-        """Since this one, or since somebody else seems to have made one, is counted for the next."""
+        """The last snapshot, or the moment when another process seems to have made one: the next one is counted from
+        here."""
         self.needed_from = 0
-        """Data offset: nobody can recover from a snapshot that stands before it."""
+        """Data offset below which data is gone. Nobody can recover from a snapshot that has ingested less."""
         self._topic_end = -1
         self._others = False
         self.on_begin: Callable[[], None] | None = None
-        """Told when one begins, while the state is as it will say."""
+        """Called when a snapshot begins, before the state changes again."""
         self.on_restored: Callable[[Found], None] | None = None
-        """Told of the one from which the state was restored."""
+        """Called with the snapshot from which the state was restored."""
 
     @property
     def urgent(self) -> bool:
-        """Without a new one nobody could recover."""
+        """Without a new snapshot nobody could recover."""
         return self._last.ingest_to < self.needed_from
 
     def rests_on(self, offset: int) -> bool:
-        """Whoever recovers from the last one needs data that stand before this offset."""
+        """Whether a recovery from the last snapshot needs data below this offset."""
         return self._last.ingest_to < offset
 
     @property
     def busy(self) -> bool:
-        """One is being made or written."""
+        """A snapshot is being made or written."""
         return self._making is not None
 
     @property
     def to_be_made(self) -> bool:
-        """There are pieces left to make."""
+        """A snapshot has begun, and pieces of it are left to make."""
         return self._making is not None and not self._making.written
 
     def recovered(self, recovery: Recovery) -> None:
-        """Take over the snapshot that the state was restored from, if there is one."""
+        """Note the snapshot from which the state was restored, if there is one."""
         found, recovery.restored = recovery.restored, None
         if found is None:
             return
@@ -168,12 +169,12 @@ class Snapshotting:
         self._last = durable
 
     def heard(self, topic_end: int) -> None:
-        """Where the snapshot topic ends now: when it grows while one follows, somebody makes snapshots."""
+        """Note where the snapshot topic ends. If it grows while this process follows, another one makes snapshots."""
         self._others = self._others or -1 < self._topic_end != topic_end
         self._topic_end = topic_end
 
     def followed(self, now_ms: int) -> list[Effect]:
-        """A follower stands at a record of the journal: a snapshot may begin there."""
+        """A follower stands at a record of the journal: begin a snapshot if one is due."""
         if self._others:
             self._others = False
             self._last = _NONE._replace(number=self._fold.head.number, ingest_to=self._fold.state.ingest_to)
@@ -183,16 +184,16 @@ class Snapshotting:
         return self.go_on()
 
     def abandon(self) -> None:
-        """Finish none that was begun: whoever followed claims the partition."""
+        """Drop a snapshot that was begun as a follower: this process claims the partition (M211)."""
         self._making = None
         self._fold.state.on_touch = None
 
     def overdue(self, now_ms: int) -> bool:
-        """One should begin, whether there is anything else to commit or not."""
+        """Whether a snapshot should begin even if there is nothing else to commit."""
         return self.urgent and not self.busy and now_ms >= self._retry_at
 
     def due(self, journal_bytes: int, now_ms: int) -> bool:
-        """Whether one should begin with this commit; `journal_bytes` were written by this process so far."""
+        """Whether a snapshot should begin with this COMMIT. `journal_bytes` is what this process has written so far."""
         if self.busy or now_ms < self._retry_at:
             return False
         state, last = self._fold.state, self._last
@@ -205,18 +206,18 @@ class Snapshotting:
         )
 
     def begin(self, journal_bytes: int, *, by_owner: bool = True) -> None:
-        """Take the state as it is now."""
+        """Begin a snapshot of the present state."""
         self._making = _Making(self._fold.state, journal_bytes, by_owner=by_owner)
         if self.on_begin is not None:
             self.on_begin()
 
     def confirm(self) -> None:
-        """The commit counts: the head is the one that belongs to the state."""
+        """The COMMIT counts: keep the journal head that belongs to the frozen state."""
         if self._making is not None and self._making.head is None:
             self._making.head = self._fold.head.copy()
 
     def go_on(self) -> list[Effect]:
-        """Make a piece; what is to be written."""
+        """Make a piece, and return the effect that writes it."""
         making = self._making
         if making is None or making.head is None or making.written:
             return []
@@ -224,7 +225,7 @@ class Snapshotting:
         return [AppendSnapshot(records, making.written)] if records else []
 
     def written(self, first_offset: int | None, now_ms: int) -> list[Effect]:
-        """It is durable, or nobody knows; what may be deleted."""
+        """The snapshot is durable, or its fate is unknown (None). Returns what may be deleted now."""
         making, self._making = self._making, None
         if making is None or making.head is None or first_offset is None:
             self._retry_at = now_ms + SNAPSHOT_RETRY_MS

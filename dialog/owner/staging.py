@@ -1,6 +1,6 @@
-"""Conversation groups handed out, and what came back: between the queues of a partition and its next commit.
+"""Hands conversation groups out to handlers, and collects the handlers' work for the next COMMIT.
 
-Transactions on several conversation groups of a partition: one commits, and with it all (behaviour 85).
+A transaction may work on several groups of the partition; its COMMIT holds all of them (behaviour 85).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .settings import OwnerSettings
 
 
 def _locked(endpoint: Endpoint) -> list[Endpoint]:
-    """All endpoints of its group, which nobody else gets now."""
+    """Lock the group of an endpoint. Returns the members, highest level first."""
     members = by_level(endpoint.members)
     for member in members:
         member.held = True
@@ -38,17 +38,17 @@ def _locked(endpoint: Endpoint) -> list[Endpoint]:
 
 
 class Staging:
-    """Who holds which group, and which finished transactions wait for a commit."""
+    """Which transactions hold which groups, and which finished ones wait for a COMMIT."""
 
     def __init__(self, state: Partition, rule: Rule, settings: OwnerSettings) -> None:
         self.state = state
         self.scope = Scope(state.identity.incarnation, state.identity.partition, rule)
-        self.scope.now_ms = partial(getattr, state, "now_ms")  # whoever copies an owner copies no lambda
+        self.scope.now_ms = partial(getattr, state, "now_ms")  # unlike a lambda, it is copied with the owner
         self.settings = settings
         self.batch = min(settings.batch, COMMIT_GROUPS_MAX)
         self.finished: list[Transaction] = []
         self.judge: Judge | None = None
-        """Who decides which messages are rejected, once the partition is ours; nobody: none is."""
+        """Decides which messages are rejected, once the owner leads; None: no message is rejected."""
         self.moving = Moving(state, self.free)
         self.altering = Altering(state, self.moving)
         self.leaving = Leaving(state, self.moving)
@@ -56,31 +56,32 @@ class Staging:
         self.orders = Orders(state, self.free)
         self.size_bytes = 0
         self.several = False
-        """Some of what was finished moves conversations to other groups, or is on several of them."""
+        """Some finished transaction moves conversations to other groups, or works on several groups."""
         self.tried: deque[Endpoint] | None = None
-        """Where the next group comes from while an owner is careful: those of an open TRY (`dialog.owner.poison`)."""
+        """Groups of the open TRY that were not handed out yet, while the owner is careful (`dialog.owner.poison`);
+        else None."""
         self.out = 0
-        """Transactions that are with handlers."""
+        """Number of transactions that handlers have."""
         self.overtaken: list[Transaction] = []
-        """Of the last `merge`: those of which nothing was committed, because a session's END came before."""
+        """Transactions of the last `merge` of which nothing was committed, because the state had changed under them."""
 
     @property
     def ready(self) -> Ready:
-        """Where the next group comes from: all that are ready, or those of an open TRY."""
+        """Where the next group comes from: all ready groups, or those of the open TRY."""
         return self.state.ready if self.tried is None else self.tried
 
     @property
     def waiting(self) -> bool:
-        """Something waits for the next commit."""
+        """Something waits for the next COMMIT."""
         return bool(self.finished or self.moving or self.dropping)
 
     @property
     def full(self) -> bool:
-        """The next commit holds as much as it should."""
+        """The next COMMIT has reached its size."""
         return len(self.finished) >= self.batch or self.size_bytes >= COMMIT_BYTES_TARGET
 
     def take(self) -> Transaction | None:
-        """The ready messages of the next free group, locked (behaviours 64, 71, 72, 219); None when all wait."""
+        """Lock the next free group, and return its ready messages (64, 71, 72, 219); None when no group is free."""
         state = self.state
         ready = state.ready if self.tried is None else self.tried
         table = state.table
@@ -105,9 +106,9 @@ class Staging:
         return None
 
     def take_from(self, endpoint: Endpoint, *, whole: bool) -> Transaction | None:
-        """The ready messages of this group, or of this conversation alone; the group is locked (behaviour 75).
+        """Lock the group of `endpoint`, and return its ready messages; without `whole` this conversation's alone (75).
 
-        None when there are none, or somebody else has it, or it may not be handed out now.
+        None when no message is ready, another transaction has the group, or it may not be handed out now.
         """
         asked = by_level(endpoint.members) if whole else [endpoint]
         most = self.settings.max_messages
@@ -116,7 +117,7 @@ class Staging:
             return None
         if self.state.moves.leaving and self.leaving.takes(endpoint):
             return None
-        if self.tried is not None:  # under a TRY its groups are handed out once
+        if self.tried is not None:  # each group of a TRY is handed out once
             tried = [member for member in endpoint.members if member in self.tried]
             if not tried:
                 return None
@@ -128,7 +129,7 @@ class Staging:
         return Transaction(members, locked, self.state.endings, self.scope)
 
     def finish(self, transaction: Transaction) -> None:
-        """The handler is done: what it did joins the next commit."""
+        """Put a handler's finished work into the next COMMIT."""
         self.out -= 1
         if transaction.more is not None:
             self.several = True
@@ -137,22 +138,22 @@ class Staging:
         self.size_bytes += transaction.size_bytes
 
     def roll_back(self, transaction: Transaction) -> None:
-        """Nothing came of it: its messages wait as before, and nothing of it was written (behaviour 74)."""
+        """Drop the work of a transaction, and make its groups ready: the messages wait as before (behaviour 74)."""
         for one in self.take_apart(transaction):
             self.out -= 1
             self.let_go(one)
 
     def take_apart(self, transaction: Transaction) -> list[Transaction]:
-        """Of one that came back, all of its groups, each by itself."""
+        """The groups of a transaction that came back, as one transaction each."""
         return [transaction] if transaction.more is None else take_apart(self, transaction)
 
     def let_go(self, transaction: Transaction) -> None:
-        """The group of a transaction that came back is ready again."""
+        """Drop the work of a transaction, and make its group ready."""
         transaction.clear()
         self.free(transaction.dialog)
 
     def merge(self) -> tuple[Operations, list[Transaction]]:
-        """What was finished, as the operations of one commit, and the transactions to `release` after it."""
+        """The operations of the next COMMIT, and the transactions to `release` when it was applied."""
         finished = self._next_commit()
         several = self.several
         if several:
@@ -183,7 +184,7 @@ class Staging:
         return operations, finished
 
     def _next_commit(self) -> list[Transaction]:
-        """What was finished first, up to the size of a commit; the rest joins the one after it."""
+        """The transactions that finished first, up to the size of a COMMIT. The others join the one after it."""
         total, count = self.size_bytes, len(self.finished)
         if total > COMMIT_BYTES_TARGET:
             total = count = 0
@@ -195,7 +196,7 @@ class Staging:
         return finished
 
     def release(self, transactions: list[Transaction]) -> None:
-        """The commit was applied: the groups of these transactions may be taken again."""
+        """The COMMIT was applied: unlock the groups of these transactions."""
         if self.several:
             release(self, transactions)
             return
@@ -203,7 +204,7 @@ class Staging:
             self.free(transaction.dialog)
 
     def free(self, endpoint: Endpoint) -> None:
-        """Nothing holds its group any more, unless it leaves, or an operator wants something with it."""
+        """Unlock a group and make it ready, unless it leaves the partition or an order waits for it."""
         if self.state.moves.leaving and self.leaving.keeps(endpoint):
             return
         if self.orders and self.orders.keeps(endpoint):
@@ -213,16 +214,16 @@ class Staging:
             member.held = False
             member.ending = None
             if member.waits and table[member.index] is member:
-                ready.append(member)  # each: one of them may be ended before the group is taken
+                ready.append(member)  # each member: one may end before the group is taken
 
     def _overtaken(self, transaction: Transaction) -> bool:
-        """Of it or one that it is committed with something is not any more as it was."""
+        """Whether the state has changed under the transaction, or under one that is committed with it."""
         if transaction.more is None:
             return self._discarded(transaction)
         return any(self._discarded(one) or is_in_the_way(self, one) for one in family(transaction))
 
     def _discarded(self, transaction: Transaction) -> bool:
-        """A session's END came before the handler was done: the messages that it read were discarded by that."""
+        """Whether an endpoint that it works on was ended or forgotten meanwhile, as by a session's END (M30)."""
         table = self.state.table
         touched = {
             *transaction.received,
@@ -234,7 +235,7 @@ class Staging:
         }
         if transaction.more is not None:
             touched.update(move.endpoint for move in transaction.moves)
-        touched = {index for index in touched if index >= 0}  # the others are begun by it
+        touched = {index for index in touched if index >= 0}  # below 0: endpoints that it begins
         for member in transaction.locked or transaction.members:
             if member.index in touched:
                 if table[member.index] is not member or member.committed is State.DISCONNECTED_OUTBOUND:
@@ -244,7 +245,10 @@ class Staging:
 
 
 def further(staging: Staging, transaction: Transaction) -> Transaction | None:
-    """The next free group, locked, as a part of a transaction; None when all wait."""
+    """Lock the next free group as a part of the transaction; None when no group is free.
+
+    Raises TransactionTooLarge at TRANSACTION_GROUPS_MAX groups.
+    """
     more = more_of(family(transaction)[0])
     if len(more.parts) + 1 >= TRANSACTION_GROUPS_MAX:
         raise TransactionTooLarge(f"a transaction works on {TRANSACTION_GROUPS_MAX} conversation groups at most")
@@ -256,14 +260,14 @@ def further(staging: Staging, transaction: Transaction) -> Transaction | None:
 
 
 def gather(staging: Staging, transaction: Transaction) -> None:
-    """A transaction is finished, and its further groups with it."""
+    """Count the further groups of a finished transaction as returned, and their size with the first one's."""
     parts = family(transaction)[1:]
     staging.out -= len(parts)
     transaction.size_bytes += sum(part.size_bytes for part in parts)
 
 
 def spread(staging: Staging, finished: list[Transaction]) -> list[Transaction]:
-    """What was finished, and all their further groups, before the commit."""
+    """The finished transactions, one for each of their groups. Notes which groups to unlock behind the COMMIT."""
     for transaction in finished:
         if transaction.more is not None:
             note_held(staging, transaction)
@@ -271,7 +275,7 @@ def spread(staging: Staging, finished: list[Transaction]) -> list[Transaction]:
 
 
 def release(staging: Staging, transactions: list[Transaction]) -> None:
-    """The commit was applied: all groups of these transactions may be taken again."""
+    """The COMMIT was applied: unlock all groups of these transactions."""
     for transaction in transactions:
         if transaction.more is None:
             staging.free(transaction.dialog)
@@ -290,7 +294,7 @@ class _Staged(NamedTuple):
 
 
 def place(transaction: Transaction, operations: Operations, free: Iterator[int]) -> _Staged:
-    """Put what a transaction begins into a commit; what it sends and ends, with the indices that it will have there."""
+    """Add the begins of a transaction to a COMMIT. Returns its other work, with the indices of the new endpoints."""
     begun = transaction.begins
     operations.begins += [(one.conversation, one.begin) for one in begun]
     places = {one.index: index for one, index in zip(begun, free, strict=False)}

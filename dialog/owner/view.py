@@ -1,8 +1,8 @@
-"""What Redis should hold of a partition: one packed row per endpoint, one header (protocol.md section 8).
+"""What Redis shows of a partition: a header, and one packed row per endpoint (protocol.md section 8).
 
-A row is at most 64 bytes, so that Redis keeps it packed: journal offset (8 bytes, the fencing token), state, role, and
-Avro longs: sent, received, consumed, unread, error waiting, counter of the peer's writer, timer, attempts that failed
-(times two, plus one when the conversation is suspended).
+A row is at most 64 bytes, so that Redis keeps it packed: journal offset (8 bytes, the fencing token), state (1 byte),
+then Avro longs: sent, received, consumed, unread, error waiting, counter of the peer's writer, timer, and failed
+attempts (times two, plus one when the conversation is suspended).
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ class Row(NamedTuple):
     send_sequence: int
     """Sequence number of the next message of this side; -1 where a session numbers them."""
     receive_sequence: int
-    """Messages of the peer that were accepted."""
+    """Accepted messages of the peer."""
     consumed: int
-    """Messages that handlers committed."""
+    """Messages that COMMITs have received."""
     unread: int
     error_waits: bool
     writer_counter: int
     """Highest counter of the peer's last writer that was accepted; -1 for none."""
     timer_due_ms: int
-    """By the partition's time; -1: no timer. One that was set just now is shown when it is known when."""
+    """By the partition's time; -1: no timer, or one that was just set and has no time yet."""
     attempts: int
-    """Attempts of handlers in a row that failed."""
+    """Failed attempts of handlers in a row."""
     suspended: bool
     """Its messages wait until an operator resumes, skips or ends it."""
 
 
 class Show(NamedTuple):
-    """Effect: make the view say this, unless it already says something newer."""
+    """Effect: write this to the view, unless the view holds something newer."""
 
     claim_offset: int
     journal_offset: int
@@ -56,12 +56,12 @@ class Show(NamedTuple):
     rows: list[tuple[bytes, bytes]]
     """Field (conversation and role) and packed value."""
     gone: list[bytes]
-    """Fields of forgotten endpoints."""
+    """Fields of endpoints that were forgotten."""
     unread: int
     open: int
-    """Endpoints that live."""
+    """Number of endpoints that live."""
     whole: bool
-    """These are all endpoints: what else the view holds is stale."""
+    """`rows` has all endpoints: everything else in the view is stale."""
 
 
 def field_of(endpoint: Endpoint) -> bytes:
@@ -75,7 +75,7 @@ def bucket_of(field: bytes) -> int:
 
 
 def pack(endpoint: Endpoint) -> bytes:
-    """The value without its first eight bytes (the journal offset), which are known when the commit is."""
+    """The value of a row without its first eight bytes, the journal offset, which is known only with the COMMIT."""
     lane = endpoint.lane
     numbers = (
         endpoint.sent,
@@ -91,7 +91,7 @@ def pack(endpoint: Endpoint) -> bytes:
 
 
 def unpack(field: bytes, value: bytes) -> Row:
-    """A row from Redis; MalformedRecord for anything else (the view is never trusted)."""
+    """A row from Redis. Raises MalformedRecord for anything else: the view is never trusted."""
     if len(value) > VIEW_VALUE_BYTES_MAX:
         raise MalformedRecord(f"a row of the view with {len(value)} bytes; at most {VIEW_VALUE_BYTES_MAX} are allowed")
     try:
@@ -121,7 +121,7 @@ def unpack(field: bytes, value: bytes) -> Row:
 
 
 class ViewFeed:
-    """Collects what the view has to learn and packs it at most every `interval_ms`; never, when that is None."""
+    """Collects what the view has to learn, and packs it at most every `interval_ms`; None: there is no view."""
 
     def __init__(self, fold: Fold, interval_ms: int | None) -> None:
         self._fold = fold
@@ -130,18 +130,18 @@ class ViewFeed:
         self._whole = True
 
     def lost(self) -> None:
-        """The view has no header of ours: show everything, at once."""
+        """Redis has no header of this view: show everything, at once."""
         self._whole = True
         self._shown_at_ms = None
 
     def due(self, now_ms: int, *, last: bool = False) -> Show | None:
-        """What to show now; None when it is too early or nothing has changed. Only when the state is a verified one.
+        """What to show now; None when it is too early or nothing has changed. The state must be a verified one.
 
         With `last` it is never too early: the partition is given back.
         """
         state, head = self._fold.state, self._fold.head
         if self._interval_ms is None:
-            state.changed.clear()  # the marks stay: nobody has to be told a second time
+            state.changed.clear()  # `Endpoint.changed` stays set, so `touch` reports no endpoint twice
             state.forgotten.clear()
             return None
         if not last and self._shown_at_ms is not None and now_ms - self._shown_at_ms < self._interval_ms:
