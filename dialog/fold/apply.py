@@ -1,7 +1,8 @@
 """Applies the operations of COMMITs to the state (protocol.md section 3, `apply`).
 
-The order within a COMMIT is fixed: acknowledgements, begins, receives, sends, ends, rare operations, timers that are
-due. A leading owner only stages what handlers do. It changes the state with this function, which replays every COMMIT.
+The order within a COMMIT is fixed: acknowledgements, begins, receives, sends, ends, rare operations, due timers. A
+leading owner only stages the work of its handlers. It then applies its own COMMIT with the function that replays all
+COMMITs.
 """
 
 from __future__ import annotations

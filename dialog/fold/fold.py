@@ -56,8 +56,8 @@ class Fold:
     def feed_data(self, columns: Columns) -> list[tuple[int, int]]:
         """Take records of the data log from `data_to` on. Records below `data_to` are dropped.
 
-        Returns the range that must be read by other means, or nothing. A range is missing when `columns` begins behind
-        `data_to`; it stays missing until reads have brought all of it (M12).
+        Returns the ranges that the driver must read again: at most one. A range is missing when `columns` begins after
+        `data_to`, and stays missing until reads have delivered all of it (M12).
         """
         if columns.start > self.data_to:
             self._missed_to = max(self._missed_to, columns.next_offset)
@@ -132,7 +132,7 @@ class Fold:
     def apply(self, commit: Commit) -> None:
         """Apply a COMMIT whose data is ingested, before the head moves past it.
 
-        An owner applies its own COMMIT before it knows the COMMIT's time. So every fold judges the data behind a COMMIT
+        An owner applies its own COMMIT before it knows the COMMIT's time. So every fold judges the data after a COMMIT
         by the partition's time before that COMMIT.
         """
         self.state.now_ms = self.head.now_ms

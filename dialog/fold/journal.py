@@ -1,11 +1,11 @@
-"""Decides which journal records count, from the journal alone (invariants I1, I2). So every reader gives one verdict.
+"""Decides which journal records count, from the journal alone (invariants I1, I2). So all readers agree.
 
-    CLAIM   counts when its epoch is one above that of the last CLAIM that counts, and it names this log
-    COMMIT  counts when it has the epoch and claim id of the last CLAIM that counts, and the next number
+    CLAIM   counts when its epoch is the last counting CLAIM's plus one, and it names this log
+    COMMIT  counts when it has the epoch and claim id of the last counting CLAIM, and the next number
 
-`JournalHead` holds what the next verdict depends on. `JournalFeed` decodes raw records and puts a COMMIT together that
-was too large for one record. Such a COMMIT exists when all its parts stand directly behind each other, in order
-(protocol.md section 2). Any record between them makes it void.
+`JournalHead` holds everything on which the next verdict depends. `JournalFeed` decodes raw records, and reassembles a
+COMMIT that was too large for one record. Its parts count only when they follow each other directly and in order
+(protocol.md section 2). Any record between them makes the COMMIT void.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class NewerFold(PartitionHalted):
 
 @dataclass(slots=True)
 class JournalHead:
-    """What the verdict on the next journal record depends on."""
+    """Everything on which the verdict about the next journal record depends."""
 
     identity: LogIdentity
     epoch: int = 0
@@ -137,16 +137,17 @@ class JournalFeed:
 
     def __init__(self, where: str) -> None:
         self.alarms: deque[str] = deque(maxlen=ALARMS_MAX)
-        """What an operator should know: undecodable records, forgeries, lost data. The driver takes the entries out."""
+        """Texts for an operator: undecodable records, forgeries, lost data. The driver removes those that it has
+        reported."""
         self.undecodable = 0
         """Number of undecodable records so far."""
         self._where = where
         self._parts: list[Part] = []
         self._next = -1
-        """Offset at which the next part must stand."""
+        """Offset at which the next part must be."""
 
     def decisions(self, records: Sequence[JournalRecord]) -> Iterator[Decided]:
-        """The CLAIMs and COMMITs in these records, which are fed in offset order; a second part 0 starts anew."""
+        """The CLAIMs and COMMITs in these records, which are fed in offset order; another part 0 starts over."""
         for record in records:
             try:
                 if record.header is not None:

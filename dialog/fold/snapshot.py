@@ -1,8 +1,8 @@
 """Freezes the state of a partition into bytes, and restores it (protocol.md section 7.5).
 
 The bytes are canonical: equal states give equal bytes, so the SHA-256 of the bytes identifies the state (I3). Freezing
-a million endpoints takes seconds, and the owner works on meanwhile. So the bytes are made in pieces. An endpoint that
-is about to change before its piece is made is copied first.
+a million endpoints takes seconds, and the owner keeps working. So the bytes are made in pieces. An endpoint that
+changes before its piece is made is copied first.
 """
 
 from __future__ import annotations

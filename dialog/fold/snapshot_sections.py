@@ -1,6 +1,6 @@
 """Sections of a snapshot, apart from endpoints, messages and outputs (protocol.md section 7.5).
 
-Each part of the state has a function that makes its Avro values (`…_of`) and one that restores them (`restore_…`):
+For each part of the state one function makes its Avro values (`…_of`) and another restores them (`restore_…`):
 
     base_of, pending_rows  batches of Spark: undecided rows, decisions, vetoes
     writers_of             writers, their holes and heirs, and answers about them
@@ -10,13 +10,13 @@ Each part of the state has a function that makes its Avro values (`…_of`) and 
     cleaned_of             targets that were ended WITH CLEANUP
     leaving_of             groups that are about to move to another partition
     named_of               conversations whose id the caller chose
-    pieces_of              records that were ingested last
+    pieces_of              the most recently ingested records
 
 A section without entries is not written. So a state without entries has the same bytes, and hash, as in versions that
 do not know the section.
 
-The records that were ingested last are no state and in no hash. They stand behind the state in a snapshot, because the
-next owner needs them to tell a duplicate from a forgery of a record before the snapshot (M276).
+The most recently ingested records are not state, and no hash covers them. They follow the state in a snapshot, because
+the next owner needs them to tell a duplicate of a record before the snapshot from a forgery (M276).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ WRITER_BYTES = WRITER.stop - WRITER.start
 
 
 def base_of(state: Partition) -> dict[str, Any]:
-    """Fields of the Base section about batches; the rows have sections of their own."""
+    """Fields of the Base section about batches. The rows have sections of their own."""
     pending = state.pending
     places = {track: at for at, track in enumerate(pending.decided)}
     return {
@@ -107,7 +107,7 @@ def _rows(attempts: list[dict[int, Row]]) -> Iterator[dict[str, Any]]:
 
 
 def restore_batches(state: Partition, base: dict[str, Any]) -> None:
-    """Restore what the Base section says of batches."""
+    """Restore the batches of the Base section."""
     for item in base["tracks"]:
         state.pending.decided[item["query"], item["begins"]] = item["decided"]
     for attempt in _attempts(base):
@@ -359,7 +359,7 @@ def restore_named(state: Partition, entries: list[dict[str, Any]]) -> None:
 
 
 def pieces_of(recent: Recent) -> Iterator[bytes]:
-    """Sections with the records that were ingested last, as of this call; they may be made later."""
+    """Sections with the most recently ingested records, as of this call; they may be made later."""
     return _pieces(recent.known())
 
 
@@ -374,7 +374,7 @@ def _pieces(known: Iterator[Known]) -> Iterator[bytes]:
 
 
 def restore_recent(recent: Recent, value: dict[str, Any]) -> None:
-    """Restore what is known of records before the snapshot."""
+    """Restore knowledge of the records before the snapshot."""
     writers, digests = value["writers"], value["digests"]
     numbers = zip(unpack("q", value["counters"]), unpack("q", value["offsets"]), strict=True)
     for place, (counter, offset) in enumerate(numbers):

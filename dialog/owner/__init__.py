@@ -3,19 +3,19 @@
     RECOVERING -> CLAIMING -> READING_BACK -> LEADING      FOLLOWING -> RECOVERING
     any -> STOPPED: overtaken, or an outcome is unknown    any -> HALTED: the logs contradict each other, or a bug
 
-An `Owner` recovers the state from both logs and appends a CLAIM with the next epoch. It leads when the CLAIM counts.
-From then on it hands conversation groups out to handlers, puts their finished work into COMMITs, and copies what
-COMMITs send to other partitions. A stopped owner is thrown away; the next one folds the journal.
+An `Owner` recovers the state from both logs and appends a CLAIM with the next epoch. It leads once the CLAIM counts.
+From then on it hands conversation groups out to handlers, puts their finished work into COMMITs, and copies the outputs
+of COMMITs to other partitions. A stopped owner is thrown away; the next one folds the journal.
 
 The laws, which make this safe without a lock service:
 
-- A COMMIT counts unread only when Kafka acknowledges it at exactly the offset behind the last verified record. At any
-  other offset the owner reads what stands between and judges it like every other reader (M65, M66).
+- An acknowledgement from Kafka proves that a COMMIT counts only if its offset comes directly after the last verified
+  record. At any other offset the owner reads the records between and judges them like every other reader (M65, M66).
 - An owner that does not learn the outcome of an append stops (M67). It never repeats the append.
-- One append to the journal is on its way at a time (M68).
-- Nothing leaves the partition before its COMMIT is known to count (M70).
-- A group is with one handler at a time. It stays locked until the COMMIT with the handler's work is applied.
-- The owner's clock decides when to write, never what is true.
+- One append to the journal is in flight at a time (M68).
+- No output leaves the partition before its COMMIT is known to count (M70).
+- One handler has a group at a time. The group stays locked until the COMMIT with the handler's work is applied.
+- The owner's clock decides when to write. It never decides which records count or which timers are due.
 
 The machine does no I/O: `step(event, now_ms)` returns effects. Its drivers are `bridge.owner.driver`, with threads and
 confluent-kafka, and `tests.kit.simulator`. Handing out, committing and sending overlap; only the journal is sequential,
@@ -23,17 +23,17 @@ so a slow handler delays no other group.
 
     owner         the machine: events in, effects out
     events        the events and effects, and the phases
-    staging       which group a handler gets next, and what goes into the next COMMIT
-    handing_out   the partitions of one process: which of them hands out the next group
-    locks         MOVE CONVERSATION: which transaction holds which groups
+    staging       chooses the next group for a handler, and collects work for the next COMMIT
+    handing_out   the partitions of one process: chooses the one that hands out the next group
+    locks         MOVE CONVERSATION: locks on the groups of a transaction
     emitter       copies the outputs to their destinations, in order and within a window
-    recovery      from a snapshot and the logs to the state
+    recovery      restores the state from a snapshot and the logs
     poison        failed attempts, and groups that kill their process
-    timekeeping   what is due because time passes: signs of life, timers, pruning
-    commands      what operators order: suspend, resume, skip, end
+    timekeeping   duties that fall due with time: signs of life, timers, pruning
+    commands      orders of operators: suspend, resume, skip, end
     relocations   endpoints that move to another partition
     drops         conversations that end because their service or contract was dropped
-    snapshots     when a snapshot is made, and what may be deleted then
-    view          what Redis shows of a partition
+    snapshots     when to make a snapshot, and which records may be deleted then
+    view          the rows and the header of a partition in Redis
     settings      settings of an owner, and the turns of a process's owners after a crash
 """

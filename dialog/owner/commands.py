@@ -1,8 +1,8 @@
 """Orders of operators about conversations: suspend, resume, skip, end (protocol.md section 7.1).
 
-Operators give orders at any time, whatever the state of the conversation's group. An order joins the next COMMIT for
-which no handler has the group. Behind that handler the group is kept until the order is in the journal: otherwise an
-order about a busy conversation would wait for ever.
+An operator may give an order at any time, whatever the state of the conversation's group. An order joins the next
+COMMIT for which no handler has the group. Once that handler is done, the group stays locked until the order is in the
+journal: otherwise an order about a busy conversation would wait forever.
 """
 
 from __future__ import annotations

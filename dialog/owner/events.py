@@ -29,7 +29,7 @@ class Recover(NamedTuple):
 
 
 class Follow(NamedTuple):
-    """Event: fold up to the journal's end, and claim nothing. A further Follow goes on; `Recover` takes the partition.
+    """Event: fold up to the journal's end without a claim. A further Follow continues; `Recover` takes the partition.
 
     The driver sends either of them only when no read is outstanding.
     """
@@ -77,7 +77,7 @@ class Appended(NamedTuple):
     """Of the last record."""
     timestamp_ms: int = 0
     together: bool = True
-    """The records of the append stand directly behind each other, in order."""
+    """The records of the append follow each other directly, in order."""
 
 
 class Drained(NamedTuple):
@@ -93,10 +93,10 @@ class ProducerReplaced(NamedTuple):
 
 
 class OutOfRange(NamedTuple):
-    """Event: the log does not hold what was asked for."""
+    """Event: the log does not hold the requested range."""
 
     beginning: bool
-    """True: the log begins behind it. False: the log ends before it."""
+    """True: the log begins after it. False: the log ends before it."""
 
 
 class ViewLost(NamedTuple):
@@ -155,7 +155,7 @@ class Truncate(NamedTuple):
 
 
 class Append(NamedTuple):
-    """Effect: append these records to the journal, one behind the other. One Append is outstanding at a time."""
+    """Effect: append these records to the journal, one after the other. One Append is outstanding at a time."""
 
     records: list[bytes]
 

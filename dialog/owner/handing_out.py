@@ -1,4 +1,4 @@
-"""The partitions of one process: which of them hands out the next group, and what becomes of a group that comes back.
+"""The partitions of one process: chooses the one that hands out the next group, and handles groups that come back.
 
 Drivers are `bridge.reader` and the simulator. They ask for a group, call a handler, report how it ended, and commit
 (protocol.md section 9h).
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 REST_MS: Final = 50
 REST_MAX_MS: Final = 1_000
-"""Longest rest; messages that arrive meanwhile wait for as long."""
+"""Longest rest. A message that arrives during a rest waits at most this long."""
 
 
 class HandingOut:
@@ -49,7 +49,7 @@ class HandingOut:
         self.owners = [other for other in self.owners if other is not owner]
 
     def served(self, owner: Owner) -> None:
-        """Put the owner behind all others."""
+        """Put the owner after all others."""
         if owner in self.owners:
             self.owners = [*(other for other in self.owners if other is not owner), owner]
 
@@ -132,7 +132,8 @@ def take_further(owner: Owner, transaction: Transaction) -> Transaction | None:
 def let_others_pass(owner: Owner) -> Transaction | None:
     """After a crash, skip the next group of the open TRY, as the caller wants another one. Returns the skipped one.
 
-    Groups are then handed out a few at a time, so the wanted group may come only behind groups that nobody takes.
+    After a crash groups are handed out a few at a time, so the wanted group may have to wait for groups that no handler
+    asks for.
     """
     staging = owner.staging
     passed = owner.take() if owner.trial.careful and staging.ready else None

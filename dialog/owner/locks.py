@@ -1,8 +1,8 @@
 """MOVE CONVERSATION to another conversation group: both groups are locked until the commit (behaviours 88 to 90).
 
-Locks are in the owner's memory, and no transaction waits for one. A transaction that needs a group which another one
-has steps back: it releases all of its groups and comes again after a pause. So of transactions that need each other's
-groups at least one goes on.
+Locks are in the owner's memory, and no transaction waits for one. A transaction that needs a group of another
+transaction steps back: it releases all of its groups and comes again after a pause. So of transactions that need each
+other's groups at least one makes progress.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def is_in_the_way(staging: Staging, transaction: Transaction) -> bool:
 
 
 def note_held(staging: Staging, transaction: Transaction) -> None:
-    """Before the COMMIT, note which groups to unlock behind it, whatever members they have then."""
+    """Before the COMMIT, note which groups to unlock after it. Their members may change until then."""
     mates, members = family(transaction), staging.state.members
     groups = [one.group_id for mate in mates for one in (mate.dialog, *mate.locked)]
     for mate in mates:
@@ -122,7 +122,7 @@ def note_held(staging: Staging, transaction: Transaction) -> None:
 
 
 def let_go(staging: Staging, transaction: Transaction) -> None:
-    """Behind the COMMIT, unlock the groups that were noted."""
+    """After the COMMIT, unlock the groups that were noted."""
     for group in more_of(transaction).held:
         for member in staging.state.members(group)[:1]:
             staging.free(member)

@@ -1,17 +1,17 @@
 """The owner of a partition as a machine without I/O: recover, claim, commit, step down (protocol.md section 4).
 
     RECOVERING  --journal folded-->  CLAIMING  --CLAIM acknowledged-->  READING_BACK  --it counts-->  LEADING
-    FOLLOWING  --Recover-->  RECOVERING, from where the fold stands
+    FOLLOWING  --Recover-->  RECOVERING, from the fold's position
         any  --outcome unknown, claim lost, another owner-->  STOPPED        any  --contradiction-->  HALTED
 
-Two rules. A record of ours counts unread only when Kafka acknowledges it at exactly the offset behind the last verified
-record; otherwise the owner reads and judges the journal. And an owner that does not learn an outcome stops at once: the
-next owner, perhaps of the same process, folds the journal and knows.
+Two rules. An acknowledgement proves that an append of ours counts only if its offset comes directly after the last
+verified record; otherwise the owner reads the journal and judges it. And an owner that does not learn an outcome stops
+at once: the next owner, perhaps of the same process, folds the journal and knows.
 
 The drivers are `bridge.owner.driver` and the simulator. They feed events to `step` and carry out the effects. Between
 events they take transactions and give them back.
 
-`Losing` handles data that was deleted before it was ingested. `Flight` is the COMMIT on its way.
+`Losing` handles data that was deleted before it was ingested. `Flight` is the COMMIT in flight.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Owner:
         self._releasing = False
         self._unsaid: list[Effect] = []
 
-    # ------------------------------------------------------------------------------------------------ the one door
+    # ------------------------------------------------------------------------------------------------------ events
 
     def step(self, event: Any, now_ms: int) -> list[Effect]:
         """Process an event and return the effects. After STOPPED or HALTED events have no effect."""
@@ -177,7 +177,7 @@ class Owner:
         return self._say_lost(now_ms) if self.losing.gone else [Feed()]
 
     def _say_lost(self, now_ms: int) -> list[Effect]:
-        """If the next data is gone, commit a LOST and read on behind it. Waits while another COMMIT is on its way."""
+        """If the next data is gone, commit a LOST and continue after it. Waits while another COMMIT is in flight."""
         if self.phase is not LEADING or self._in_flight is not None or not self.losing.gone:
             return []
         if self.upkeep.late(now_ms):
@@ -215,7 +215,7 @@ class Owner:
 
     @property
     def committing(self) -> bool:
-        """A COMMIT is on its way, and the next one must wait."""
+        """A COMMIT is in flight, and the next one must wait."""
         return self._in_flight is not None
 
     @property
@@ -238,7 +238,7 @@ class Owner:
             return 0
 
     def commit(self, now_ms: int) -> list[Effect]:
-        """Append a COMMIT of what is staged and ingested, unless one is on its way or there is nothing to commit."""
+        """Append a COMMIT of staged work and ingested data, unless one is in flight or there is nothing to commit."""
         if self.phase is not Phase.LEADING or self._in_flight is not None:
             return []
         try:
@@ -296,7 +296,7 @@ class Owner:
         return [ReadJournal(head.offset + 1, self._journal_end)]
 
     def _judge_tail(self, event: JournalRead) -> list[Effect]:
-        """Our COMMIT is not directly behind the last verified record: judge the records between by the log alone."""
+        """Our COMMIT does not directly follow the last verified record: judge the records between by the log alone."""
         flight, head = self._in_flight, self.fold.head
         assert flight is not None
         effects: list[Effect] = []
@@ -310,7 +310,7 @@ class Owner:
         head.offset = max(head.offset, event.next_offset - 1)
         if self._in_flight is None:
             return effects
-        if event.next_offset < self._journal_end:  # a short read: our COMMIT may stand behind it
+        if event.next_offset < self._journal_end:  # a short read: our COMMIT may come later
             return [ReadJournal(event.next_offset, self._journal_end)]
         return [self._stop("a commit does not count", fenced=True)]
 
@@ -416,13 +416,13 @@ class Losing:
         """An operator has given up lost data, together with COMMITs that had ingested it."""
 
     def lead(self, data_start: int) -> None:
-        """The owner leads: data below `data_start`, or below what an operator has given up, is gone."""
+        """The owner leads. Data below `data_start`, or below the end of data that an operator gave up, is gone."""
         given_up = self._fold.go_on_behind()
         self._accepted = given_up > 0
         self.heard(max(data_start, given_up))
 
     def heard(self, data_start: int) -> None:
-        """The data log begins at `data_start`. Where that is behind ingested data, recovery needs a new snapshot."""
+        """The data log begins at `data_start`. If ingested data was deleted, recovery needs a new snapshot."""
         self._data_start = max(self._data_start, data_start)
         self._snapshots.needed_from = max(
             self._snapshots.needed_from, min(self._data_start, self._fold.state.ingest_to)
@@ -434,7 +434,7 @@ class Losing:
         return self._data_start > self._fold.data_to
 
     def lose(self) -> Lost:
-        """Ingest what was read, skip what is gone, and return the LOST for the next COMMIT.
+        """Ingest the data that was read, skip the data that is gone, and return the LOST for the next COMMIT.
 
         That COMMIT must begin a snapshot: a recovery from an older one would need the deleted data.
         """
@@ -457,7 +457,7 @@ class Losing:
 
 @dataclass(slots=True)
 class Flight:
-    """A COMMIT whose append is on its way."""
+    """A COMMIT whose append is in flight."""
 
     commit: Commit
     data: bytes
@@ -469,7 +469,7 @@ class Flight:
 
 @dataclass(slots=True)
 class Counters:
-    """What an owner has done, for people and benchmarks."""
+    """Counts of an owner's work, for people and benchmarks."""
 
     claims: int = 0
     """Claims that counted: 0 or 1."""

@@ -2,8 +2,8 @@
 
 A handler that raises is counted by ATTEMPT in the next COMMIT. A handler that kills its process reports nothing. So
 after a CLAIM that did not follow a release the owner is careful: it hands out only groups that a TRY in its journal
-names. A TRY must count before its groups are handed out, and all of them must come back before the next TRY. As many of
-the oldest groups as there are handlers go first, then 64 at a time.
+names. A TRY must count before its groups are handed out, and all of them must come back before the next TRY. The first
+TRYs name the oldest groups, as many as there are handlers; later ones name 64.
 
 When the owner dies under an open TRY, the groups of that TRY become suspects. The next owner tries each of them alone,
 before all others, once it has led for a moment. Partitions of one process take turns (`dialog.owner.settings`). An
@@ -43,8 +43,8 @@ So a handler that fails because something else is away for a moment is not suspe
 PAUSE_FACTOR: Final = 4
 
 SUSPECTS_AFTER_MS: Final = 500
-"""For this time a new owner hands out only other groups. Then a suspect may kill the process, and all of them wait
-again."""
+"""For this time a new owner hands out other groups only. A suspect may then kill the process, and all of its groups
+wait again."""
 
 KILLED: Final = "the process of its handler died"
 """Reason of the suspension of a group that killed its owners."""
@@ -61,7 +61,7 @@ NOTHING_PARKED: Final = Parked(0, 0)
 
 
 class Trial:
-    """What one owner hands out with care, and which groups have failed."""
+    """The groups that one owner hands out with care, and the groups that failed."""
 
     def __init__(self, state: Partition, staging: Staging) -> None:
         self._state = state
@@ -77,12 +77,12 @@ class Trial:
         """Groups that failed too often by killing their owners. The next COMMIT suspends them."""
         self._orders = staging.orders
         self._news: list[str] = []
-        """Alarms for the operator, to be raised when the COMMIT on its way counts."""
+        """Alarms for the operator, to be raised when the COMMIT in flight counts."""
         self._parked = NOTHING_PARKED
         self._endings = 0
         """`Partition.endings` when the messages of suspended groups were counted."""
         self._chosen: list[Endpoint] | None = None
-        """Groups of the TRY on its way; empty: the TRY that ends the care; None: no TRY is on its way."""
+        """Groups of the TRY in flight; empty: the TRY that ends the care; None: no TRY is in flight."""
         self._window: list[Endpoint] = []
         """Endpoints of the open TRY, until all of its groups came back."""
         self._first = TRY_FIRST_GROUPS_MAX
@@ -143,7 +143,7 @@ class Trial:
         state.ready.extend(waiting)
         self._count_parked()
 
-    # -------------------------------------------------------------------------------------------------- what is told
+    # ------------------------------------------------------------------------------------------------------- reports
 
     def fail(self, transaction: Transaction, error: str = "") -> None:
         """The handler raised: its messages wait as before, and the next COMMIT counts an attempt.
@@ -161,7 +161,7 @@ class Trial:
                 self._failed.append((one, error))
 
     def order(self, endpoint: Endpoint, order: Order) -> None:
-        """Take an operator's order about a conversation, whoever has its group."""
+        """Take an operator's order about a conversation, even while a transaction has its group."""
         self._orders.add(endpoint, order)
 
     def tick(self, now_ms: int) -> bool:
@@ -173,7 +173,7 @@ class Trial:
             self._state.ready.extend(filter(self._ready, self._stepped_back.popleft()[1].members))
         return self.due
 
-    # ------------------------------------------------------------------------------------------------- what is decided
+    # ------------------------------------------------------------------------------------------------- the next COMMIT
 
     def fill(self, operations: Operations, now_ms: int, *, releasing: bool) -> None:
         """Add to the next COMMIT: suspensions, failed attempts, orders, a TRY, and ends because of a DROP."""
@@ -189,7 +189,7 @@ class Trial:
         self._failed.clear()
         if self._orders:
             self._orders.fill(operations)
-            if self.careful:  # a later TRY names what an order has taken out of this one
+            if self.careful:  # a later TRY names the groups that an order has taken out
                 self._staging.tried = deque(one for one in self._staging.tried or () if not one.held)
         self._now_ms = now_ms
         if not releasing and self._may_try():
@@ -253,7 +253,7 @@ class Trial:
         )
         return Suspend(endpoint.index, reason_of(reason), ordered=False)
 
-    # -------------------------------------------------------------------------------------------------- what is chosen
+    # ---------------------------------------------------------------------------------------------------- the next TRY
 
     def _may_try(self) -> bool:
         return self.careful and self._may_choose() and self._turns.may(self, self._now_ms)

@@ -1,12 +1,12 @@
 """Recovers the state of a partition: restores the newest usable snapshot, then folds the journal up to its end.
 
 `SnapshotSearch` reads the snapshot topic backwards, in windows that grow. The snapshot nearest to the end of the topic
-may be unusable: a follower, or a process that slept, may have written it late, when the logs behind its state were
-already truncated. A snapshot further back in the topic may still be usable (M208).
+may be unusable: a follower, or a process that slept, may have written it late, when the logs after its state were
+already truncated. A snapshot earlier in the topic may still be usable (M208).
 
 `Recovery` drives the fold (protocol.md section 4, `recover`). Each of its methods returns the next read, or nothing
-when the journal is folded up to the given end. Started again with a later end it goes on from there: that is how an
-owner follows.
+when the journal is folded up to the given end. Started again with a later end it continues from its position: that is
+how an owner follows.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ WAY_ON: Final = (
     "Restore the topic; or give its conversations up: drop the queue with force=True, create it again, and end the far "
     "sides WITH CLEANUP"
 )
-"""What an operator can do when the logs do not yield the state any more."""
+"""Advice to an operator when the logs no longer yield the state."""
 
 
 class Found(NamedTuple):
@@ -129,7 +129,7 @@ class SnapshotSearch:
     def _want(self) -> None:
         """Choose the newest usable snapshot, and look for its chunks from the end of the topic.
 
-        A chunk may stand behind the END, when it was written late.
+        A chunk that was written late may come after the END.
         """
         newest = next(self._usable(), None)
         if newest is not None:
@@ -145,7 +145,7 @@ class SnapshotSearch:
         return self._ends[snapshot][1].chunks - sum(name == snapshot for name, _ in self._chunks)
 
     def _size(self) -> int:
-        """Size of the next window: what the wanted snapshot lacks, else more each time. Drops all other chunks."""
+        """Size of the next window: the chunks that the wanted snapshot lacks, else more each time. Drops all others."""
         self._chunks = {key: chunk for key, chunk in self._chunks.items() if key[0] == self._wanted}
         if self._wanted is not None:
             return self._missing(self._wanted) + FIRST_WINDOW
@@ -167,7 +167,7 @@ class SnapshotSearch:
                 continue
             data = b"".join(chunk.data for _, chunk in whole)
             if len(data) == end.size and hashlib.sha256(data).digest() == end.sha256:
-                yield Found(end, data, min(offset, *(at for at, _ in whole)))  # a chunk may stand behind the END
+                yield Found(end, data, min(offset, *(at for at, _ in whole)))  # a chunk may follow the END
 
     def _is_ours(self, end: SnapshotEnd) -> bool:
         identity = self._identity
@@ -196,7 +196,7 @@ class Recovery:
         """The search for a snapshot is over, and the fold has a place in the journal."""
         self._search: SnapshotSearch | None = None
         self._goes_on = False
-        """It was started again: the fold stands behind the snapshots that it has seen."""
+        """It was started again: the fold is past the snapshots that it has seen."""
         self._bounds = Recover(0, 0)
         self._end = 0
         self._resume_at = 0
@@ -212,7 +212,7 @@ class Recovery:
         return self._bounds.data_end
 
     def start(self, event: Recover) -> list[Effect]:
-        """Search for a snapshot, or go on from where the fold stands. Raises Overtaken when that was truncated."""
+        """Search for a snapshot, or continue at the fold's position. Raises Overtaken when that was truncated."""
         self._bounds = event
         self._end = event.journal_end
         self._goes_on = self._found

@@ -1,12 +1,12 @@
-"""Moves of endpoints to other partitions: on request, and behind MOVE CONVERSATION and ALTER SERVICE (protocol.md 7.3).
+"""Moves of endpoints to other partitions: on request, after MOVE CONVERSATION, after ALTER SERVICE (section 7.3).
 
     Moving    locks the endpoints, and moves with the next COMMIT those that still can move
     Leaving   groups that MOVE CONVERSATION has put into another partition: their members here follow (section 7.2)
     Altering  conversations whose service ALTER SERVICE has put on another queue: they follow it (behaviour 19)
 
-The fold knows RELOCATE alone. `Leaving` reads the state, so any later owner goes on with the move. `Altering` reads the
-catalog, and moves whole groups. Nothing that is to leave is handed out here, except what cannot move: that goes on
-where it is.
+The fold knows RELOCATE alone. `Leaving` reads the state, so any later owner continues the move. `Altering` reads the
+catalog, and moves whole groups. A group that is to leave is not handed out here, unless it cannot move: then handlers
+here continue to receive it.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ class Moving:
     def take_along(self, endpoint: Endpoint, to: Address) -> bool:
         """Lock a group and move all of it. False when it is locked already, or must stay.
 
-        Failed attempts do not keep a group here: handlers of another queue may try it anew (M192). A suspended group is
-        locked, so it waits here for its operator.
+        Failed attempts do not keep a group here: handlers of another queue may try it again (M192). A suspended group
+        is locked, so it waits here for its operator.
         """
         members = endpoint.members
         if any(member.held for member in members) or not self._packed(members):
@@ -187,7 +187,8 @@ def _trouble(endpoint: Endpoint) -> str:
 def found_in(state: Partition, group: bytes) -> Found | None:
     """Where to move to join a group, judged by a partition's state; None when the group has no members there.
 
-    A group that is about to leave counts as being where it goes: a conversation that came here would be left behind.
+    A group that is about to leave counts as being at its destination: a conversation that came here would be left
+    alone.
     """
     members = state.members(group)
     return Found(state.moves.leaving.get(group, state.address), members[0].service) if members else None
@@ -264,8 +265,8 @@ class Altering:
         """Lock the endpoint's group if it must leave, and move it with the next COMMIT. False when it does not go.
 
         A group with members of other services stays, because the owner cannot tell where it belongs. A group that has
-        just arrived stays until the catalog is read again: two processes, one with an older catalog, would send it to
-        and fro.
+        just arrived stays until the catalog is read again: two processes, one with an older catalog, would send it back
+        and forth.
         """
         place = self.services.get(endpoint.service)
         if place is None or any(one.service != endpoint.service or self.is_new(one) for one in endpoint.members):

@@ -12,7 +12,7 @@ from typing import Final
 from konverse.schemas.limits import TIME_LAG_MS_MAX, TRY_GROUPS_MAX, UNCOMMITTED_MS_MAX
 
 TURN_MS: Final = 10_000
-"""A turn ends after this time, so that a slow handler does not keep other partitions waiting for ever."""
+"""A turn ends after this time, so that a slow handler does not keep other partitions waiting forever."""
 PASS_MS: Final = 100
 """For this time after its turn an owner gives way to the others, if one of them waits."""
 
@@ -43,14 +43,14 @@ class Turns:
         self._holder, self._since_ms, self._wanted, self._last = who, now_ms, False, None
 
     def give_back(self, who: object, now_ms: int) -> None:
-        """End the turn of `who`: its groups came back, or are its own no longer."""
+        """End the turn of `who`: its groups came back, or no longer belong to it."""
         if self._holder is who:
             self._holder, self._last, self._passed_ms = None, who if self._wanted else None, now_ms
 
 
 @dataclass(frozen=True, slots=True)
 class OwnerSettings:
-    """What a user may choose, and what the owners of a process share."""
+    """Choices of the user, and objects that the owners of a process share."""
 
     batch: int = 100
     """Maximum of conversation groups that share one COMMIT."""

@@ -1,11 +1,11 @@
-"""When a snapshot of a partition is made, and which records may be deleted behind it (I12; protocol.md section 7.5).
+"""When to make a snapshot of a partition, and which records may be deleted after it (I12; protocol.md section 7.5).
 
-An owner's snapshot begins with a COMMIT that is not known to count yet: only at that moment the live state is one that
-the journal will have. When the COMMIT is known to count, the pieces are made, one per tick, and written.
+An owner's snapshot begins with a COMMIT that is not known to count yet: only at that moment the live state is a state
+of the journal. When the COMMIT is known to count, the pieces are made, one per tick, and written.
 
-A follower's state is always one that the journal has. It makes a snapshot when no other process seems to make any, and
-deletes nothing. It may be far behind, so that its snapshot stands in the topic behind newer ones. So an owner does not
-delete older snapshots because of a follower's either: it truncates journal and data, and the snapshots stay longer.
+A follower's state is always a state of the journal. It makes a snapshot when no other process seems to make any, and
+deletes nothing. It may lag, and then its snapshot follows newer ones in the topic. So an owner does not delete older
+snapshots because of a follower's either: it truncates journal and data, and the snapshots stay longer.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from .recovery import Found, Recovery, snapshot_id
 
 RECORDS_PER_ENDPOINT: Final = 4
 KEPT: Final = 2
-"""Number of durable snapshots to keep. Nobody needs the records before the older one."""
+"""Number of durable snapshots to keep. No recovery needs the records before the older one."""
 
 
 class _Durable(NamedTuple):
@@ -124,10 +124,10 @@ class Snapshotting:
         self._retry_at = 0
         self._making: _Making | None = None
         self._last = _NONE
-        """The last snapshot, or the moment when another process seems to have made one: the next one is counted from
-        here."""
+        """The last snapshot, or the moment when another process seems to have made one. The next one is due so much
+        later."""
         self.needed_from = 0
-        """Data offset below which data is gone. Nobody can recover from a snapshot that has ingested less."""
+        """Data offset below which data is gone. A snapshot that has ingested less is of no use."""
         self._topic_end = -1
         self._others = False
         self.on_begin: Callable[[], None] | None = None
@@ -137,7 +137,7 @@ class Snapshotting:
 
     @property
     def urgent(self) -> bool:
-        """Without a new snapshot nobody could recover."""
+        """Without a new snapshot no process could recover."""
         return self._last.ingest_to < self.needed_from
 
     def rests_on(self, offset: int) -> bool:
@@ -174,7 +174,7 @@ class Snapshotting:
         self._topic_end = topic_end
 
     def followed(self, now_ms: int) -> list[Effect]:
-        """A follower stands at a record of the journal: begin a snapshot if one is due."""
+        """A follower has folded up to the journal's end: begin a snapshot if one is due."""
         if self._others:
             self._others = False
             self._last = _NONE._replace(number=self._fold.head.number, ingest_to=self._fold.state.ingest_to)
@@ -193,7 +193,7 @@ class Snapshotting:
         return self.urgent and not self.busy and now_ms >= self._retry_at
 
     def due(self, journal_bytes: int, now_ms: int) -> bool:
-        """Whether a snapshot should begin with this COMMIT. `journal_bytes` is what this process has written so far."""
+        """Whether a snapshot should begin with this COMMIT. `journal_bytes`: written by this process so far."""
         if self.busy or now_ms < self._retry_at:
             return False
         state, last = self._fold.state, self._last
@@ -225,7 +225,7 @@ class Snapshotting:
         return [AppendSnapshot(records, making.written)] if records else []
 
     def written(self, first_offset: int | None, now_ms: int) -> list[Effect]:
-        """The snapshot is durable, or its fate is unknown (None). Returns what may be deleted now."""
+        """The snapshot is durable, or its fate is unknown (None). Returns which records may be deleted now."""
         making, self._making = self._making, None
         if making is None or making.head is None or first_offset is None:
             self._retry_at = now_ms + SNAPSHOT_RETRY_MS

@@ -63,7 +63,7 @@ class Staging:
         self.out = 0
         """Number of transactions that handlers have."""
         self.overtaken: list[Transaction] = []
-        """Transactions of the last `merge` of which nothing was committed, because the state had changed under them."""
+        """Transactions that the last `merge` dropped, because the state had changed under them."""
 
     @property
     def ready(self) -> Ready:
@@ -223,7 +223,7 @@ class Staging:
         return any(self._discarded(one) or is_in_the_way(self, one) for one in family(transaction))
 
     def _discarded(self, transaction: Transaction) -> bool:
-        """Whether an endpoint that it works on was ended or forgotten meanwhile, as by a session's END (M30)."""
+        """Whether an endpoint that it works on has ended or is forgotten, as by a session's END (M30)."""
         table = self.state.table
         touched = {
             *transaction.received,
@@ -267,7 +267,7 @@ def gather(staging: Staging, transaction: Transaction) -> None:
 
 
 def spread(staging: Staging, finished: list[Transaction]) -> list[Transaction]:
-    """The finished transactions, one for each of their groups. Notes which groups to unlock behind the COMMIT."""
+    """The finished transactions, one for each of their groups. Notes which groups to unlock after the COMMIT."""
     for transaction in finished:
         if transaction.more is not None:
             note_held(staging, transaction)

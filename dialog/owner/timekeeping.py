@@ -2,8 +2,8 @@
 
 Data is judged by the partition's time, which is the journal's. That time must be recent: an owner with nothing to
 commit commits now and then, and one that slept commits before it ingests. It commits even more often than that
-requires, because readers take the owner of a silent journal for dead (M83). The owner's own clock decides when to
-write, never what is true.
+requires, because readers take the owner of a silent journal for dead (M83). The owner's own clock only decides when to
+write.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TIMER_PAUSE_MS: Final = 50
 
 
 class Upkeep:
-    """Keeps track of what is due for one owner."""
+    """The duties of one owner that fall due with time."""
 
     def __init__(self, fold: Fold, snapshots: Snapshotting, alive_every_ms: int) -> None:
         self._alive_every_ms = alive_every_ms

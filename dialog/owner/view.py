@@ -1,4 +1,4 @@
-"""What Redis shows of a partition: a header, and one packed row per endpoint (protocol.md section 8).
+"""The view of a partition in Redis: a header, and one packed row per endpoint (protocol.md section 8).
 
 A row is at most 64 bytes, so that Redis keeps it packed: journal offset (8 bytes, the fencing token), state (1 byte),
 then Avro longs: sent, received, consumed, unread, error waiting, counter of the peer's writer, timer, and failed
@@ -121,7 +121,7 @@ def unpack(field: bytes, value: bytes) -> Row:
 
 
 class ViewFeed:
-    """Collects what the view has to learn, and packs it at most every `interval_ms`; None: there is no view."""
+    """Collects changes for the view, and packs them at most every `interval_ms`; None: there is no view."""
 
     def __init__(self, fold: Fold, interval_ms: int | None) -> None:
         self._fold = fold
@@ -135,7 +135,7 @@ class ViewFeed:
         self._shown_at_ms = None
 
     def due(self, now_ms: int, *, last: bool = False) -> Show | None:
-        """What to show now; None when it is too early or nothing has changed. The state must be a verified one.
+        """The next write of the view; None when it is too early or nothing has changed. The state must be verified.
 
         With `last` it is never too early: the partition is given back.
         """

@@ -1,16 +1,15 @@
 """A handler's work between RECEIVE and COMMIT.
 
 A `Transaction` holds the ready messages of one conversation group. The group is locked for it. The handler receives,
-sends, ends and begins dialogs, and sets timers. Everything that it does is staged in memory.
+sends, ends and begins dialogs, and sets timers. All of this is staged in memory.
 
 The laws:
 
 - A transaction changes no state. Its work takes effect in one COMMIT of the owner, all of it or none.
-- A rollback drops the staged work, and the messages wait as before (behaviour 74). A rollback to a savepoint drops what
-  was staged since, and the group stays locked (behaviour 213).
-- Each call is checked when it is made, and raises Service Broker's error. So a COMMIT holds no operation that its own
-  partition must refuse.
-- What a transaction stages fits into one COMMIT. `schemas.limits` has the bounds; TransactionTooLarge names the bound
+- A rollback drops the staged work, and the messages wait as before (behaviour 74). A rollback to a savepoint drops the
+  work since then, and the group stays locked (behaviour 213).
+- Each call is checked when it is made, and raises Service Broker's error.
+- The work of a transaction fits into one COMMIT. `schemas.limits` has the bounds; TransactionTooLarge names the bound
   that was reached.
 
 `dialog.owner.staging` makes the transactions and merges the finished ones into COMMITs. The end of a `with` block is
@@ -19,7 +18,7 @@ owner. So a handler can be tested with a fold alone.
 
     transaction   the calls of a handler, with their checks; moves of conversations; further groups
     taken         the messages of the group, and how many of them the handler has received
-    received      a received message, and what the transactions of a partition share
+    received      a received message, and the callbacks that the transactions of a partition share
     begun         a conversation that the transaction begins, before an endpoint exists
     savepoints    SAVE TRANSACTION, and ROLLBACK to a savepoint
 

@@ -1,4 +1,4 @@
-"""Conversations that a handler begins: known to its transaction alone, until its commit makes endpoints of them."""
+"""Conversations that a handler begins. Only their transaction knows them, until its COMMIT makes endpoints of them."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from .transaction import Transaction
 
 _BEGIN_BYTES = 64
-"""What a begin takes in a commit beside the names of its services: identifiers and lengths."""
+"""Bytes of a begin in a COMMIT apart from the names: identifiers and lengths."""
 
 
 class Begun:
-    """A dialog that this transaction begins: `send`, `finish` and `end` of the transaction take it.
+    """A dialog that this transaction begins: pass it to the transaction's `send`, `finish` and `end`.
 
-    What comes on it later is received with another object in `message.dialog`; `id` says that it is the same.
+    Replies arrive in a later transaction, with another object in `message.dialog` that has the same `id`.
     """
 
     __slots__ = ("begin", "conversation", "ending", "index", "terms")
@@ -37,7 +37,7 @@ class Begun:
         self.ending: Transaction | None = None
         """This transaction, once it has ended the dialog."""
         self.index = -1 - number
-        """In place of an endpoint's: below 0, as it has none before the commit."""
+        """Stands in for the index of an endpoint. It is negative, because the endpoint exists only after the COMMIT."""
 
     @property
     def id(self) -> UUID:
@@ -46,13 +46,13 @@ class Begun:
 
     @property
     def state(self) -> State:
-        """Its state: begun, or over."""
+        """State of this side: STARTED_OUTBOUND, or the state after its end in this transaction."""
         over = None if self.ending is None else self.ending.over(self)
         return self.committed if over is None else over
 
     @property
     def is_initiator(self) -> bool:
-        """Whether this side began the conversation: it did."""
+        """Always True: this side begins the conversation."""
         return True
 
     @property
@@ -77,7 +77,7 @@ class Begun:
 
     @property
     def size_bytes(self) -> int:
-        """What it takes in a commit."""
+        """Bytes that it takes in a COMMIT."""
         return _BEGIN_BYTES + len(encode_suffix(Suffix(begin=self.begin)))
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""Received messages, and the settings that all transactions of a partition share."""
+"""Received messages, and the callbacks that all transactions of a partition share."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Message(NamedTuple):
 
     @property
     def validation(self) -> str:
-        """What its message type says of bodies at present: E (empty), N (anything) or X (XML) (behaviour 10)."""
+        """How its message type validates bodies at present: E (empty), N (none) or X (XML) (behaviour 10)."""
         return self.scope.validation(self.type)
 
     @property
@@ -134,7 +134,7 @@ def _unknown(_message_type: str) -> str:
 
 
 class Scope:
-    """What all transactions of a partition share. The driver sets the callbacks."""
+    """Callbacks and names that all transactions of a partition share. The driver sets the callbacks."""
 
     __slots__ = (
         "begin", "done", "further", "incarnation", "lock", "now_ms", "partition", "rule", "validation",
@@ -147,7 +147,7 @@ class Scope:
         self.done: Callable[[Transaction, bool], None] | None = None
         """Called once at the end of a `with` block: with True to commit, with False to roll back."""
         self.validation: Callable[[str], str] = _unknown
-        """Returns E, N or X for a message type: what it says of bodies."""
+        """Returns E, N or X for a message type: how it validates bodies."""
         self.now_ms: Callable[[], int] = int
         """Returns the partition's time."""
         self.begin: BeginRule | None = None

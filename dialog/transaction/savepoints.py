@@ -1,7 +1,7 @@
-"""Savepoints: SAVE TRANSACTION, and ROLLBACK TRANSACTION to one of them (behaviour 213).
+"""Savepoints: SAVE TRANSACTION and ROLLBACK TRANSACTION to a savepoint (behaviour 213).
 
-What a transaction does is staged in memory. So a savepoint is a copy of that, and not a number of things done: an END
-WITH ERROR takes back what was staged before it.
+A savepoint is a copy of the staged work. The length of the staged lists would not do, because an END WITH ERROR removes
+work that was staged before the savepoint.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Kept = TypeVar("Kept")
 
 
 class Savepoints(Generic[Kept]):
-    """Of one transaction, in the order in which they were set. A name may be used again: the last one of it counts."""
+    """The savepoints of one transaction, in the order in which they were set. Of equal names the last one counts."""
 
     __slots__ = ("_kept",)
 
@@ -24,10 +24,10 @@ class Savepoints(Generic[Kept]):
         self._kept: list[tuple[str, Kept]] = []
 
     def save(self, name: str, kept: Kept) -> None:
-        """A savepoint; InvalidName, TransactionTooLarge when there are SAVEPOINT_ENTRIES_MAX already."""
+        """Set a savepoint. Raises InvalidName, or TransactionTooLarge when there are SAVEPOINT_ENTRIES_MAX already."""
         if not isinstance(name, str):
             raise BadInput(f"a savepoint is named by a text, not by {type(name).__name__}")
-        if self._kept and self._kept[-1][0] == name:  # nobody can go back to that one any more
+        if self._kept and self._kept[-1][0] == name:  # the new one hides it
             self._kept.pop()
         if len(self._kept) == SAVEPOINT_ENTRIES_MAX:
             raise TransactionTooLarge(
@@ -37,7 +37,7 @@ class Savepoints(Generic[Kept]):
         self._kept.append((check_name("savepoint", name), kept))
 
     def back_to(self, name: str) -> Kept:
-        """What was kept there. The savepoint stays, those behind it are gone. Raises SavepointNotFound."""
+        """The copy that was kept at the savepoint. It stays; later savepoints are removed. Raises SavepointNotFound."""
         for at in range(len(self._kept) - 1, -1, -1):
             known, kept = self._kept[at]
             if known == name:

@@ -68,7 +68,7 @@ class Taken:
         messages: list[Message] = []
         overtook = _NOBODY
         for endpoint, entries in self._members:
-            urgent = endpoint.urgent  # read once: a session's END may change it meanwhile
+            urgent = endpoint.urgent  # read once: a session's END may change it at any time
             if urgent:
                 for offset, kind, body, stamp in urgent:
                     messages.append(make(Message, (kind, body or b"", SYSTEM_SEQUENCE, endpoint, offset, stamp, scope)))

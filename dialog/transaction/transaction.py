@@ -1,14 +1,14 @@
 """A handler's work on one conversation group: staged here, committed as a whole or not at all.
 
-A transaction changes no state. It reads the messages that waited when it was made, and stages what the handler does.
-The owner puts a finished transaction into its next COMMIT. When a transaction is rolled back, its staged work is
-dropped and the messages wait as before (behaviour 74).
+A transaction changes no state. It reads the messages that waited when it was made, and stages the handler's work. The
+owner puts a finished transaction into its next COMMIT. When a transaction is rolled back, its staged work is dropped
+and the messages wait as before (behaviour 74).
 
     Regrouped    MOVE CONVERSATION, and further groups
     Timed        timers, which are set and cancelled by the COMMIT (behaviours 96 to 104)
     Transaction  all other calls of a handler
     Staged       a copy of the staged work, for savepoints
-    More         what only transactions with moves or several groups have
+    More         extra fields of transactions with moves or several groups
 """
 
 from __future__ import annotations
@@ -250,7 +250,7 @@ class Transaction(Timed):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Commit what was staged. On an exception drop it, and the messages wait as before (behaviour 74)."""
+        """Commit the staged work. On an exception drop it, and the messages wait as before (behaviour 74)."""
         if self._shut or (self.more is not None and self.more.first is not self):
             return
         self._received = self.received
@@ -272,7 +272,7 @@ class Transaction(Timed):
         lifetime: float | None = None,
         hops: int = 0,
     ) -> Begun:
-        """BEGIN DIALOG when the transaction commits. What this transaction sends on the dialog goes with it.
+        """BEGIN DIALOG when the transaction commits. Messages that it sends on the dialog go with the commit.
 
         `from_service` must be a service of this queue. `related_to` puts the dialog into the conversation group of this
         transaction, or of another dialog that it begins (behaviour 35): replies are then received with that group.
@@ -410,7 +410,7 @@ class Transaction(Timed):
             self.timers = [timer for timer in self.timers if timer.endpoint != dialog.index]
 
     def give_back(self, dialog: Endpoint, message_type: str, body: bytes) -> None:
-        """End a target's side, and return its unreceived messages to their sender's mailbox, behind a note (233)."""
+        """End a target's side, and return its unreceived messages to their sender's mailbox, after a note (233)."""
         stage_give_back(self, dialog, GiveBack(dialog.index, message_type, body))
 
     def _take_back(self, dialog: Endpoint | Begun) -> None:
@@ -421,10 +421,10 @@ class Transaction(Timed):
         self.sends = [sends for sends in self.sends if sends[0] != dialog.index]
 
     def finish(self, dialog: Endpoint | Begun) -> None:
-        """Declare, when the transaction commits, that this side sends nothing more. It goes on to receive.
+        """Declare, when the transaction commits, that this side sends nothing more. It continues to receive.
 
-        What others send later on this side is returned to them. A second call changes nothing. Raises InvalidState for
-        a side that has ended, or a conversation on which nothing was sent or received yet.
+        Messages that other writers send later on this side are returned to them. A second call changes nothing. Raises
+        InvalidState for a side that has ended, or a conversation on which nothing was sent or received yet.
         """
         if self._shut or dialog.__class__ not in SPEAKERS:
             self._refuse_use(dialog)
@@ -478,7 +478,7 @@ class Transaction(Timed):
         return self._scope.further(self)
 
     def savepoint(self, name: str) -> None:
-        """SAVE TRANSACTION: `rollback` can undo what is done after this point, also repeatedly.
+        """SAVE TRANSACTION: `rollback` can undo the work after this point, also repeatedly.
 
         A name may be used again: the last one counts. Raises InvalidName, TransactionTooLarge.
         """
@@ -491,11 +491,11 @@ class Transaction(Timed):
         first.savepoints.save(name, {one: staged_by(one) for one in mates})
 
     def rollback(self, savepoint: str) -> None:
-        """ROLLBACK TRANSACTION to a savepoint: undo what was sent, begun, ended, set and received since then.
+        """ROLLBACK TRANSACTION to a savepoint: undo all sends, begins, ends, timers and receives since then.
 
         The group stays locked. Messages that were received since are returned by `receive` again, or come in another
-        transaction (behaviour 213); a loop over them ends. The savepoint stays, and those behind it are removed. To
-        roll everything back leave the block with an exception. Raises SavepointNotFound (6401).
+        transaction (behaviour 213); a loop over them ends. The savepoint stays; later savepoints are removed. To roll
+        everything back leave the block with an exception. Raises SavepointNotFound (6401).
         """
         if self._shut:
             self.refuse_shut()
@@ -560,7 +560,7 @@ class Transaction(Timed):
 
 
 def refuse_size(body_bytes: int, transaction_bytes: int) -> NoReturn:
-    """Raise the error for what is too large: a body, or the whole transaction."""
+    """Raise the error for the size of a body, or of the whole transaction."""
     check_size(body_bytes)
     raise TransactionTooLarge(
         f"the transaction sends {transaction_bytes} bytes; at most {TRANSACTION_BYTES_MAX} fit into one commit. "
@@ -632,7 +632,7 @@ _NOTHING: Final = Staged([], [], [], [], [], [], [], 0, {})
 
 
 class More:
-    """What only transactions with moves or several groups have."""
+    """Extra fields of a transaction with moves or several groups."""
 
     __slots__ = ("first", "held", "moves", "parts", "steps_back", "targets")
 
