@@ -36,7 +36,7 @@ _Handler = Callable[[Partition, int, bytes, Envelope, Record], None]
 
 def ingest(state: Partition, columns: Columns) -> None:
     """Take records in log order, each counter of a writer once and in order (invariants I4, I5)."""
-    lanes = {} if state.rejected else state.lanes  # the header of a rejected message may be the predicted one
+    lanes = {} if state.rejected else state.lanes  # what is rejected may look like what is predicted
     accepted = judged_bytes = 0
     body_bytes = sum(map(len, filter(None, columns.bodies)))
     state.recent.keep(columns, body_bytes)

@@ -117,7 +117,7 @@ class Emitter:
         ]
 
     def opens(self, gated: Iterable[Stream]) -> bool:
-        """Whether these acknowledgements open a gate: outputs for another destination wait behind it."""
+        """Whether acknowledgements that the journal lacks would open a gate, and so release outputs behind it."""
         windows = self.windows
         first = (stream.gates[0] for stream in gated)
         return any(gate.to in windows and windows[gate.to].acked >= gate.after for gate in first)

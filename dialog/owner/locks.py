@@ -63,7 +63,7 @@ def lock(
     if _has(mates, members[0]):
         return None
     untried = staging.ready is not staging.state.ready and any(member.waits for member in members)
-    if members[0].held or untried:  # after a crash a group is tried before it is moved to (M173)
+    if members[0].held or untried:  # after a crash each group has its turn first
         raise GroupLocked(
             f"another transaction has {name}, or has had it and is not committed yet; what was received comes again "
             "after a moment"

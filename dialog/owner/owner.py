@@ -310,7 +310,7 @@ class Owner:
         head.offset = max(head.offset, event.next_offset - 1)
         if self._in_flight is None:
             return effects
-        if event.next_offset < self._journal_end:  # a short read: our COMMIT may come later
+        if event.next_offset < self._journal_end:  # a short read: ours may stand behind it
             return [ReadJournal(event.next_offset, self._journal_end)]
         return [self._stop("a commit does not count", fenced=True)]
 
@@ -354,7 +354,7 @@ class Owner:
         since, gated, most_ms = self.waiting_since, self.fold.state.gated, self.staging.settings.uncommitted_ms
         late = since is not None and (now_ms - since >= most_ms or self.emitter.opens(gated))
         due = late or self.upkeep.due(now_ms) or self.staging.dropping or self.staging.moving
-        if self._in_flight is None and (self.trial.tick(now_ms) or due):  # else `waiting_since` stays set
+        if self._in_flight is None and (self.trial.tick(now_ms) or due):  # else it waits on, for the next commit
             self.waiting_since = None
             effects += self.commit(now_ms)
         return [*effects, *self.emitter.resume(now_ms), *self.snapshots.go_on(), *self._show(now_ms)]

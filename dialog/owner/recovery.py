@@ -167,7 +167,7 @@ class SnapshotSearch:
                 continue
             data = b"".join(chunk.data for _, chunk in whole)
             if len(data) == end.size and hashlib.sha256(data).digest() == end.sha256:
-                yield Found(end, data, min(offset, *(at for at, _ in whole)))  # a chunk may follow the END
+                yield Found(end, data, min(offset, *(at for at, _ in whole)))  # a chunk may have come again behind it
 
     def _is_ours(self, end: SnapshotEnd) -> bool:
         identity = self._identity

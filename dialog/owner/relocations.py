@@ -161,12 +161,12 @@ class Moving:
             lives = state.table[endpoint.index] is endpoint
             members = [member for member in endpoint.members if state.table[member.index] is member]
             if any(member.clock is not None and member.clock.unsettled for member in members):
-                later.append(move)  # it moves when its timer and lifetime have times (M230)
+                later.append(move)  # what leaves knows its times
                 continue
             goes = move.whole or (lives and len(members) == 1)
             packed = self._packed(members, len(found)) if members and goes else []
             if not packed:
-                self._let_go(endpoint)  # also when it is over: members that joined its group are still locked
+                self._let_go(endpoint)  # also when it is over: who joined its group meanwhile is locked yet
                 continue
             for member, data in zip(members, packed, strict=True):
                 generation = state.moves.generation_of(member.index)

@@ -124,8 +124,8 @@ class Snapshotting:
         self._retry_at = 0
         self._making: _Making | None = None
         self._last = _NONE
-        """The last snapshot, or the moment when another process seems to have made one. The next one is due so much
-        later."""
+        """The last snapshot, or the moment when another process seems to have made one. The next one is counted from
+        it."""
         self.needed_from = 0
         """Data offset below which data is gone. A snapshot that has ingested less is of no use."""
         self._topic_end = -1

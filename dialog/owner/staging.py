@@ -214,7 +214,7 @@ class Staging:
             member.held = False
             member.ending = None
             if member.waits and table[member.index] is member:
-                ready.append(member)  # each member: one may end before the group is taken
+                ready.append(member)  # each: one of them may be ended before the group is taken
 
     def _overtaken(self, transaction: Transaction) -> bool:
         """Whether the state has changed under the transaction, or under one that is committed with it."""

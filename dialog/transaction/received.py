@@ -80,11 +80,7 @@ class Message(NamedTuple):
 
     @property
     def timestamp(self) -> datetime:
-        """Kafka's time of the record, in UTC.
-
-        For a row of Spark it is the time of the decision; for a timer and the end of a lifetime, the time when that was
-        due.
-        """
+        """Kafka's time of the record, in UTC; of a row of Spark: of its decision; of a timer or lifetime: when due."""
         return datetime.fromtimestamp(timestamp_ms(self.stamp) / 1000, UTC)
 
     @property
@@ -102,10 +98,7 @@ class Message(NamedTuple):
 
     @property
     def id(self) -> str:
-        """Key for effects outside of konverse (protocol.md section 5).
-
-        It is the same each time this message is received, and no other message ever has it.
-        """
+        """Key for effects outside of konverse: equal at each redelivery, and unique for all time (section 5)."""
         scope, stamp = self.scope, self.stamp
         place = (scope.incarnation, scope.partition, self.offset)
         if isinstance(stamp, FarStamp):
