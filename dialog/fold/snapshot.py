@@ -106,7 +106,7 @@ class Freeze:
         self._state = state
         self._table = state.table.copy()
         self._done = 0
-        """Places whose endpoints are in a piece."""
+        """Endpoints below this place are in a piece."""
         self._kept: dict[int, _Row] = {}
         self._terms: dict[Terms, int] = {terms: at for at, terms in enumerate(state.terms.values())}
         self._streams: dict[Stream, int] = {stream: at for at, stream in enumerate(state.streams.values())}

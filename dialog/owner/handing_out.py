@@ -3,8 +3,8 @@
 Drivers are `bridge.reader` and the simulator. They ask for a group, call a handler, report how it ended, and commit
 (protocol.md section 9h).
 
-A handler that received nothing and did nothing may wait for something that comes soon. Its group rests before it is
-handed out again, and longer each time: a handler that never receives must not keep a processor busy.
+A handler that received nothing and did nothing may be waiting for something. Its group rests before it is handed out
+again, and longer each time: a handler that never receives must not keep a processor busy.
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ class Owner:
             return [self._halt(error)]
 
     def _halt(self, error: Exception) -> Halted | Stopped:
-        """The state may be half changed, and no fold of the journal any more. Nothing more is done with it."""
+        """A step failed part-way, so the state may differ from the fold of the journal. Nothing is built on it."""
         if isinstance(error, Overtaken | Unavailable):  # Unavailable: the judge of messages could not ask the catalog
             return self._stop(f"{error}; recover again")
         self.phase = Phase.HALTED

@@ -195,7 +195,7 @@ def found_in(state: Partition, group: bytes) -> Found | None:
 
 
 class Leaving:
-    """Groups whose members are to follow them to another partition."""
+    """Groups that are about to leave for another partition. Their members here follow."""
 
     def __init__(self, state: Partition, moving: Moving) -> None:
         self._state = state
@@ -239,7 +239,7 @@ class Altering:
         self._state = state
         self._moving = moving
         self.services: Mapping[str, Place] = {}
-        """Services that are on another queue, with the partition for each of their groups."""
+        """Service on another queue -> function that returns the partition of each of its groups."""
         self._seen: Mapping[int, Arrival] = {}
         """Endpoints that had moved here before the catalog was read."""
 

@@ -260,7 +260,7 @@ def further(staging: Staging, transaction: Transaction) -> Transaction | None:
 
 
 def gather(staging: Staging, transaction: Transaction) -> None:
-    """Count the further groups of a finished transaction as returned, and their size with the first one's."""
+    """Count the further groups of a finished transaction as returned, and add their sizes to the first one's."""
     parts = family(transaction)[1:]
     staging.out -= len(parts)
     transaction.size_bytes += sum(part.size_bytes for part in parts)

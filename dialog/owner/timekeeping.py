@@ -32,11 +32,11 @@ class Upkeep:
         self._made_ms = 0
         """When the last journal record was made, by this process's clock."""
         self._as_of_ms = 0
-        """When the journal record was made whose time judges data."""
+        """When the journal record was made by whose time data is judged, by this process's clock."""
         self._verified_ms: int | None = None
         """The partition's time when the end of the data log was asked for; None: no question is open."""
         self._data_end: int | None = None
-        """The answer."""
+        """The end of the data log that was returned; None: no answer yet."""
 
     def claim(self, owner: bytes, now_ms: int) -> bytes:
         """The owner's CLAIM, encoded; its log-append time becomes the partition's time."""

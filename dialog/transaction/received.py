@@ -127,7 +127,7 @@ def _unknown(_message_type: str) -> str:
 
 
 class Scope:
-    """Callbacks and names that all transactions of a partition share. The driver sets the callbacks."""
+    """Identity, rules and callbacks that all transactions of a partition share. The driver sets the callbacks."""
 
     __slots__ = (
         "begin", "done", "further", "incarnation", "lock", "now_ms", "partition", "rule", "validation",
