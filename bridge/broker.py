@@ -1,6 +1,8 @@
-"""The public door: a connection to one database of conversations.
+"""`connect` and `Broker`: a connection to one database of conversations, with every call that an application makes.
 
-BEGIN DIALOG and SEND of a broker.
+`Broker` is assembled from one class for each subject: `Dialogs` (BEGIN DIALOG and SEND, here), `Pools`, `Routing`,
+`Administration` and `Tidying`. It creates its sender, its transmission queue and its readers when they are first
+needed, and closes them together.
 """
 
 from __future__ import annotations
@@ -64,11 +66,11 @@ def connect(
 ) -> Broker:
     """Connect to the conversations of `database`, e.g. `connect("kafka://localhost:9092", database="sales")`.
 
-    What is not given comes from the environment (`KONVERSE_KAFKA` …) or `konverse.toml`; `bridge.runtime.settings` has
-    all names. Raises InvalidSettings, or KafkaUnavailable when no broker answers. Redis is not needed: without it
-    nobody can look at the state of conversations, and nothing else changes.
+    Settings that are not given come from the environment (`KONVERSE_KAFKA` …) or `konverse.toml`;
+    `bridge.runtime.settings` has all names. Raises InvalidSettings, or KafkaUnavailable when no broker answers. Redis
+    is optional: it only shows state to people and tools, and no decision depends on it.
     """
-    prepare_collector()  # before there is anything of ours that it would not see any more
+    prepare_collector()  # first of all: objects that exist now are frozen and never collected
     return Broker(Settings.load(kafka=kafka, redis=redis, database=database, **settings))
 
 
@@ -102,20 +104,24 @@ class Dialogs:
     ) -> Dialog:
         """BEGIN DIALOG. Returns at once; nothing reaches the target before the first message (behaviour 31).
 
-        Without `contract` it is "DEFAULT" (33), which the target must list like any other.
-        `related_to` puts the dialog into that dialog's conversation group (35), `group` into the one with that id,
-        which is made when there is none (36): its home follows from the id. `key` is the Kafka key of its records.
-        `conversation_id` makes a repeated begin of a living conversation harmless: its home follows from the id alone,
-        and a dialog that this process began is given again. One that is over is not begun again unless `anew` is True:
-        ConversationOver (8429), or, where this process cannot know of the end at once, what is sent comes back to
-        `dialog.bounced` as ENDED, or the target gets an Error (-8429) with it. `lifetime` counts in seconds: after it
-        each side that is open gets an Error (-8489; 123), and without it the dialog lives for ever. `broker_instance`
-        is the id of this database (`views.databases` has it) or "CURRENT DATABASE" (42). `encryption` insists on TLS to
-        Kafka, which encrypts whatever this says. What comes to the target of a `returning` dialog when that has ended
-        comes back to `dialog.bounced`, instead of being discarded (110). Raises ServiceNotFound (8423; 8490 with
-        `broker_instance`), ContractNotFound (8425), ForeignGroup (9610), InvalidTimeout (8411), InvalidSettings,
-        NotSupportedYet. Whether the target service accepts the contract is its receiver's to say, with an Error (-8408;
-        16).
+        The target service must list the contract "DEFAULT" like any other (33). `related_to` puts the dialog into the
+        conversation group of another dialog (35), `group` into the group with this id, which is created if it does not
+        exist (36); the dialog's home follows from the group id. `key` is the Kafka key of the dialog's records.
+
+        `conversation_id` makes it harmless to repeat the begin of a living conversation: the home follows from the id
+        alone, and a dialog that this process began is returned again. A conversation that is over is begun again only
+        with `anew`. Without it ConversationOver (8429) is raised; or, where this process does not know of the end yet,
+        messages come back to `dialog.bounced` as ENDED, or the target gets an Error (-8429).
+
+        `lifetime` is in seconds: when it is over, each open side gets an Error (-8489; 123); without it the dialog
+        lives for ever. `broker_instance` is the id of this database (see `views.databases`) or "CURRENT DATABASE" (42).
+        `encryption` requires TLS to Kafka; a TLS connection encrypts every dialog, with or without it. With
+        `returning`, messages that reach the target after it has ended come back to `dialog.bounced` instead of being
+        discarded (110).
+
+        Raises ServiceNotFound (8423; 8490 with `broker_instance`), ContractNotFound (8425), ForeignGroup (9610),
+        InvalidTimeout (8411), InvalidSettings, NotSupportedYet. The receiver of the target service checks whether the
+        service accepts the contract, and refuses with an Error (-8408; 16).
         """
         self._check_open()
         wanted = Wanted(
@@ -141,7 +147,7 @@ class Dialogs:
         return check_same(Dialog(sender, staged, self.catalog, self._mailboxes, placed), wanted)
 
     def _prepare(self, wanted: Wanted) -> Prepared:
-        """What the catalog makes of it. Raises ConversationOver when the dialog is over, as far as is known here."""
+        """Addresses and id of a dialog. Raises ConversationOver when a reader of this process knows that it is over."""
         prepared = self._begin_block(wanted)
         if prepared.manner.named:
             check_not_over(self._readers, prepared)
@@ -151,7 +157,8 @@ class Dialogs:
     def send(self, dialogs: list[Dialog], message_type: str = DEFAULT, body: Body = b"") -> None:
         """SEND ON CONVERSATION (a, b, …): the same message on each of these dialogs, all of them or none (59, 60).
 
-        A transaction. Raises BadInput for none, or for a dialog that is named twice (61), and what its `send` does.
+        The message goes through a transaction. Raises BadInput for an empty list or a dialog that is given twice (61),
+        and the errors of `ClientTransaction.send`.
         """
         if not dialogs or len({dialog.id for dialog in dialogs}) < len(dialogs):
             raise BadInput("send takes one dialog or more, and each of them once")
@@ -177,9 +184,9 @@ class Broker(Dialogs, Pools, Routing, Administration, Tidying):
         self._sessions = Sessions(self._kafka, self._topics, self.catalog)
         self._validator = Validator()
         self._lock = threading.Lock()
-        """Held while what has to be closed is noted; never while Kafka is asked."""
+        """Guards the list of objects to close. Never held while waiting for Kafka."""
         self._opening = threading.Lock()
-        """Held while Kafka is asked for what sends. It is taken before `_lock`."""
+        """Held while the sender or the transmission queue is created, which waits for Kafka. Taken before `_lock`."""
         self._sender: Sender | None = None
         self._transmission: Transmission | None = None
         self._readers: list[Reader] = []
@@ -203,26 +210,29 @@ class Broker(Dialogs, Pools, Routing, Administration, Tidying):
     def transaction(self) -> ClientTransaction:
         """Begins, sends and ends on several dialogs that happen together or not at all: use it in a `with` block.
 
-        The first one creates the transmission queue of the instance if there is none. What a transaction sends leaves
-        by the owner of that queue: this process, unless the setting `transmit` says otherwise.
+        The first transaction creates the instance's transmission queue if there is none. The owner of that queue sends
+        the messages of a transaction: this process owns a share of the queue unless the setting `transmit` is off.
         """
         sender = self._open_transmission()
         return ClientTransaction(sender, self.catalog, self._mailboxes, self._prepare)
 
     @checked
     def session_timeout_s(self) -> float:
-        """After so long Kafka gives the partitions of a reader that died to another one, in seconds."""
+        """Seconds after which Kafka assigns the partitions of a dead reader to another reader."""
         self._check_open()
         return self._topics.session_timeout_s()
 
     def transmission_queue(self) -> Queue | None:
-        """The transmission queue of the instance; None before anybody has needed it."""
+        """The transmission queue of the instance; None before the first transaction."""
         self._check_open()
         return find_queue(self._kafka, self.settings.instance)
 
     @checked
     def transmitter(self) -> Reader:
-        """An owner of the transmission queue, as `konverse transmit` is: iterate over it, and transactions leave."""
+        """A reader that owns a share of the transmission queue, for `konverse transmit`.
+
+        Iterate over it: it yields nothing, and sends the messages of transactions meanwhile.
+        """
         self._check_open()
         return self._keep(transmitter(self._kafka, ensure_queue(self._kafka, self.settings.instance), self.catalog))
 
@@ -239,10 +249,10 @@ class Broker(Dialogs, Pools, Routing, Administration, Tidying):
     ) -> Reader:
         """Read a queue: iterate over the result for transactions. Readers of several processes share its partitions.
 
-        `batch` conversation groups at most share a commit; `max_messages` is TOP; iteration ends after `timeout`
-        seconds without work; `partitions` takes exactly these instead of a share. With `standby` all others are
-        followed meanwhile, and one that becomes ours is led at once. Raises QueueNotFound,
-        TopicMismatch when the queue's topics are missing or were created again, InvalidSettings.
+        At most `batch` conversation groups share a commit; `max_messages` is TOP; iteration ends after `timeout`
+        seconds without work; `partitions` takes exactly these partitions instead of a share. With `standby` the reader
+        follows all other partitions, so that it can lead one at once when it is assigned. Raises QueueNotFound,
+        InvalidSettings, TopicMismatch when the queue's topics are missing or were created again.
         """
         self._check_open()
         known = self.catalog.get(Queue, queue)
@@ -265,7 +275,7 @@ class Broker(Dialogs, Pools, Routing, Administration, Tidying):
 
     @checked
     def view(self, queue: str) -> ViewStore:
-        """What Redis shows of a queue. Raises QueueNotFound, or InvalidSettings when no Redis was named."""
+        """The view of a queue in Redis. Raises QueueNotFound, or InvalidSettings when no Redis was configured."""
         self._check_open()
         if not self.settings.redis:
             raise InvalidSettings("no Redis was named: connect with redis='redis://host:port' (or KONVERSE_REDIS)")
@@ -273,67 +283,73 @@ class Broker(Dialogs, Pools, Routing, Administration, Tidying):
 
     @property
     def views(self) -> Views:
-        """Service Broker's views: `conversation_endpoints`, `transmission_queue`, `services` …, queues' contents."""
+        """Service Broker's views: `conversation_endpoints`, `transmission_queue`, `services` …, contents of queues."""
         self._check_open()
         return Views(self._kafka, self.catalog, self._validator, self._present_sender, self.transmission_queue)
 
     @checked
     def why(self, conversation: uuid.UUID) -> Iterator[list[Standing]]:
-        """Where the sides of a conversation stand and what they wait for, in words: a list for each partition.
+        """The state of each side of a conversation and what it waits for, as text: one list for each partition read.
 
-        All but the last one are empty: each side also tells of the other one's. DialogNotFound: no partition had it.
+        All lists but the last are empty, because the text about a side also describes the partition of the other side.
+        Raises DialogNotFound when no partition has the conversation.
         """
         self._check_open()
         return explain(self._kafka, self.catalog.all(Queue), conversation)
 
     @checked
     def reading_states(self, queue: str) -> Iterator[ReadingState]:
-        """Whether each partition of a queue has a reader, and what waits for one. Raises QueueNotFound."""
+        """For each partition of a queue: whether it has a reader, and what waits for one. Raises QueueNotFound."""
         self._check_open()
         return reading_states(self._kafka, self.catalog.get(Queue, queue))
 
     @checked
     def draining(self, queues: Sequence[str]) -> Draining:
-        """Asks whether nothing of these queues waits any more, but in those that are OFF; close it."""
+        """Finds out whether these queues are drained; queues that are OFF are left out. Close it after use."""
         self._check_open()
         known = [self.catalog.get(Queue, name) for name in queues]
         return Draining(self._kafka, [queue for queue in known if queue.status])
 
     @checked
     def verification(self, queues: Sequence[Queue], since_ms: int | None = None) -> Verification:
-        """The logs of these queues as they end now, to be verified: `run` it."""
+        """A verification of these queues' logs up to their present ends; `run` starts it."""
         self._check_open()
         return Verification(self._kafka, queues, since_ms)
 
     @checked
     def flush(self, timeout: Seconds | None = None) -> None:
-        """Return when Kafka has everything that was begun, sent and ended here, and what transactions sent has arrived.
+        """Return when Kafka has everything begun, sent and ended here, and the messages of transactions have arrived.
 
-        What others send on the same side then comes behind it. Raises OutcomeUnknown, TopicMismatch for lost topics.
+        Messages that others send on the same side afterwards come behind these. Raises OutcomeUnknown, or TopicMismatch
+        when a topic was deleted or created again.
         """
         if self._sender is not None:
             self._sender.flush(timeout)
 
     @checked
     def outcome(self, token: bytes, *, timeout: Seconds | None = None) -> Outcome:
-        """What became of the messages of an OutcomeUnknown, by its `token`, when whoever sent them is gone.
+        """Which messages of an OutcomeUnknown were received, by its `token`, when their sender is gone.
 
-        What is `missing` will never be received, so it may be sent again; a sender that lives is stopped. Raises
-        OutcomeUnknown when no worker answers in time (without `timeout`: `send_timeout_s`), OutcomeExpired.
+        The `missing` messages will never be received, so they may be sent again. A sender that still lives is stopped.
+        Raises OutcomeUnknown when no worker answers within `timeout` seconds (default: `send_timeout_s`),
+        OutcomeExpired.
         """
         self._check_open()
         if opened(token).transmission is not None and self.settings.transmit:
-            self._open_transmission()  # whoever did it may be gone too
+            self._open_transmission()  # the queue's former owner may be gone too
         return self._sessions.outcome(token, self._sender.session if self._sender else None, timeout)
 
     def close(self) -> None:
-        """Close pools and readers (what is finished is committed), send what waits, say goodbye. Safe to call twice."""
+        """Close pools, deliver what was sent, close the session at its destinations, and close the readers.
+
+        Readers commit their finished transactions first. Safe to call twice.
+        """
         self._close_pools()
         with self._lock:
             if self._closed:
                 return
             self._closed = True
-        with DEPARTING.closing(), ExitStack() as exits:  # the last first, and all of them whatever fails
+        with DEPARTING.closing(), ExitStack() as exits:  # runs in reverse order, and to the end whatever fails
             exits.callback(self.catalog.close)
             exits.callback(self._validator.close)
             if self._transmission is not None:
@@ -350,7 +366,7 @@ class Broker(Dialogs, Pools, Routing, Administration, Tidying):
                 exits.callback(self._obeying.close)
 
     def forked(self) -> None:
-        """In a forked child: closed, see `bridge.runtime.forks`."""
+        """Be closed in a forked child (`bridge.runtime.forks`)."""
         self._closed = True
         self._lock, self._opening = threading.Lock(), threading.Lock()
         self._pools_forked()
@@ -393,12 +409,12 @@ class Broker(Dialogs, Pools, Routing, Administration, Tidying):
         return nullcontext(self)
 
     def _owned(self, queue: Queue) -> frozenset[int]:
-        """Partitions of a queue that readers of this process own: replies come back here."""
+        """Partitions of a queue that readers of this process own; replies to a dialog with its home there come here."""
         owned = [r.partitions for r in self._readers if r.queue.topic == queue.topic and not r.closed]
         return frozenset().union(*owned)
 
     def _keep(self, reader: Reader) -> Reader:
-        """It is closed with the broker: at once when that was closed meanwhile."""
+        """Close a reader together with the broker; at once, with BrokerClosed, if the broker was closed meanwhile."""
         with self._lock:
             self._readers = [other for other in self._readers if not other.closed] + [reader]
             closed = self._closed
@@ -410,7 +426,7 @@ class Broker(Dialogs, Pools, Routing, Administration, Tidying):
         return reader
 
     def _open_transmission(self) -> Sender:
-        """The sender, and what takes its transactions to their destinations."""
+        """The sender, with the transmission queue opened for its transactions."""
         sender = self._open_sender()
         with self._opening:
             self._check_open()

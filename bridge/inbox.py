@@ -1,9 +1,9 @@
-"""Effects outside: what a handler does to its own database happens once for each message, whatever dies.
+"""Exactly-once effects in an application's own database, once for each message, whatever process dies.
 
-A handler may run again: its process died before the commit counted, or another reader took the partition. The inbox is
-a table beside the handler's own ones, with a row for each message whose effects are there. Both are written in one
-transaction of the database, which is committed before the conversation's. Whoever handles the message again finds the
-row, leaves the effects alone and answers as the first time.
+A handler may run again for a message: its process died before the commit counted, or another reader took over the
+partition. The inbox is a table in the handler's database, with a row for each message whose effects are there. Row and
+effects are written in one database transaction, which commits before the transaction of the conversation does. A
+handler that gets the message again finds the row, skips the effects and sends the same answer.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PLACEHOLDERS: Final = {"qmark": "?", "format": "%s", "pyformat": "%s"}
 
 
 class Cursor(Protocol):
-    """What is asked of a cursor of a DB-API connection (PEP 249)."""
+    """The part of a DB-API cursor (PEP 249) that the inbox uses."""
 
     @property
     def rowcount(self) -> int:
@@ -37,43 +37,43 @@ class Cursor(Protocol):
         """The next row."""
 
     def close(self) -> Any:
-        """Free it."""
+        """Close the cursor."""
 
 
 class Connection(Protocol):
-    """What is asked of a DB-API connection (PEP 249)."""
+    """The part of a DB-API connection (PEP 249) that the inbox uses."""
 
     def cursor(self) -> Any:
-        """A `Cursor`."""
+        """A new `Cursor`."""
 
     def commit(self) -> Any:
-        """Make it last."""
+        """Commit the database transaction."""
 
     def rollback(self) -> Any:
-        """Undo it."""
+        """Roll the database transaction back."""
 
 
 class Step:
-    """The effects of one message."""
+    """One message inside an `Inbox.once` block."""
 
     def __init__(self, *, first: bool, result: bytes | None) -> None:
         self.first = first
-        """Nobody has had these effects: have them now. False: they are there, and must not happen again."""
+        """True: apply the effects now. False: the database has them, and they must not be applied again."""
         self.result = result
-        """What the message led to, for instance the answer: set by whoever is first, found by whoever comes again."""
+        """Result of the message, for instance the answer: set it when `first`; otherwise the stored one."""
 
 
 class Inbox:
-    """The table in which a database keeps the messages whose effects it holds."""
+    """A table of the messages whose effects a database holds."""
 
     def __init__(self, table: str = "konverse_inbox") -> None:
-        """`table` may be qualified by a schema. Raises BadInput when it is no plain SQL name."""
+        """`table` may be qualified by a schema. Raises BadInput when it is not a plain SQL name."""
         if not _NAME.fullmatch(table):
             raise BadInput(f"{table!r} is no name of a table; use letters, digits, _ and at most one point")
         self.table = table
 
     def create(self, connection: Connection) -> None:
-        """Create the table, unless it is there. SQLite (3.24 or newer) and PostgreSQL understand this."""
+        """Create the table if it does not exist. Works with SQLite (3.24 or newer) and PostgreSQL."""
         with _committed(connection) as cursor:
             cursor.execute(
                 f"CREATE TABLE IF NOT EXISTS {self.table} "
@@ -82,15 +82,15 @@ class Inbox:
 
     @contextmanager
     def once(self, connection: Connection, message: Message) -> Iterator[Step]:
-        """Have the effects of a message in a `with` block, when `first` says so; the block's end commits them.
+        """Apply the effects of a message in a `with` block if `step.first`; the end of the block commits them.
 
-        Raises BadInput for a connection that is in a transaction already, for instance in another thread's: each thread
-        has its own; and for one that commits by itself. What the block raises rolls the database back and is raised on,
-        so that the transaction of the conversation is rolled back, too. While another process has the same message's
-        block, this waits as the database does for a row that somebody else inserts.
+        Raises BadInput for a connection that is in a transaction already, for instance in another thread's (give each
+        thread its own connection), and for one in autocommit mode. An exception in the block rolls the database back
+        and propagates, so that the transaction of the conversation is rolled back, too. While another process is in
+        its block for the same message, this call waits for the row that it inserts, as the database does.
         """
         mark = _placeholder(connection)
-        key = f"{message.id}/{message.dialog.id}"  # of data that was lost every conversation hears from one place
+        key = f"{message.id}/{message.dialog.id}"  # lost data gives many conversations an Error at one offset
         insert = f"INSERT INTO {self.table} (id, at) VALUES ({mark}, {mark}) ON CONFLICT (id) DO NOTHING"  # noqa: S608
         select = f"SELECT result FROM {self.table} WHERE id = {mark}"  # noqa: S608  # the name was checked
         update = f"UPDATE {self.table} SET result = {mark} WHERE id = {mark}"  # noqa: S608
@@ -107,10 +107,10 @@ class Inbox:
                 cursor.execute(update, (step.result, key))
 
     def forget(self, connection: Connection, older_than: timedelta) -> int:
-        """Delete rows that are so much older than the newest one, by Kafka's time; returns how many.
+        """Delete rows that are older than the newest row by `older_than`, in Kafka's time; returns how many.
 
-        A message can come again as long as its commit does not count: leave several days, and the time for which
-        conversations may be suspended.
+        A message can come again until its commit counts. So choose several days, plus the longest time for which a
+        conversation may be suspended.
         """
         mark = _placeholder(connection)
         delete = f"DELETE FROM {self.table} WHERE at < (SELECT MAX(at) FROM {self.table}) - {mark}"  # noqa: S608
@@ -121,7 +121,7 @@ class Inbox:
 
 @contextmanager
 def _committed(connection: Connection) -> Iterator[Cursor]:
-    """A transaction of the database: committed with the block, rolled back when anything fails."""
+    """A database transaction: committed at the end of the block, rolled back when the block raises."""
     _check_transactional(connection)
     cursor: Cursor = connection.cursor()
     try:
@@ -143,7 +143,7 @@ def _check_size(message: Message, result: bytes) -> None:
 
 
 def _check_transactional(connection: Connection) -> None:
-    """Raise BadInput for a connection that commits each statement by itself, or is in a transaction."""
+    """Raise BadInput for a connection in autocommit mode or inside a transaction."""
     by_itself = getattr(connection, "autocommit", False) is True
     if _driver(connection) == "sqlite3" and by_itself is False:
         by_itself = getattr(connection, "isolation_level", "") is None and getattr(connection, "autocommit", -1) == -1
@@ -161,7 +161,7 @@ def _driver(connection: Connection) -> str:
 
 
 def _placeholder(connection: Connection) -> str:
-    """How its driver writes a parameter (PEP 249 `paramstyle`)."""
+    """The placeholder of a parameter in the driver's SQL (PEP 249 `paramstyle`)."""
     driver = _driver(connection)
     style = getattr(sys.modules.get(driver), "paramstyle", None)
     if style not in _PLACEHOLDERS:

@@ -1,7 +1,21 @@
-"""Service Broker conversations on Kafka: exactly once, in order, whatever dies.
+"""Service Broker conversations on Kafka: exactly once and in order, whatever process dies.
 
-`connect` is the one door; everything else is reached from the `Broker` that it returns. An `App` holds the handlers
-that `konverse run` starts. The other names are for types, and for what a handler receives.
+An application starts with `connect`, which returns a `Broker`; all other calls are made on the broker and on the
+objects that it returns. An `App` holds the handlers that `konverse run` starts.
+
+    connect, Broker, App                 where a program starts
+    Dialog, ClientTransaction            sending: `broker.begin_dialog`, `broker.transaction`
+    BouncedMessage, BounceReason         messages that came back: `dialog.bounced`
+    Pool, PoolStatistics, Undelivered    reused conversations: `broker.pool`
+    Reader, Transaction, Message, Begun  receiving: `broker.reader`, and the argument of a handler
+    Inbox                                exactly-once effects in the application's own database
+    RoutingService, Routed, Target,
+        Unclassifiable, origin_of        routers: `broker.router`
+    ConversationSide, Leaked, Suspended  what operators look for
+    DEFAULT, DIALOG_TIMER, END_DIALOG,
+        ERROR, read_error, read_redirect types and documents that Service Broker and routers define
+
+Importing the package loads none of these names: each is loaded on first use.
 """
 
 from __future__ import annotations
@@ -100,12 +114,12 @@ _MODULES: Final = {
 
 
 def __dir__() -> list[str]:
-    """The public names, loaded or not."""
+    """The public names, whether loaded yet or not."""
     return [*__all__, "__version__"]
 
 
 def __getattr__(name: str) -> Any:
-    """Load a name's module on first use, so that importing one pure module stays cheap."""
+    """Load the module of a public name on first use."""
     if name in _MODULES:
         from importlib import import_module  # noqa: PLC0415
 

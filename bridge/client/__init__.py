@@ -1,22 +1,26 @@
-"""What an application does beside receiving: begin, send, end, and learn what became of it.
+"""The sending side of an application: begin dialogs, send, end, and learn the outcome.
 
-    sender        one session and one producer for all threads of the process
-    serving       the producer, served by whichever thread has time
-    begin         BEGIN DIALOG: clauses into addresses, by the catalog
+All threads of a connection share one session: a writer id, and a counter for each destination partition. The machine
+`dialog.session` decides which records leave, and when. This package drives it with one Kafka producer.
+
     dialog        a dialog as its initiator holds it
-    transaction   several begins, sends and ends that happen together
-    transmission  the queue that carries them
-    mailboxes     messages that came back, and what to do about them
-    session_ids   the session's ids: renewed in time, asked about afterwards
-    adoption      conversations of a process that died
-    outcomes      what became of messages whose sender is gone
-    unsent, outgoing   what has not been delivered, for views
-    pool/         conversations that are used again
+    begin         BEGIN DIALOG: resolves the clauses to addresses, using the catalog
+    sender        the calls of application threads
+    serving       the producer: which thread polls it, what happens when a record fails
+    session_ids   the session's ids: renewed in time, former ids closed at each destination
+    transaction   several begins, sends and ends that happen together or not at all
+    transmission  the queue that carries these transactions
+    mailboxes     messages that came back to a dialog's home: confirmed or redirected
+    homes         homes that this process does not own, read from their journals
+    adoption      takes over conversations of a process that died
+    outcomes      finds out whether the messages of a lost sender were received
+    unsent, outgoing   undelivered messages, for views
+    pool/         conversations that are reused
 
-`send` costs a few microseconds: it appends to the client's buffer and returns. `flush` returns when everything sent
-before counts, and asks Kafka once more whether the topics are still those of the queues. What it cannot learn it
-reports as OutcomeUnknown, with a token; `broker.outcome(token)` answers later, in any process.
+`send` takes a few microseconds: it appends to the Kafka client's buffer and returns. `flush` returns when every record
+sent before it counts and Kafka has confirmed that the topics are still those of the queues. If it cannot find out in
+time, it raises OutcomeUnknown with a token; `broker.outcome(token)` answers later, in any process.
 
-Nobody is told a success that is none. A record counts when it is acknowledged in the topic of the queue that was
-meant.
+A success is never reported too early. A record counts when the producer ran empty behind it without a failure
+(protocol.md section 5), and when its topic is still the one of the queue that was meant.
 """

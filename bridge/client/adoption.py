@@ -1,4 +1,7 @@
-"""Goes on with conversations whose sender has died, with many of them at once (protocol.md section 7.12)."""
+"""Takes over conversations whose sender has died, many at once (protocol.md section 7.12).
+
+The machine `dialog.session.adoption` decides in which order homes and targets are asked; `Adopter` asks them.
+"""
 
 from __future__ import annotations
 
@@ -28,15 +31,15 @@ Result = TypeVar("Result")
 
 
 class Adopted(NamedTuple):
-    """A conversation that somebody else has begun."""
+    """A conversation that another session began and this one has taken over."""
 
     dialog: Dialog
-    """Takes messages when it is OPEN; `bounced` and `end` are of use however it stands."""
+    """Takes messages only when `standing` is OPEN; `bounced` and `end` work in any case."""
     standing: Standing
 
 
 class Adopter:
-    """Adopts conversations for the session of a sender."""
+    """Adopts conversations into the session of a sender."""
 
     def __init__(
         self, sender: Sender, catalog: Catalog, mailboxes: Mailboxes, begin_block: Callable[[Wanted], Prepared]
@@ -47,16 +50,18 @@ class Adopter:
         self._begin_block = begin_block
 
     def adopt(self, wanted: Sequence[Wanted], writers: Collection[bytes], timeout_s: float) -> list[Adopted]:
-        """Go on with conversations whose sender is gone, in their order; it is stopped if it lives after all.
+        """Take over conversations whose sender is gone, and return them in the same order.
 
-        Each is named by the clauses of its BEGIN DIALOG, with its id. Their homes have to have heard by then what Kafka
-        has of them (`pool_inheriting.look_for` waits for that), else they are NOT_BEGUN. Who has opened it and whoever
-        was heard on it is found and closed; `writers` are further sessions that may have sent. When this returns, the
-        mailboxes hold all that Kafka had acknowledged and that was not received. What the gone one has committed in
-        transactions is not waited for.
+        `wanted` has the BEGIN DIALOG clauses and the id of each conversation. Its home must have ingested the BEGIN
+        already (`pool.inheritance.look_for` waits for that); otherwise the conversation is NOT_BEGUN. The session that
+        opened a conversation and every session heard on it are found and closed, so a sender that still lives is
+        stopped. `writers` are further sessions that may have sent. On return, the mailboxes hold every message that
+        Kafka had acknowledged and that was not received. Transactions that the former sender committed are not waited
+        for.
 
-        Raises BadInput for one that is named twice or was begun otherwise, OutcomeUnknown when owners do not answer in
-        time (to ask again does no harm), SessionTakenOver when this session was closed meanwhile, QueueNotFound.
+        Raises BadInput for a conversation that is given twice or was begun with other clauses, OutcomeUnknown when
+        owners do not answer within `timeout_s` (to call again does no harm), SessionTakenOver when this session was
+        closed meanwhile, QueueNotFound.
         """
         deadline = time.monotonic() + timeout_s
         cases: list[adopting.Wanted] = []
@@ -86,18 +91,18 @@ class Adopter:
         ]
 
     def _tell(self, machine: Adopting, address: Address, timeout_s: float) -> None:
-        """How a partition stands by now."""
+        """Tell the machine the present state of a partition."""
 
         def question(state: Partition) -> bool:
             self._sender.hear(lambda _session: machine.hear(state))
             return True
 
-        self._sender.wait_for_id()  # now: the question is asked while the reader, or the following, is locked
-        with suppress(KafkaUnavailable):  # it is asked again until there is no time left
+        self._sender.wait_for_id()  # before the question, which runs while the reader or the follower is locked
+        with suppress(KafkaUnavailable):  # the caller asks again until its time is up
             self._mailboxes.ask(address, question, keep_up=True, timeout_s=timeout_s)
 
     def _decided(self, call: Callable[[Session], Result]) -> Result:
-        """What comes of it while nobody else uses the session."""
+        """The result of a call that has the session to itself."""
         results: list[Result] = []
 
         def decide(session: Session) -> list[Hand]:

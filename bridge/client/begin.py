@@ -1,4 +1,8 @@
-"""BEGIN DIALOG: what the catalog makes of its clauses."""
+"""BEGIN DIALOG: checks the clauses against the catalog, and makes the BEGIN block with all addresses.
+
+A client's dialog may have its home in any partition of the initiator's queue. A handler's dialog has it in the
+partition that the handler reads.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +42,7 @@ if TYPE_CHECKING:
     from konverse.bridge.reader.reader import Reader
 
 CURRENT_DATABASE: Final = "CURRENT DATABASE"
-"""In place of a broker instance: the database of the caller."""
+"""Given as a broker instance, it stands for the database of the caller."""
 
 
 class Wanted(NamedTuple):
@@ -57,28 +61,30 @@ class Wanted(NamedTuple):
     encryption: bool = False
     returning: bool = False
     anew: bool = False
-    """Also when a conversation with this id is over."""
+    """Begin the conversation even if an earlier one with this id is over."""
     own_id: bool = False
-    """The id is one of ours, which never comes again."""
+    """konverse chose the id, so it is never used again."""
 
 
 class Prepared(NamedTuple):
-    """A dialog that can begin."""
+    """Everything that a session needs to begin a dialog."""
 
     conversation: bytes
     begin: Begin
     placed: int
-    """What the catalog said of its home (`Catalog.placed`)."""
+    """`Catalog.placed` of the initiator's service: a number that changes when the service moves to another queue."""
     manner: Manner
 
 
 def begin_block(
     settings: Settings, catalog: Catalog, owned: Callable[[Queue], AbstractSet[int]], wanted: Wanted
 ) -> Prepared:
-    """Conversation id and addresses; `owned` are the partitions of a queue to which replies should come.
+    """Conversation id and addresses of a client's dialog.
 
-    Raises ServiceNotFound (8423, or 8490 with `broker_instance`), ContractNotFound (8425), ForeignGroup (9610),
-    InvalidSettings, NotSupportedYet.
+    `owned` gives the partitions of a queue that this process owns: the home is chosen among them where the id or group
+    does not fix it, so that replies come to this process. Raises ServiceNotFound (8423, or 8490 with
+    `broker_instance`), ContractNotFound (8425), ForeignGroup (9610), InvalidTimeout (8411), BadInput, InvalidSettings,
+    NotSupportedYet.
     """
     from_service, to_service, contract, related_to, wanted_group, key, conversation_id, lifetime, *_ = wanted
     if wanted.anew and conversation_id is None:
@@ -103,7 +109,7 @@ def begin_block(
                 f"the related dialog is one of service {related_to.begin.from_service!r}, not of {from_service!r}: "
                 "a conversation group belongs to one service"
             )
-        if related_to.staged.placed != placed:  # the service was altered, and the group follows it
+        if related_to.staged.placed != placed:  # ALTER SERVICE changed the queue, and the group moves with it
             home_address = place_in(home, group)
     else:
         group = conversation if wanted_group is None else wanted_group.bytes
@@ -118,7 +124,7 @@ def begin_block(
 
 
 def check_not_over(readers: Sequence[Reader], prepared: Prepared) -> None:
-    """Raise ConversationOver when the home of a dialog is led here and knows that it has ended."""
+    """Raise ConversationOver when a reader of this process owns the dialog's home and knows that the dialog ended."""
     conversation, begin, _, manner = prepared
 
     def question(home: Partition) -> ConversationOver | None:
@@ -132,7 +138,7 @@ def check_not_over(readers: Sequence[Reader], prepared: Prepared) -> None:
 
 
 def _placed(catalog: Catalog, from_service: str, to_service: str, contract: str) -> tuple[int, tuple[Queue, Queue]]:
-    """The queues of a dialog, and since when its service is on the one of them."""
+    """`Catalog.placed` of the initiator's service, and the queues of initiator and target, all of one moment."""
     while True:
         placed = catalog.placed(from_service)
         queues = catalog.queues_of(from_service, to_service, contract)
@@ -141,7 +147,7 @@ def _placed(catalog: Catalog, from_service: str, to_service: str, contract: str)
 
 
 def _instance(catalog: Catalog, wanted: Wanted) -> str | None:
-    """The broker id of this database when it was named, by its id or as CURRENT_DATABASE (behaviours 42, 134)."""
+    """The broker id of this database when `broker_instance` was given, which must name it (behaviours 42, 134)."""
     named = wanted.broker_instance
     if named is None:
         return None
@@ -168,9 +174,10 @@ def _instance(catalog: Catalog, wanted: Wanted) -> str | None:
 
 
 def begin_here(catalog: Catalog, queue: Queue, partition: int, clauses: Clauses) -> tuple[bytes, Begin]:
-    """The same for a handler: its dialogs have their home where it reads.
+    """Conversation id and BEGIN block of a handler's dialog, whose home is the partition that the handler reads.
 
-    Raises InvalidSettings also when the service is on another queue, whose partitions this process may not own.
+    Raises BadInput, ServiceNotFound (8423), ContractNotFound (8425); InvalidSettings for a key that is too long, and
+    when the service is on another queue, whose partitions this process may not own.
     """
     _check_clauses(clauses)
     from_service, to_service, contract, group, key, lifetime_ms, hops = clauses
@@ -187,7 +194,7 @@ def begin_here(catalog: Catalog, queue: Queue, partition: int, clauses: Clauses)
 
 
 def _check_clauses(clauses: Clauses) -> None:
-    """What `broker.begin_dialog` checks by its signature; BadInput names the argument."""
+    """Check the argument types, as `broker.begin_dialog` does by its signature. BadInput names the argument."""
     for name in ("from_service", "to_service", "contract"):
         value = getattr(clauses, name)
         if not isinstance(value, str):
@@ -210,7 +217,7 @@ def _begin(  # noqa: PLR0913, PLR0917  # what a BEGIN names
 
 
 def check_same(dialog: Dialog, wanted: Wanted) -> Dialog:
-    """The dialog, which may have been begun before; BadInput when that was another one."""
+    """The dialog itself; BadInput when this id was begun before with other services, contract or `returning`."""
     known, returning = dialog.begin, dialog.staged.returning
     if (known.from_service, known.to_service, known.contract, returning) != (*wanted[:3], wanted.returning):
         raise BadInput(

@@ -1,4 +1,4 @@
-"""A dialog as its initiator holds it."""
+"""A dialog as its initiator holds it: the calls of an application on a conversation that this process began."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 class Dialog:
-    """A conversation that this process began. Thread-safe; messages of several threads get numbers in call order."""
+    """A conversation that this process began. Thread-safe; messages are numbered in call order across threads."""
 
     __slots__ = ("_catalog", "_mailboxes", "_sender", "_staged")
 
     def __init__(
         self, sender: Sender, staged: SessionDialog, catalog: Catalog, mailboxes: Mailboxes, placed: int
     ) -> None:
-        """`placed`: what the catalog said of its home (`Catalog.placed`), unless it was begun before."""
+        """`placed` (see `Catalog.placed`) is kept only on the first begin of a conversation."""
         if staged.placed is None:
             staged.placed = placed
         self._sender = sender
@@ -44,7 +44,7 @@ class Dialog:
 
     @property
     def staged(self) -> SessionDialog:
-        """What the session knows of it, for transactions."""
+        """The session's record of this dialog, for transactions."""
         return self._staged
 
     @property
@@ -55,17 +55,17 @@ class Dialog:
     def send(self, message_type: str = DEFAULT, body: bytes = b"") -> int:
         """Send a message; returns its sequence number at once. `flush` waits until Kafka has it.
 
-        The number is -1 when messages were redirected to this dialog: nobody here knows how many came before.
-        Raises MessageTypeNotFound, NotInContract or WrongDirection for the type, BodyTooLarge for the size,
-        ConversationEnded after an end, QueueFull when Kafka takes nothing for a while; nothing was written then.
-        Behaviours 44 to 52.
+        The number is -1 when messages were redirected to this dialog: how many came before is not known here. Raises
+        MessageTypeNotFound, NotInContract or WrongDirection for the type, BodyTooLarge for the size, ConversationEnded
+        after an end, QueueFull when Kafka takes nothing for `send_timeout_s`, TopicMismatch when a topic was found to
+        be deleted or created again. When it raises, nothing was written. Behaviours 44 to 52.
         """
         staged = self._staged
         try:
             if message_type not in staged.suffixes:
                 check_type(message_type)
                 self._catalog.check_send(staged.begin.contract, Role.INITIATOR, message_type)
-        except TypeError:  # a list, a dictionary: what no table can look up
+        except TypeError:  # an unhashable message type: a list or a dictionary
             check_type(message_type)
         if body.__class__ is not bytes:
             body = as_bytes(body)
@@ -73,36 +73,37 @@ class Dialog:
 
     @checked
     def flush(self, timeout_s: Seconds | None = None) -> None:
-        """Return when everything that was sent so far is in the target's log: what others send later comes behind it.
+        """Return when every message sent so far is in the target's log; messages that others send later come behind.
 
-        Raises OutcomeUnknown when Kafka stays silent, or nobody transmits what a transaction sends, for `timeout_s`
-        (without it: the setting `send_timeout_s`), TopicMismatch when a topic was deleted or created again.
+        Raises OutcomeUnknown when Kafka does not answer for `timeout_s` seconds (default: the setting
+        `send_timeout_s`), or when no owner of the transmission queue sends a transaction's messages in that time.
+        Raises TopicMismatch when a topic was deleted or created again.
         """
         self._sender.flush(timeout_s, self._staged)
 
     @checked
     def finish(self) -> None:
-        """Say that nothing more comes from this side, and go on to receive (half-close).
+        """Tell the peer that nothing more comes from this side, and go on receiving (half-close).
 
-        What was sent before is received; what others send later on this side comes back. A second call changes nothing.
-        Raises ConversationEnded after an end, QueueFull as `send` does.
+        Messages sent before are received; messages that others send on this side later come back. A second call
+        changes nothing. Raises ConversationEnded after an end, QueueFull as `send`.
         """
         session, staged = self._sender.session, self._staged
         self._sender.decide_with_care(staged, lambda: session.finish(staged))
 
     @checked
     def set_timer(self, timeout: Timeout) -> None:
-        """Have a DialogTimer received on this side, once, `timeout` seconds after Kafka has taken this call.
+        """Set a timer: this side receives a DialogTimer once, `timeout` seconds after Kafka has taken this call.
 
-        In place of the timer that is set; the end of this side cancels it, the far side never sees it (96 to 104).
-        Raises InvalidTimeout (8411), TimerBeyondLifetime (8410), TimerRefused (8458) when a side has
-        ended, as far as it is known here, QueueFull and TopicMismatch as `send`.
+        It replaces the timer that is set. The end of this side cancels it; the far side never sees it (96 to 104).
+        Raises InvalidTimeout (8411), TimerBeyondLifetime (8410), TimerRefused (8458) when this process knows that a
+        side has ended, QueueFull and TopicMismatch as `send`.
         """
         self._sender.set_timer(self._staged, Timer(timer_ms(self._staged, timeout)))
 
     @checked
     def cancel_timer(self) -> None:
-        """Set no timer of this side any more. A DialogTimer that waits is received.
+        """Cancel the timer of this side. A DialogTimer that already waits is still received.
 
         Raises TimerRefused when this side was ended (8458), QueueFull and TopicMismatch as `send`.
         """
@@ -112,17 +113,18 @@ class Dialog:
     def bounced(self, timeout: Seconds = 0.0) -> list[BouncedMessage]:
         """Messages of this dialog that were not received and came back, in the order in which they came back.
 
-        They wait at the dialog's home until they are confirmed or redirected. With `timeout` (seconds) it waits for
-        the first one. Also those of a session before this one on the same conversation, when that was closed.
-        Raises KafkaUnavailable when home cannot be asked.
+        They wait at the dialog's home until they are confirmed or redirected. Messages of an earlier session on the
+        same conversation are included when that session was closed. Waits up to `timeout` seconds for the first one.
+        Raises KafkaUnavailable when the home does not answer.
         """
         return self._mailboxes.bounced(self._sender, self._staged, timeout)
 
     def end(self, *, error: int | None = 0, description: str | None = "") -> None:
         """End this side: the peer gets EndDialog after everything that was sent, or an Error at once (105, 111, 113).
 
-        Also where the peer has ended, once. Raises ConversationEnded for a second end (8427; 118), InvalidError for a
-        code without a description, the reverse, or a description that XML cannot carry (112), TopicMismatch as `send`.
+        A side whose peer has ended must be ended, too. Raises ConversationEnded for a second end (8427; 118),
+        InvalidError for a code without a description, the reverse, or a description that XML cannot carry (112),
+        TopicMismatch as `send`.
         """
         error, description = check_error(error, description)
         if not error:
@@ -135,7 +137,7 @@ class Dialog:
 
 
 def timer_ms(dialog: SessionDialog, timeout: float) -> int:
-    """Milliseconds of a timer; raises InvalidTimeout and TimerBeyondLifetime."""
+    """A timer's timeout in milliseconds. Raises InvalidTimeout, TimerBeyondLifetime."""
     timeout_ms = milliseconds(timeout, "the timeout of a timer")
     if dialog.begin.lifetime_ms != FOR_EVER:
         check_timer(timeout_ms, dialog.begin.lifetime_ms, UUID(bytes=dialog.conversation))
@@ -143,7 +145,7 @@ def timer_ms(dialog: SessionDialog, timeout: float) -> int:
 
 
 def check_type(message_type: object) -> None:
-    """Raise BadInput for a message type that is no text."""
+    """Raise BadInput for a message type that is not a string."""
     if not isinstance(message_type, str):
         raise BadInput(
             f"a message type is named by a text, not by {type(message_type).__name__}: it is the first argument of "

@@ -1,7 +1,7 @@
-"""Homes of dialogs as their journals say: what a process asks that does not own their partitions.
+"""Answers questions about homes of dialogs whose partitions other processes own, by reading their journals.
 
-Each home is read by a thread of its own, for as long as there are questions for it. So a home that is slow to answer
-keeps nobody waiting who asks another one, and whoever asks waits no longer than he wants to.
+Each home is read by a thread of its own while there are questions for it. So a home that is slow to answer does not
+delay questions to other homes, and a caller may stop waiting at any time.
 """
 
 from __future__ import annotations
@@ -20,45 +20,45 @@ from konverse.schemas.errors import BrokerClosed
 from konverse.schemas.identifiers import Address
 
 REST_S: Final = 30.0
-"""A home that was not asked for so long is not followed any more."""
+"""A home that was not asked for this long is closed."""
 
 Question = Callable[[Partition], Any]
 
 
 class _Home:
-    """One home, and what is asked of it."""
+    """One home, and the questions that wait for its answer."""
 
     __slots__ = ("following", "questions", "read", "used_at")
 
     def __init__(self) -> None:
         self.following: Following | None = None
-        """Used by the thread that reads."""
+        """Used by the reading thread only."""
         self.questions: list[tuple[Question, Future[Any]]] = []
         self.read = False
-        """A thread reads it."""
+        """A reading thread runs."""
         self.used_at = 0.0
 
 
 class Homes:
-    """Those that were asked lately. Thread-safe."""
+    """The homes that were asked lately. Thread-safe."""
 
     def __init__(self, follow: Callable[[Address], Following]) -> None:
         self._follow = follow
         self._lock = threading.Lock()
-        """Guards what follows; never held while Kafka is asked."""
+        """Guards `_homes` and `_closed`; never held while waiting for Kafka."""
         self._homes: dict[Address, _Home] = {}
         self._closed = False
 
     @property
     def followed(self) -> list[Address]:
-        """Homes with a client and a partition in memory."""
+        """Homes for which a client and the state of the partition are kept in memory."""
         with self._lock:
             return list(self._homes)
 
     def ask(self, address: Address, question: Question) -> Future[Any]:
-        """What a home answers when its journal was read to where it ends now; the reading thread calls `question`.
+        """Ask a home: the reading thread reads its journal to the present end, then calls `question` with its state.
 
-        Raises BrokerClosed. The answer raises what `follow` and `Following.catch_up` raise.
+        Raises BrokerClosed. The future raises the errors of `follow`, of `Following.catch_up` and of `question`.
         """
         answer: Future[Any] = Future()
         with self._lock:
@@ -78,18 +78,18 @@ class Homes:
                 if home.following is None:
                     home.following = self._follow(address)
                 state = home.following.catch_up()
-            except Exception as error:  # noqa: BLE001  # it is the answer
+            except Exception as error:  # noqa: BLE001  # the callers get it as their answer
                 for _, answer in questions:
                     answer.set_exception(error)
                 continue
             for question, answer in questions:
                 try:
                     answer.set_result(question(state))
-                except Exception as error:  # noqa: BLE001  # likewise
+                except Exception as error:  # noqa: BLE001  # the caller gets it as its answer
                     answer.set_exception(error)
 
     def _taken(self, home: _Home) -> list[tuple[Question, Future[Any]]]:
-        """What is asked of it now, and still awaited; the thread ends when there is nothing."""
+        """Take the questions whose callers still wait; the reading thread ends when there are none."""
         with self._lock:
             taken = [(question, answer) for question, answer in home.questions if answer.set_running_or_notify_cancel()]
             home.questions = []
@@ -100,7 +100,7 @@ class Homes:
         return taken
 
     def close_rested(self) -> None:
-        """Let go of homes that nobody has asked for a while: each has clients, and a partition in memory."""
+        """Close the homes that were not asked for `REST_S`, since each keeps a client and a partition in memory."""
         now = time.monotonic()
         with self._lock:
             rested = [at for at, home in self._homes.items() if not home.read and now - home.used_at >= REST_S]
@@ -109,7 +109,7 @@ class Homes:
             _close(home)
 
     def close(self) -> None:
-        """Answer no more. A home that is read just now is let go of by the thread that reads it."""
+        """Answer no more questions. A home that is being read is closed by its reading thread."""
         with self._lock:
             self._closed = True
             closing = [home for home in self._homes.values() if not home.read]
@@ -118,7 +118,7 @@ class Homes:
             _close(home)
 
     def forked(self) -> None:
-        """In a forked child: closed, see `bridge.runtime.forks`."""
+        """Be closed in a forked child (`bridge.runtime.forks`)."""
         self._lock = threading.Lock()
         self._closed = True
 

@@ -1,7 +1,8 @@
-"""Messages that came back: what a sender finds in the mailboxes at its dialogs' homes, and what it does about them.
+"""Messages that came back: reads the mailboxes at the dialogs' homes, and confirms or redirects their messages.
 
-The state of a home is that of its owner, when a reader of this process owns the partition, else what its journal says.
-A thread of ours asks it while something that was redirected has not arrived: what was sent behind it waits for that.
+When a reader of this process owns the home's partition, its state answers; otherwise the home's journal is read. A
+background thread asks homes until every redirected message has arrived, because later messages of the dialog wait for
+that.
 """
 
 from __future__ import annotations
@@ -43,13 +44,13 @@ log: Final = logging.getLogger("konverse.mailboxes")
 POLL_S: Final = 0.05
 RETRY_S: Final = 1.0
 ANSWER_S_MIN: Final = 5.0
-"""A home has so long to answer in any case: a client that is new needs some time to connect."""
+"""A home may always take this long to answer: a new client needs time to connect."""
 
 _ANSWERED: Final = Future[Any]()
 _ANSWERED.set_result(None)
 
 CLOSE_S: Final = 10.0
-"""A broker that is closed waits so long for redirected messages, so that what was sent behind them can leave."""
+"""On close, wait this long for redirected messages to arrive, so that the messages behind them can leave."""
 
 
 class BouncedMessage:
@@ -75,7 +76,7 @@ class BouncedMessage:
 
     @property
     def sequence(self) -> int | None:
-        """Number that `send` returned; None for a message that was redirected before, or sent behind such a one."""
+        """Number that `send` returned; None for a message that was redirected before or sent after a redirected one."""
         sequence = self._bounced.sequence
         return None if sequence == NO_SEQUENCE else sequence
 
@@ -85,24 +86,24 @@ class BouncedMessage:
         return self._bounced.bounce.reason
 
     def confirm(self) -> None:
-        """Let it go: the application knows of it. Returns at once.
+        """Remove the message from the mailbox: the application has dealt with it. Returns at once.
 
-        What is called first counts: after a `redirect` this changes nothing, as a second time does not. Raises
-        QueueFull when Kafka takes nothing for a while.
+        Only the first call of `confirm` or `redirect` counts; a later one changes nothing. Raises QueueFull when too
+        many records to the home wait for Kafka.
         """
         self._mailboxes.confirm(self._sender, self._staged, self._bounced.id)
 
     def redirect(self, to_dialog: Dialog) -> None:
-        """Send it on another dialog with the same home, behind what was sent on that one before. Returns at once.
+        """Send the message on another dialog with the same home, behind the messages sent there before. Returns at once.
 
-        Home moves it in one step: it is received once, whatever crashes and whoever asks again. Several leave in the
-        order of the calls. Later messages of the new dialog wait until home says that it has arrived. When the new
-        dialog has ended meanwhile it stays, and `bounced` gives it again; until then a further `redirect`, or one after
-        a `confirm`, changes nothing.
+        The home moves the message in one step, so it is received once, whatever crashes and however often this is
+        called. Messages leave in the order of the calls. Later messages of the new dialog wait until the home reports
+        that this one has arrived. If the new dialog has ended meanwhile, the message stays in the mailbox, and
+        `bounced` returns it again. Until then a further `redirect`, or one after a `confirm`, changes nothing.
 
-        Raises BadInput for what is no other dialog, InvalidState when the dialogs have different homes: begin the new
-        one with `related_to`. Raises NotInContract or WrongDirection for its type, ConversationEnded when the new
-        dialog was ended, QueueFull.
+        Raises BadInput when `to_dialog` is not another dialog, InvalidState when the dialogs have different homes
+        (begin the new one with `related_to`), NotInContract or WrongDirection for the type, ConversationEnded when the
+        new dialog was ended, QueueFull.
         """
         staged = getattr(to_dialog, "_staged", None)
         if staged is None or staged is self._staged:
@@ -121,17 +122,17 @@ class BouncedMessage:
 
 
 class Mailboxes:
-    """Of all dialogs of a broker. Thread-safe."""
+    """The mailboxes of all dialogs of a broker. Thread-safe."""
 
     def __init__(self, kafka: Kafka, catalog: Catalog, readers: Callable[[], Sequence[Reader]]) -> None:
         self._catalog = catalog
         self._readers = readers
         self._homes = Homes(lambda address: follow(kafka, catalog, address))
         self._lock = threading.Lock()
-        """Held while our thread is started."""
+        """Held while the background thread is started."""
         self._decisions = Decisions()
         self._forged: set[tuple[bytes, Address]] = set()
-        """Ids of sessions and partitions of which it was said that a stranger writes there in their names."""
+        """Logged forgeries: session id, and the partition to which a stranger writes under it."""
         self._sender: Sender | None = None
         self._thread: threading.Thread | None = None
         self._awaken = threading.Event()
@@ -140,7 +141,7 @@ class Mailboxes:
     # ------------------------------------------------------------------------------------------------------- calls
 
     def bounced(self, sender: Sender, dialog: SessionDialog, timeout_s: float) -> list[BouncedMessage]:
-        """What waits in the mailbox for this dialog's session, or for its successor; waits for the first one."""
+        """Bounced messages of a dialog that its session may decide about; waits up to `timeout_s` for the first one."""
         deadline = time.monotonic() + timeout_s
         while True:
             found, _ = self.look(
@@ -163,10 +164,10 @@ class Mailboxes:
         *,
         timeout_s: float = CATCH_UP_S,
     ) -> tuple[list[Bounced], Any]:
-        """What is wanted of a home's mailbox and may be decided by the session, and the home's answer at that time.
+        """The `wanted` messages in a home's mailbox that the session may decide about, and the answer to `question`.
 
-        The session takes another id when home has heard that its present one is not heard somewhere. Raises what `ask`
-        raises.
+        Both are of the same state of the home. If that state says that a destination refuses the session's present id,
+        the session takes another one. Raises the errors of `ask`.
         """
         session = sender.session
         ids = session.ids
@@ -181,7 +182,7 @@ class Mailboxes:
         return found, answer
 
     def _tell_of_forgeries(self, told: Iterable[Notice]) -> None:
-        """Each once."""
+        """Log each forgery once."""
         for notice in told:
             if (notice.writer, notice.at) not in self._forged:
                 self._forged.add((notice.writer, notice.at))
@@ -201,9 +202,10 @@ class Mailboxes:
     # -------------------------------------------------------------------------------------------------------- homes
 
     def ask(self, home: Address, question: Question, *, keep_up: bool, timeout_s: float = CATCH_UP_S) -> Any:
-        """The answer of a home, or a target. To `keep_up` is to let a reader of this process read on meanwhile.
+        """The answer of a partition, home or target, to `question`.
 
-        Raises KafkaUnavailable when it has none within `timeout_s`, and `ANSWER_S_MIN`; others are answered meanwhile.
+        With `keep_up` a reader of this process that owns the partition first commits and fetches. Raises
+        KafkaUnavailable when there is no answer within `timeout_s`, or `ANSWER_S_MIN` if that is longer.
         """
         wait_s = max(ANSWER_S_MIN, timeout_s)
         answer = self._asked(home, question, keep_up=keep_up)
@@ -226,7 +228,7 @@ class Mailboxes:
                     answer.set_result(found)
                     return answer
         answer = self._homes.ask(home, question)
-        self._start()  # our thread closes it when it has rested for long
+        self._start()  # the background thread closes homes that are no longer asked
         return answer
 
     # -------------------------------------------------------------------------------------------------------- news
@@ -241,7 +243,7 @@ class Mailboxes:
                 self._thread = in_background("konverse-mailboxes", self._run)
 
     def _run(self) -> None:
-        """Ask homes while something that was redirected has not arrived, all at once: each answers when it can."""
+        """Ask homes while redirected messages have not arrived: all homes at once, each answers when it can."""
         answers: dict[Address, Future[Any]] = {}
         again_at: dict[Address, float] = {}
         while not self._closed:
@@ -269,17 +271,17 @@ class Mailboxes:
             sender.hear(lambda session: session.home_says(home))
             return True
 
-        sender.wait_for_id()  # now: the question is asked while the reader, or the following, is locked
+        sender.wait_for_id()  # before the question, which runs while the reader or the follower is locked
         return self._asked(dialog.begin.home, question, keep_up=False)
 
     def _awaited(self) -> dict[Address, SessionDialog]:
-        """Homes from which news is awaited, with a dialog of each."""
+        """Homes of dialogs whose redirected messages have not arrived, each with one of its dialogs."""
         if self._sender is None or self._closed:
             return {}
         return {dialog.begin.home: dialog for dialog in self._sender.redirecting}
 
     def close(self) -> None:
-        """Wait a little for what was redirected, and stop."""
+        """Wait up to `CLOSE_S` for redirected messages that others wait behind, then stop."""
         deadline = time.monotonic() + CLOSE_S
         while any(dialog.held for dialog in self._awaited().values()) and time.monotonic() < deadline:
             time.sleep(POLL_S)
@@ -290,7 +292,7 @@ class Mailboxes:
         self._homes.close()
 
     def forked(self) -> None:
-        """In a forked child: closed, see `bridge.runtime.forks`."""
+        """Be closed in a forked child (`bridge.runtime.forks`)."""
         self._closed = True
         self._lock = threading.Lock()
         self._homes.forked()

@@ -1,4 +1,8 @@
-"""Finds out what became of messages whose sender is gone (protocol.md section 5, `outcome`)."""
+"""Finds out whether messages were received whose sender is gone (protocol.md section 5, `outcome`).
+
+`Inquiry` asks each destination to close the former session, and reads from its journal where it was closed: records
+below that counter were received, the others never will be.
+"""
 
 from __future__ import annotations
 
@@ -40,11 +44,11 @@ log: Final = logging.getLogger("konverse.outcomes")
 
 READ_EVERY_S: Final = 0.1
 ASK_S_MIN: Final = 2.0
-"""Kafka has so long for each record, however little time there is: a new client needs some to connect."""
+"""Kafka may take this long for each record, even beyond the deadline: a new client needs time to connect."""
 
 
 def queue_at(kafka: Kafka, catalog: Catalog, address: Address) -> Queue:
-    """The queue of an address, it may be that of transmission; QueueNotFound when it was dropped, or created again."""
+    """The queue of an address, or the transmission queue; QueueNotFound when it was dropped or created again."""
     transmits = address.topic == transmission_topic(catalog.instance)
     for queue in [find_queue(kafka, catalog.instance)] if transmits else catalog.all(Queue):
         if queue is not None and queue.topic == address.topic and queue.address(address.partition) == address:
@@ -53,7 +57,7 @@ def queue_at(kafka: Kafka, catalog: Catalog, address: Address) -> Queue:
 
 
 def opened(token: bytes) -> Token:
-    """What a token is about; BadInput when it is none."""
+    """Decode a token of OutcomeUnknown; BadInput for other bytes."""
     try:
         return tokens.decode(token)
     except MalformedRecord as error:
@@ -61,7 +65,7 @@ def opened(token: bytes) -> Token:
 
 
 class Sessions:
-    """The sessions of a connection, and questions about those of others."""
+    """Creates the sessions of a connection, and inquires about sessions of other connections."""
 
     def __init__(self, kafka: Kafka, topics: Topics, catalog: Catalog) -> None:
         self.ids = WriterIds(kafka, topics)
@@ -69,7 +73,7 @@ class Sessions:
         self._catalog = catalog
 
     def new(self) -> Renewing:
-        """A session under a new id."""
+        """A session with a new id."""
         return Renewing(self.ids, lambda address: follow(self._kafka, self._catalog, address))
 
     def outcome(self, token: bytes, own: Session | None, timeout_s: float | None) -> Outcome:
@@ -81,12 +85,12 @@ class Sessions:
 
 
 def follow(kafka: Kafka, catalog: Catalog, address: Address) -> Following:
-    """Read the partition at an address."""
+    """A follower of the partition at an address."""
     return Following(kafka, queue_at(kafka, catalog, address), address.partition)
 
 
 class Inquiry:
-    """One question for an outcome, and the clients that it needs."""
+    """One inquiry about the outcome of a token, and the clients that it needs."""
 
     def __init__(self, kafka: Kafka, ids: WriterIds, catalog: Catalog) -> None:
         self._kafka = kafka
@@ -97,7 +101,7 @@ class Inquiry:
         self._producer: Any = None
 
     def run(self, token: bytes, timeout_s: float) -> Outcome:
-        """Ask, wait until it was heard, and read the answer."""
+        """Close the session at each destination, wait until the owners have ingested that, and read the answers."""
         deadline = time.monotonic() + timeout_s
         asking = Asking(self._there(opened(token)))
         with self._exits:
@@ -126,7 +130,7 @@ class Inquiry:
         return outcome
 
     def _there(self, token: Token) -> Token:
-        """A token without a transmission queue that is gone: nothing comes from there any more."""
+        """The token; without its transmission queue when that was dropped, since no message comes from there then."""
         if token.transmission is not None:
             try:
                 queue_at(self._kafka, self._catalog, token.transmission)
@@ -139,12 +143,12 @@ class Inquiry:
         if following is None:
             following = self._following[address] = follow(self._kafka, self._catalog, address)
             self._exits.callback(following.close)
-        with suppress(KafkaUnavailable):  # then what was read before is looked at once more
+        with suppress(KafkaUnavailable):  # then the caller sees the state as it was read before
             following.catch_up(max(1.0, deadline - time.monotonic()))
         return following
 
     def _write(self, address: Address, record: Handed, deadline: float) -> None:
-        """Append a question; what is not acknowledged is tried again, which does no harm."""
+        """Append a CLOSE_WRITER record, again if it is not acknowledged: a duplicate does no harm."""
         header, key, value = record
         queue_at(self._kafka, self._catalog, address)
         while True:
@@ -162,7 +166,7 @@ class Inquiry:
                     on_delivery=lambda error, _message, failures=failures: failures.append(error),
                 )
                 self._producer.flush(left_s + 1)
-            if failures and failures[0] is None:  # to compare an error with None breaks
+            if failures and failures[0] is None:  # `is`: a KafkaError cannot be compared with None
                 return
             self._producer = None
             self._kafka.check_taken(address.topic, failures)

@@ -1,4 +1,4 @@
-"""What was said on a conversation and is not known to have arrived, wherever it stands on its way."""
+"""Undelivered messages as rows of `sys.transmission_queue`, wherever on their way they are."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from konverse.schemas.system_messages import END_DIALOG, ERROR
 from konverse.schemas.wire.records import NO_SEQUENCE, Begin, Kind
 
 SAID: Final = (Kind.MESSAGE, Kind.END, Kind.ERROR, Kind.END_CALL)
-"""What an application has said. What the parts of konverse tell each other does not stand in the view."""
+"""Records that an application sent. Control records of konverse are not shown in the view."""
 
 
 class Names(NamedTuple):
-    """Who talks to whom, seen from the side that has said something."""
+    """Services, contract and priority, as seen from the sending side."""
 
     service: str
     far_service: str
     contract: str
     level: int = DEFAULT_LEVEL
-    """The priority of that side, once it lives."""
+    """Priority of the sending side, known once its endpoint exists."""
 
     @classmethod
     def of(cls, begin: Begin) -> Names:
-        """As the side that begins has them."""
+        """The names of the initiator's side."""
         return cls(begin.from_service, begin.to_service, begin.contract)
 
     @classmethod
     def at(cls, endpoint: Endpoint) -> Names:
-        """As an endpoint has them."""
+        """The names of an endpoint's side."""
         return cls(endpoint.service, endpoint.far_service, endpoint.contract, endpoint.level)
 
 
@@ -40,24 +40,24 @@ class Outgoing(NamedTuple):
 
     conversation: bytes
     role: Role
-    """The side that has said it."""
+    """The sending side."""
     kind: Kind
-    """One of SAID."""
+    """One of `SAID`."""
     message_type: str
     sequence: int
-    """NO_SEQUENCE where it has none yet."""
+    """NO_SEQUENCE when none is known yet."""
     body: bytes | None
     names: Names | None
-    """None where they have to be looked up."""
+    """None when they must be looked up at the sending side's endpoint."""
     status: str
 
     @property
     def is_error(self) -> bool:
-        """Whether the conversation failed with it."""
+        """Whether it is an Error, which fails the conversation."""
         return self.kind is Kind.ERROR or (self.kind is Kind.END_CALL and self.body is not None)
 
     def row(self, names: Names | None) -> TransmissionQueueRow:
-        """The row of the view; `names` are those that were looked up."""
+        """The row of the view; `names` is used when the record itself has none."""
         service, far_service, contract, level = self.names or names or (None, None, None, DEFAULT_LEVEL)
         ends = self.kind is not Kind.MESSAGE
         return TransmissionQueueRow(
@@ -77,29 +77,29 @@ class Outgoing(NamedTuple):
 
 
 def missing_names(found: list[Outgoing]) -> set[tuple[Role, bytes]]:
-    """The sides whose names have to be looked up."""
+    """The sides (role, conversation) whose names must be looked up."""
     return {(one.role, one.conversation) for one in found if one.names is None}
 
 
 class TransmissionQueueRow(NamedTuple):
-    """`sys.transmission_queue`: a message that is not known to have arrived. Nobody keeps `enqueue_time`."""
+    """`sys.transmission_queue`: a message that is not known to have arrived. There is no `enqueue_time`."""
 
     conversation_handle: UUID
     to_service_name: str | None
-    """None, as the next ones: its conversation is forgotten, or lives in another database."""
+    """None, like the next columns, when the conversation is forgotten or lives in another database."""
     to_broker_instance: str | None
     """None: none was named."""
     from_service_name: str | None
     service_contract_name: str | None
     message_sequence_number: int | None
-    """None: it has none before it is delivered."""
+    """None when the message gets its number only on delivery."""
     message_type_name: str
     is_conversation_error: bool
     is_end_of_dialog: bool
     message_body: bytes
     """Empty when there is none."""
     transmission_status: str
-    """What keeps it; empty: nothing does, it is on its way."""
+    """Why it is held up; empty when it is on its way."""
     priority: int
 
     def __repr__(self) -> str:
@@ -107,5 +107,5 @@ class TransmissionQueueRow(NamedTuple):
 
 
 def _told(message_type: str, sequence: int | None, conversation: UUID, body: bytes) -> str:
-    """What a log may have of a message: not its body."""
+    """A description of a message for logs, without its body."""
     return f"<{message_type} #{sequence} of {conversation}, {len(body)} bytes>"

@@ -389,7 +389,7 @@ class Sender(Hearing):
         leave(self, timeout_s, self._last_failure)
 
     def forked(self) -> None:
-        """In a forked child: closed, see `bridge.runtime.forks`."""
+        """Be closed in a forked child (`bridge.runtime.forks`)."""
         self._closed, self._free = True, False
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)

@@ -1,4 +1,8 @@
-"""The session of a sender and its ids: when another one is due, and what destinations say of the former ones."""
+"""The ids of a sender's session: when a new one is due, and what destinations answer about the former ones.
+
+`dialog.session.rotation` has the rules. Under a new id the session asks each destination where the old one was closed,
+and sends again what was not received.
+"""
 
 from __future__ import annotations
 
@@ -18,78 +22,78 @@ from konverse.schemas.wire.records import WriterClosed
 log: Final = logging.getLogger("konverse.renewing")
 
 ASK_AGAIN_S: Final = 600.0
-"""Who cannot be told yet asks again after this long."""
+"""A destination that cannot answer yet is asked again after this long."""
 
 MAKE_S: Final = 10.0
-"""Kafka has so long for a new id before it is asked for another one."""
+"""Kafka may take this long for a new id; then another one is requested."""
 
 MADE_FOR_S: Final = 60.0
-"""An id that was not needed after all is not used after this long."""
+"""A new id that is not used within this time is discarded."""
 
 READ_EVERY_S: Final = 0.5
-"""The answers of destinations are looked for so often."""
+"""Interval of reading the destinations' answers."""
 
 
 class Ids(Protocol):
-    """Where new ids come from."""
+    """Source of new writer ids."""
 
     topic: str
-    """Where they are asked for."""
+    """Topic whose acknowledgements give the time of an id."""
 
     def new(self, timeout_s: float | None = None) -> tuple[bytes, int]:
-        """An id, and what the clock showed before it was asked for."""
+        """A new id, and the local clock in ms from before the request."""
 
 
 class Renewing:
-    """Not for several threads at a time: whoever calls it holds the sender's lock, but for `answers` and `make`."""
+    """A session with its renewal. Callers hold the sender's lock, except for `answers` and `make`."""
 
     def __init__(self, ids: Ids, follow: Callable[[Address], Following]) -> None:
         self.session = Session(*ids.new())
         self.topic = ids.topic
-        """It exists, and this client may write to it."""
+        """A topic that exists and that this client may write to."""
         self.age = Age.FRESH
-        """What is to be done about the present id."""
+        """Whether the present id must be replaced."""
         self._ids = ids
         self._follow = follow
         self._following: dict[Address, Following] = {}
         self._made: tuple[bytes, int] | None = None
-        """The next id, as it came."""
+        """The next id, as `Ids.new` returned it."""
         self._asked_ms: dict[tuple[Address, bytes], int] = {}
-        """Destination and former id of which it cannot tell yet, and when it was asked again last."""
+        """(destination, former id) that could not be answered yet -> when it was last asked again."""
         self._read_ms: int | None = None
         self.trouble: str | None = None
-        """Why an answer could not be looked for; None when all of them could."""
+        """Why an answer could not be read; None when all could."""
 
     def look(self) -> bool:
-        """Look at the clock; True when something is due that was not."""
+        """Check the clock; True when `age` has changed."""
         before = self.age
         if before is not Age.DOUBTFUL:
             self.age = self.session.look(now_ms())
         return self.age is not before
 
     def give_up(self) -> None:
-        """The present id is not heard somewhere."""
+        """A destination refuses the present id: replace it at once."""
         self.age = Age.DOUBTFUL
 
     @property
     def ready(self) -> bool:
-        """There is an id to `change` to, made a moment ago."""
+        """Whether a new id is there to `change` to, not older than `MADE_FOR_S`."""
         return self._made is not None and 0 <= now_ms() - self._made[1] < MADE_FOR_S * 1_000
 
     @property
     def wanting(self) -> bool:
-        """Another id is due, and none was made."""
+        """Whether a new id is due and not there yet."""
         return self.age is not Age.FRESH and not self.ready
 
     def make(self) -> None:
-        """Get an id to `change` to. Takes as long as Kafka does, so whoever calls it holds no lock.
+        """Get a new id from Kafka for `change`. This waits for Kafka, so the caller holds no lock.
 
-        Raises KafkaUnavailable or TopicMismatch when there is none to be had.
+        Raises KafkaUnavailable, TopicMismatch.
         """
         self._made = self._ids.new(MAKE_S)
 
     def change(self) -> list[Hand]:
-        """Go on under the id that was made."""
+        """Go on under the new id."""
         assert self._made is not None, "an id is made before it is used"
         (writer, opened_ms), self._made = self._made, None
         log.info("the session goes on under a new id, the present one is %s", self.age.name.lower())
@@ -98,13 +102,13 @@ class Renewing:
 
     @property
     def due(self) -> bool:
-        """It is time to look for answers."""
+        """Whether it is time to read answers."""
         if not self.session.takeover.behind:
             return False
         return self._read_ms is None or now_ms() - self._read_ms >= READ_EVERY_S * 1_000
 
     def answers(self) -> Iterator[tuple[Wanted, WriterClosed | Unheard]]:
-        """What destinations say to the questions of the session. Reads their logs, so it may take a while."""
+        """What destinations answer to the session's questions about former ids. Reads their logs: this may take long."""
         self._read_ms, self.trouble = now_ms(), None
         awaited = self.session.takeover.wanted()
         still = {(wanted.address, wanted.asked) for wanted in awaited}
@@ -115,7 +119,7 @@ class Renewing:
                 if following is None:
                     following = self._following[wanted.address] = self._follow(wanted.address)
                 said = reply(following.catch_up(), wanted)
-            except KonverseError as error:  # it is tried again
+            except KonverseError as error:  # the next call tries again
                 self.trouble = str(error)
                 continue
             if said is None or (said is Unheard.LATER and not self._asks_again(wanted)):
@@ -125,7 +129,7 @@ class Renewing:
             self.close()
 
     def _asks_again(self, wanted: Wanted) -> bool:
-        """Whether a destination that cannot tell yet is asked once more: at once, then every ASK_AGAIN_S."""
+        """Whether to ask a destination again that answered LATER: at once, then every `ASK_AGAIN_S`."""
         of = wanted.address, wanted.asked
         asked_ms = self._asked_ms.get(of)
         if asked_ms is not None and now_ms() - asked_ms < ASK_AGAIN_S * 1_000:
@@ -134,7 +138,7 @@ class Renewing:
         return True
 
     def close(self) -> None:
-        """Close the clients that read."""
+        """Close the followers of the destinations."""
         while self._following:
             _, following = self._following.popitem()
             following.close()

@@ -1,4 +1,4 @@
-"""Several begins, sends and ends of a client that happen together or not at all."""
+"""The transaction of a client: several begins, sends and ends that happen together or not at all."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ BeginBlock = Callable[[Wanted], Prepared]
 
 
 class ClientTransaction:
-    """`with broker.transaction() as t:` what is done by `t` happens when the block ends, all of it or nothing.
+    """`with broker.transaction() as t:` all calls on `t` take effect together when the block ends, or none does.
 
-    An exception that leaves the block drops it: nothing was written then. After the block all of it happens, as soon
-    as Kafka has the record; `broker.flush()` waits until what it sends has arrived. Messages get their numbers when the
-    block ends, so what is sent directly inside the block comes before them. One thread uses a transaction, in one
-    block: a second `with` is refused (InvalidState); `savepoint` and `rollback` undo a part.
+    An exception that leaves the block drops the transaction: nothing was written. Otherwise all calls take effect as
+    soon as Kafka has the transaction's record; `broker.flush()` waits until its messages have arrived. Messages are
+    numbered when the block ends, so messages sent directly on a dialog inside the block come before them. A transaction
+    is for one thread and one block: a second `with` raises InvalidState. `savepoint` and `rollback` undo a part.
     """
 
     def __init__(self, sender: Sender, catalog: Catalog, mailboxes: Mailboxes, begin_block: BeginBlock) -> None:
@@ -62,7 +62,7 @@ class ClientTransaction:
         returning: bool = False,
         anew: bool = False,
     ) -> Dialog:
-        """BEGIN DIALOG as `broker.begin_dialog`; the dialog is used by this transaction until the block has ended."""
+        """BEGIN DIALOG as `broker.begin_dialog`; until the block ends, only this transaction may use the dialog."""
         self._check_entered()
         wanted = Wanted(
             from_service,
@@ -95,7 +95,7 @@ class ClientTransaction:
         self._transaction.send(staged, message_type, as_bytes(body))
 
     def finish(self, dialog: Dialog) -> None:
-        """Say that nothing more comes on the dialog, as `dialog.finish`."""
+        """Tell the peer that nothing more comes on the dialog, as `dialog.finish`."""
         self._check_entered()
         self._transaction.finish(_staged(dialog))
 
@@ -106,7 +106,7 @@ class ClientTransaction:
         self._transaction.set_timer(staged, timer_ms(staged, timeout))
 
     def cancel_timer(self, dialog: Dialog) -> None:
-        """Set no timer of a dialog any more, as `dialog.cancel_timer`."""
+        """Cancel the timer of a dialog, as `dialog.cancel_timer`."""
         self._check_entered()
         self._transaction.set_timer(_staged(dialog), NO_TIMER)
 
@@ -122,7 +122,7 @@ class ClientTransaction:
 
     @checked
     def savepoint(self, name: str) -> None:
-        """SAVE TRANSACTION: what is done from here on can be undone with `rollback`. A name may be used again.
+        """SAVE TRANSACTION: `rollback` to this savepoint undoes all later calls. A name may be used again.
 
         Raises InvalidName, TransactionTooLarge.
         """
@@ -131,10 +131,11 @@ class ClientTransaction:
 
     @checked
     def rollback(self, savepoint: str) -> None:
-        """ROLLBACK TRANSACTION to a savepoint: what was begun, sent, ended and set since then does not happen.
+        """ROLLBACK TRANSACTION to a savepoint: undo all calls made since.
 
-        The savepoint stays, those behind it are gone. To drop everything leave the block with an exception. A dialog
-        that was begun since is none: what is done with it raises DialogNotFound (8426). SavepointNotFound (6401).
+        The savepoint stays, later savepoints are gone. To drop the whole transaction, leave the block with an
+        exception. A dialog begun since the savepoint does not exist: calls with it raise DialogNotFound (8426). Raises
+        SavepointNotFound (6401).
         """
         self._check_entered()
         self._transaction.rollback(savepoint)
@@ -171,7 +172,7 @@ class ClientTransaction:
 
 
 def _staged(dialog: object) -> SessionDialog:
-    """What the session knows of a dialog; NullHandle for None, BadInput for what else is none."""
+    """The session's record of a dialog; NullHandle for None, BadInput for anything else that is not a `Dialog`."""
     if dialog is None:
         raise NullHandle("None is no dialog; give what begin_dialog or this transaction's begin has returned")
     if not isinstance(dialog, Dialog):

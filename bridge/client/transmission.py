@@ -1,8 +1,8 @@
-"""The transmission queue of an instance, as one process uses it: writes transactions to it, and owns a share of it.
+"""The transmission queue of an instance: clients write their transactions to it, and its owners carry them out.
 
-It is a queue like any other, of which nobody receives: its owners expand what clients wrote into outputs. A process
-that makes transactions reads it in the background, so that they leave without anybody's help; `konverse transmit` does
-so for clients that come and go.
+It is an ordinary queue without receivers: its owners expand each transaction into outputs. A process that commits
+transactions owns a share of the queue in the background, so that they leave without another process. `konverse
+transmit` owns it for short-lived clients.
 """
 
 from __future__ import annotations
@@ -37,26 +37,26 @@ log: Final = logging.getLogger("konverse.transmission")
 
 NAME: Final = "transmission"
 WHOLE_INSTANCE: Final = ""
-"""The database in whose catalog the queue stands: no other can have this name."""
+"""Database whose catalog has the transmission queue. No user database can have an empty name."""
 
 PARTITIONS: Final = 4
 KEEP_MS: Final = 7 * 24 * 3_600_000
-"""What was expanded stays for those who verify."""
+"""Expanded transactions are kept this long for the verifier."""
 
 DECIDE_WITHIN_MS: Final = 10
-"""Nobody receives from the queue, and somebody waits for all that comes into it."""
+"""Commit soon: there are no receivers to batch for, and senders wait for the outputs."""
 
 LOOK_EVERY_S: Final = 0.1
-"""How often the journal is asked whether the outputs of transactions have arrived,"""
+"""How often the journal is read to find out whether the outputs of transactions have arrived."""
 LOOK_SOON_S: Final = 0.01
-"""and how often while somebody waits for that."""
+"""The same while a caller waits for that."""
 
 ARRIVAL_S: Final = 5.0
-"""A process that closes waits so long for the outputs of its transactions; they arrive without it, too."""
+"""On close, wait this long for the outputs of the transactions. They arrive without this process, too."""
 
 
 def find_queue(kafka: Kafka, instance: str) -> Queue | None:
-    """The transmission queue; None before anybody has needed it."""
+    """The transmission queue; None before the first transaction of the instance."""
     catalog = Catalog(kafka, instance, WHOLE_INSTANCE)
     try:
         return catalog.find(Queue, NAME)
@@ -65,7 +65,7 @@ def find_queue(kafka: Kafka, instance: str) -> Queue | None:
 
 
 def ensure_queue(kafka: Kafka, instance: str) -> Queue:
-    """The transmission queue, created when it is first needed."""
+    """The transmission queue, created if there is none."""
     found = find_queue(kafka, instance)
     if found is not None:
         Topics(kafka).check_queue(found)
@@ -76,7 +76,7 @@ def ensure_queue(kafka: Kafka, instance: str) -> Queue:
         found = find_queue(kafka, instance)
         if found is None:
             raise
-        return found  # another process was first, and has used it
+        return found  # another process created it meanwhile and has already written to it
     catalog = Catalog(kafka, instance, WHOLE_INSTANCE)
 
     def decide() -> Queue:
@@ -95,7 +95,7 @@ def ensure_queue(kafka: Kafka, instance: str) -> Queue:
 def drop_queue(kafka: Kafka, topics: Topics, instance: str) -> bool:
     """Drop the transmission queue with the transactions that it holds; False when there is none.
 
-    Whoever makes the next transaction in a new process creates it again. A drop that has failed half-way is finished.
+    The next transaction of a new process creates the queue again. A drop that failed half-way is completed.
     """
     with closing(Catalog(kafka, instance, WHOLE_INSTANCE)) as catalog:
         found = catalog.find(Queue, NAME)
@@ -110,17 +110,17 @@ def drop_queue(kafka: Kafka, topics: Topics, instance: str) -> bool:
 
 
 def transmitter(kafka: Kafka, queue: Queue, catalog: Catalog | None = None) -> Reader:
-    """An owner of a share of the transmission queue: iterate over it; nothing comes, and transactions leave."""
+    """A reader that owns a share of the transmission queue. Iterating over it sends transactions and yields nothing."""
     rules = Rules(lambda *_: None, catalog=catalog)
     owning = Owning(kafka, queue, rules, OwnerSettings(uncommitted_ms=DECIDE_WITHIN_MS))
     return Reader(kafka, owning, ReaderOptions(), lambda _: None)
 
 
 class Transmission:
-    """The transactions of one sender: where they go, and how far they are."""
+    """The transactions of one sender: writes them to one partition, and follows whether their outputs have arrived."""
 
     def __init__(self, kafka: Kafka, queue: Queue, sender: Sender, catalog: Catalog, *, own: bool) -> None:
-        """With `own` this process owns a share of the queue in the background."""
+        """With `own` this process also owns a share of the queue, in the background."""
         self._kafka = kafka
         self._sender = sender
         self._closed = threading.Event()
@@ -134,7 +134,7 @@ class Transmission:
         self._threads = [in_background("konverse-transmission", work) for work in works]
 
     def settle(self) -> None:
-        """Wait a while for the outputs of what was committed."""
+        """Wait up to `ARRIVAL_S` for the outputs of committed transactions to arrive."""
         if not self._sender.wait_for(lambda: self._sender.session.may_close, ARRIVAL_S):
             log.warning(
                 "the process ends before what its transactions send has arrived; whoever owns the transmission queue "
@@ -142,7 +142,7 @@ class Transmission:
             )
 
     def close(self) -> None:
-        """Give the share of the queue back and stop listening. Safe to call twice."""
+        """Give up the share of the queue and stop the threads. Safe to call twice."""
         self._closed.set()
         if self._reader is not None:
             self._reader.close()
@@ -150,14 +150,14 @@ class Transmission:
             thread.join()
 
     def forked(self) -> None:
-        """In a forked child: closed, see `bridge.runtime.forks`."""
-        self._closed = threading.Event()  # a thread that is not here may have held the lock of the other one
+        """Be closed in a forked child (`bridge.runtime.forks`)."""
+        self._closed = threading.Event()  # a thread of the parent may hold the lock of the old event
         self._closed.set()
         if self._reader is not None:
             self._reader.forked()
 
     def _transmit(self, reader: Reader) -> None:
-        with reader:  # whatever ends this: partitions that nobody looks after go back
+        with reader:  # however the loop ends, the partitions must go to another owner
             while not self._closed.is_set():
                 try:
                     for _ in reader:
@@ -178,7 +178,7 @@ class Transmission:
             log.warning("%s, it is tried again: %s", what, error)
 
     def _listen(self, queue: Queue, partition: int) -> None:
-        """Tell the session how far its transactions are, while there are some."""
+        """While transactions are on their way, report to the session whether their outputs have arrived."""
         session = self._sender.session
         with Following(self._kafka, queue, partition) as following:
             while not self._closed.is_set():

@@ -1,4 +1,4 @@
-"""What the session of this process has not delivered: to be called while nobody else uses the session."""
+"""Messages of this process's session that are not delivered yet, for the view of the transmission queue."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .outgoing import SAID, Names, Outgoing
 
 
 def unsent(session: Session, status: str) -> list[Outgoing]:
-    """All of it; `status` is what failed last on the way to Kafka."""
+    """All of them. `status` is the last failure on the way to Kafka; the caller holds the session's lock."""
     behind = (lane for chain in session.takeover.behind.values() for lane in chain)
     found = [one for lane in (*session.lanes.values(), *behind) for one in _of_lane(lane)]
     found += [one for dialog in session.dialogs.values() for one in _held(dialog)]
@@ -28,7 +28,7 @@ def unsent(session: Session, status: str) -> list[Outgoing]:
 
 
 def _of_lane(lane: Lane) -> list[Outgoing]:
-    """Records that Kafka is not known to have. Made from behind, where each dialog knows its last number."""
+    """Records that Kafka has not acknowledged. Built backwards, because a dialog knows only its last number."""
     kept = zip(reversed(lane.origins), reversed(lane.suffixes), reversed(lane.bodies), strict=True)
     numbers: dict[Speaker, int] = {}
     found: list[Outgoing] = []
@@ -61,7 +61,7 @@ def _single(record: Single, suffix: bytes, body: bytes | None) -> Iterator[Outgo
 
 
 def _held(dialog: SessionDialog) -> Iterator[Outgoing]:
-    """What waits for its BEGIN, or for what was sent before."""
+    """Messages that wait for BEGIN or behind a REDIRECT, and an END that waits for earlier messages."""
     names = Names.of(dialog.begin)
     for place, held in enumerate(dialog.held):
         if not isinstance(held, BounceId):

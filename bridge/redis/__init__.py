@@ -1,15 +1,20 @@
-"""Redis shows the state of conversations to people and tools. Nothing in konverse reads it to decide anything.
+"""Redis shows the state of conversations to people and tools. No decision of the protocol depends on it.
 
-    client   connections that try once and never print a password; words for refusals
-    view     what owners write: one script, which refuses an older claim and an older journal offset
+    client   connections that try each command once and never print a password; texts about Redis errors
+    view     the view of a queue: written by owners, read by views and tools
 
-A view that was lost, or flushed, or never written is written again as a whole by the owner. Work on conversations
-goes on when Redis is away, full, slow or of another opinion about passwords; the log says so once, with the cause.
+Owners write the view through one script (protocol.md section 8), from a thread of its own:
 
-The scripts (`bridge/scripts/*.lua`) are fenced: each call names the claim on whose behalf it writes. So an owner that
-was paused for an hour cannot overwrite the view of its successor. Keys of one partition share a hash tag, which keeps
-them in one slot of a cluster.
+- A state is shown only when its COMMIT is known to count.
+- Each call of the script names a claim and a journal offset. The script refuses a write that is older than what Redis
+  holds, so an owner that was paused for an hour cannot overwrite the view of its successor.
+- A view that is missing, flushed or incomplete is rewritten whole by the partition's owner.
+- No commit waits for Redis. When Redis is away, full, slow or refuses the password, work on conversations goes on, and
+  the log reports the cause once.
 
-The lease of a named pool and the figures of routers are kept here as well. Both are hints: when Redis lies, a second
-user of a pool is told later, by the logs.
+All keys of a partition share a hash tag, so that they are in one slot of a Redis cluster.
+
+Other packages keep three more things in Redis: the lease of each named pool (`client.pool.lease`), the figures of
+routers (`router.figures`) and a copy of the catalog (`catalog.mirror`). None of them is relied on. If the lease is
+lost, a second user of a pool is not refused when it opens the pool; the first one is stopped later, by the logs.
 """

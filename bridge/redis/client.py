@@ -1,4 +1,4 @@
-"""Clients of Redis, and what is reported about it. A password never stands in what this says."""
+"""Redis clients, and the texts of log lines and errors about Redis. No text contains a password."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from konverse.schemas.errors import RedisUnavailable
 
 TIMEOUT_S: Final = 2.0
 _WRONG: Final = re.compile(r"invalid username-password|user is disabled|WRONGPASS", re.IGNORECASE)
-"""In the words of Redis; any other error of this kind says that none was given."""
+"""Redis refused the given user or password. Any other AuthenticationError means that none was given."""
 _FORMS: Final = "redis://:PASSWORD@HOST:PORT/0 or redis://USER:PASSWORD@HOST:PORT/0"
 REFUSALS: Final = (redis.ResponseError, redis.AuthenticationError, AuthorizationError)
-"""Redis has answered, and does not do it: rights, memory, a replica that is read-only."""
+"""Redis answered and refused the command: missing rights, no memory, a read-only replica."""
 
 
 def connect_redis(url: str) -> redis.Redis:
-    """A client that tries once: a script whose reply was lost is shown again whole, not repeated."""
+    """A client that never retries. When the reply to a script is lost, the view is rewritten whole instead."""
     return redis.Redis.from_url(
         url, socket_timeout=TIMEOUT_S, socket_connect_timeout=TIMEOUT_S, retry=Retry(NoBackoff(), 0)
     )
 
 
 def words(error: Exception) -> str:
-    """What stands in a text about an error of Redis: which password it wants or refuses, or its own words."""
+    """Text for an error of Redis: for authentication, what to correct; otherwise Redis's own message."""
     if not isinstance(error, redis.AuthenticationError):
         return str(error)
     if _WRONG.search(str(error)):
@@ -43,7 +43,7 @@ def words(error: Exception) -> str:
 
 
 def reading(error: redis.RedisError, url: str) -> RedisUnavailable:
-    """A typed error for people who want to read what Redis shows."""
+    """The error to raise when the view cannot be read."""
     if isinstance(error, REFUSALS):
         return RedisUnavailable(
             f"Redis at {masked(url)} answers, and does not let us read: {words(error)}. Work on conversations goes on "
@@ -56,19 +56,19 @@ def reading(error: redis.RedisError, url: str) -> RedisUnavailable:
 
 
 class Trouble:
-    """Reports that something is not written: each refusal once, an absent server every 30 s, and when it is over."""
+    """Logs failed writes: each kind of refusal once, an absent server every 30 s, and the recovery."""
 
     def __init__(self, log: logging.Logger, what: str, done: str) -> None:
-        """`what` is not `done`."""
+        """The log lines read "<what> is not <done>", for instance "the view is not written"."""
         self._log = log
         self._what = what
         self._done = done
         self._absent = Seldom()
         self._refusals: set[tuple[type, str]] = set()
-        """Kinds and first words (MISCONF) of those that were reported since something was written last."""
+        """Refusals logged since the last successful write: error class, first word of its message (MISCONF …)."""
 
     def failed(self, error: Exception) -> None:
-        """It could not be written."""
+        """A write failed."""
         if isinstance(error, REFUSALS):
             cause = type(error), str(error).partition(" ")[0]
             if cause not in self._refusals:
@@ -83,13 +83,13 @@ class Trouble:
             self._log.warning("%s is not %s, Redis does not answer as it should: %s", self._what, self._done, error)
 
     def wrote(self) -> None:
-        """It was written."""
+        """A write succeeded."""
         refused = bool(self._refusals)
         self._refusals.clear()
         if self._absent.over() or refused:
             self._log.warning("%s is %s again", self._what, self._done)
 
     def complete(self) -> None:
-        """Redis answers, and all that was ever written is there. Of rights to write this says nothing."""
+        """Redis answers and still holds everything written before. Refused writes may still be refused."""
         if not self._refusals and self._absent.over():
             self._log.warning("Redis answers again; %s is complete there", self._what)

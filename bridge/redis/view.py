@@ -1,6 +1,6 @@
-"""The view in Redis: written by owners through one fenced script, read by people (protocol.md section 8).
+"""The view of a queue in Redis: written by owners through one fenced script, read by people (protocol.md section 8).
 
-Nothing rests on it. Redis may be away, empty or full of lies: work goes on, and the owner writes the view anew.
+No decision depends on it. When Redis is away, empty or holds garbage, work goes on, and the owner rewrites the view.
 
 Keys of a partition share the hash tag `{<data topic>.<subscription>/<partition>}`:
     konverse:{…}:header      incarnation, highest CLAIM offset, journal offset, owner, unread messages, open endpoints
@@ -38,12 +38,12 @@ ROWS_PER_CALL: Final = 500
 SHOWS_WAITING_MAX: Final = 1_000
 CHECK_EVERY_S: Final = 1.0
 COUNT_EVERY_S: Final = 30.0
-"""Rows that Redis evicted, or that a stranger wrote, are found so; counting costs Redis some milliseconds."""
+"""Interval of counting rows, which finds rows that Redis evicted or a stranger wrote. It costs some milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What the view says of a partition."""
+    """Header of a partition's view."""
 
     journal_offset: int
     claim_offset: int
@@ -76,7 +76,7 @@ class ViewStore:
         self._script = client.register_script(files("konverse.bridge").joinpath("scripts/show.lua").read_text("utf-8"))
 
     def show(self, partition: int, show: Show) -> bool:
-        """Write; False when the view has to be written whole first. Raises redis.RedisError."""
+        """Write a show; False when the view must be written whole first. Raises redis.RedisError."""
         call = partial(self._call, partition, show)
         if not show.whole:
             return call("some", show.rows, show.gone) >= 0
@@ -87,12 +87,15 @@ class ViewStore:
         return call("last", [], []) >= 0
 
     def present(self, partition: int, claim_offset: int) -> bool:
-        """Whether the header is there and no older than this claim; a zombie may have written where nothing was."""
+        """Whether the header exists and is not older than this claim: a zombie may have written into an empty view."""
         header = self.header(partition)
         return header is not None and header.claim_offset >= claim_offset
 
     def missing(self, partition: int) -> int | None:
-        """The journal offset at which the view has other rows than its header counts; None when it has them all."""
+        """None when the view has as many rows as its header counts; else the header's journal offset (-1: no header).
+
+        The offset lets the caller tell a view that is being written from one that stays incomplete.
+        """
         header = self.header(partition)
         if header is None:
             return -1
@@ -100,12 +103,12 @@ class ViewStore:
         return None if None not in counts and sum(counts) == header.open else header.journal_offset
 
     def header(self, partition: int) -> Header | None:
-        """The header; None means unknown, never `nothing is there`."""
+        """The header; None when it is missing or garbage, which does not mean that the partition is empty."""
         (values,) = self._read([("HGETALL", self._key(partition, "header"))])
         return _header(values)
 
     def whole(self, partition: int) -> tuple[Header, list[Row]] | None:
-        """Header and all rows as they stood at one moment; None when they are not all there, or of a dropped queue."""
+        """Header and rows, read atomically; None when rows are missing or the view is of an earlier incarnation."""
         buckets = [("HGETALL", self._bucket(partition, number)) for number in range(VIEW_BUCKETS)]
         values, *found = self._read([("HGETALL", self._key(partition, "header")), *buckets], together=True)
         header = _header(values)
@@ -115,12 +118,12 @@ class ViewStore:
         return (header, rows) if len(rows) == header.open else None
 
     def rows(self, partition: int) -> list[Row]:
-        """All endpoints that the view shows; what is not a row is left out."""
+        """Every endpoint in the view; malformed rows are left out."""
         buckets = self._read([("HGETALL", self._bucket(partition, number)) for number in range(VIEW_BUCKETS)])
         return self._rows(partition, buckets)
 
     def find(self, conversation: bytes) -> list[tuple[int, Row]]:
-        """The sides of a conversation that live in this queue, with their partitions."""
+        """The endpoints of a conversation that live in this queue, each with its partition."""
         fields = (conversation + b"I", conversation + b"T")
         places = [(partition, field) for partition in range(self._queue.partitions) for field in fields]
         values = self._read([("HGET", self._bucket(partition, bucket_of(field)), field) for partition, field in places])
@@ -131,15 +134,15 @@ class ViewStore:
         ]
 
     def clear(self) -> None:
-        """Delete the view of all partitions (of an earlier queue of that name)."""
+        """Delete the view of all partitions."""
         for partition in range(self._queue.partitions):
             keys = [self._bucket(partition, number) for number in range(VIEW_BUCKETS)]
             self._client.unlink(self._key(partition, "header"), *keys)
 
     def _read(self, commands: Sequence[tuple[str | bytes, ...]], *, together: bool = False) -> list[Any]:
-        """The replies, in one round trip; None also for a key that holds something else than a view does.
+        """The replies, from one round trip; None also for a key of another Redis type.
 
-        `together`: nobody writes between them.
+        With `together` the commands run atomically.
         """
         pipeline = self._client.pipeline(transaction=together)
         for command in commands:
@@ -192,7 +195,7 @@ class ViewStore:
 
 
 class ViewWriter:
-    """A thread that writes the shows of a reader's partitions, so that no commit ever waits for Redis."""
+    """Writes the view of a reader's partitions from a thread of its own, so that no commit ever waits for Redis."""
 
     def __init__(self, url: str, queue: Queue) -> None:
         self._store = ViewStore(connect_redis(url), queue)
@@ -204,16 +207,16 @@ class ViewWriter:
         """Partition -> claim of the last show."""
         self._count_at = 0.0
         self._suspects: dict[int, int] = {}
-        """Partitions whose rows did not agree with their header, and the journal offset at which they did not."""
+        """Partition whose rows did not match its header at the last count -> the header's journal offset then."""
         self._unshown: set[int] = set()
-        """Partitions that were to be shown while Redis did not answer; they are lost as soon as it does."""
+        """Partitions with shows that were dropped while Redis did not answer. Once it answers, they go to `lost`."""
         self.lost: deque[int] = deque()
-        """Partitions whose view must be written whole; the reader takes them."""
+        """Partitions whose view must be written whole. The reader takes them from here."""
         self._trouble = Trouble(log, "the view", "written")
         self._thread = in_background("konverse-view", self._run)
 
     def show(self, partition: int, show: Show) -> None:
-        """Write soon; the oldest goes when too many wait (and with it the view, which is then written whole)."""
+        """Queue a show for writing. When the queue is full, the oldest show is dropped and its partition is `lost`."""
         with self._wake:
             self._watched[partition] = show.claim_offset
             if self._unshown:
@@ -225,11 +228,11 @@ class ViewWriter:
             self._wake.notify()
 
     def forget(self, partition: int) -> None:
-        """The partition is not ours any more."""
+        """This process no longer owns the partition."""
         self._watched.pop(partition, None)
 
     def close(self, timeout_s: float = 5.0) -> None:
-        """Write what waits, then stop."""
+        """Write the queued shows, then stop; wait for that up to `timeout_s`."""
         with self._wake:
             self._closed = True
             self._wake.notify()
@@ -257,7 +260,7 @@ class ViewWriter:
                 self._lose_all(job)
 
     def _look_again(self) -> None:
-        """Find out whose view is not there, or could not be written before."""
+        """Find partitions whose view is missing or whose shows were dropped."""
         watched = dict(self._watched)
         absent = {partition for partition, claim in watched.items() if not self._store.present(partition, claim)}
         with self._wake:
@@ -268,7 +271,10 @@ class ViewWriter:
             self._trouble.complete()
 
     def _count(self) -> None:
-        """Find views with other rows than they should have. A view that is being written may look so once."""
+        """Find views with the wrong number of rows.
+
+        A view that is being written may have it once; it is lost when two counts see it at the same journal offset.
+        """
         self._count_at = time.monotonic() + COUNT_EVERY_S
         found = {partition: self._store.missing(partition) for partition in list(self._watched)}
         suspects = {partition: offset for partition, offset in found.items() if offset is not None}
@@ -276,7 +282,7 @@ class ViewWriter:
         self._suspects = suspects
 
     def _lose_all(self, job: tuple[int, Show] | None) -> None:
-        """Redis does not answer. Nothing is packed for it before it does: that would slow the work down."""
+        """Redis does not answer: drop the queued shows, and take none until it does, so that work is not slowed."""
         with self._wake:
             self._unshown |= {partition for partition, _ in self._waiting} | ({job[0]} if job else set())
             self._waiting.clear()
@@ -285,7 +291,7 @@ class ViewWriter:
 
 
 def forget_view(url: str, queue: Queue) -> None:
-    """Delete what Redis shows of a queue that was dropped; it stays when Redis is away."""
+    """Delete the view of a dropped queue; when Redis is away, log that the view stays."""
     client = connect_redis(url)
     try:
         ViewStore(client, queue).clear()

@@ -1,15 +1,25 @@
-"""Pools: `broker.pool(...)` keeps conversations open and sends on them, one for each key.
+"""Pools: `broker.pool(...)` keeps conversations open and reuses them, one for each key.
 
-`dialog.pool` decides which conversation a message takes, when one is recycled and what happens to what comes back.
-This package carries that out for many threads at once.
+To begin and end a conversation for each message costs several times as much as the message, and order exists only
+inside a conversation. So a pool keeps one open conversation for each key, one for each thread, or `size` of them that
+take turns. It recycles a conversation that is old or full: EndOfStream goes last, the target ends its side, then the
+pool ends its own. When a target ends a conversation early, the messages that it did not receive come back to the
+conversation's home. The pool sends them again on the key's next conversation, before anything new.
 
-    pool         what an application calls: send, flush, close
-    keeper       the half that works in the background: recycling, verdicts, redirections
-    slots        what a pool keeps for each key
-    pools        the pools of a broker, and the reader of their homes
-    lease        a named pool has one user at a time: a lease in Redis tells a second one
-    inheritance  what a process that died has left of a named pool
+`dialog.pool` decides which conversation a message takes, when one is recycled, and what happens to messages that came
+back. This package carries the decisions out for many threads at once.
 
-No lock of a pool is held while Kafka is asked. A key that waits for a new conversation holds up its own messages and
-no other key's.
+    pool          the calls of an application: send, flush, recycle, close
+    keeper        the background thread: asks homes for news, recycles, ends and replaces conversations
+    redirections  begins conversations and follows redirections; resends messages that came back
+    going_on      takes over what another process left of a named pool
+    inheritance   finds what another process left of a named pool
+    slots         the state of each key
+    pools         the pools of a broker, and the reader that receives EndDialog and Error for them
+    lease         a lease in Redis for each named pool, so that a second user is refused at once
+
+A named pool has one user at a time, and the logs enforce that: a second process that opens it closes the session of
+the first, whose sends then raise SessionTakenOver. The lease only makes this visible earlier.
+
+A pool never waits for the answer of a home while it holds its lock, so other threads can send meanwhile.
 """

@@ -225,7 +225,7 @@ class Pool(Keeping):
         )
 
     def forked(self) -> None:
-        """In a forked child: closed, see `bridge.runtime.forks`."""
+        """Be closed in a forked child (`bridge.runtime.forks`)."""
         self._closed = self._shut = True
         self._sends = {}
         self._changed = threading.Condition(threading.RLock())

@@ -187,7 +187,7 @@ class Pools:
         return (one for one in self._pools if not one.over)
 
     def _pools_forked(self) -> None:
-        """In a forked child: closed, see `bridge.runtime.forks`."""
+        """Be closed in a forked child (`bridge.runtime.forks`)."""
         self._pools_lock = threading.Lock()
         for pool in self._pools:
             pool.forked()
