@@ -94,7 +94,7 @@ class BouncedMessage:
         self._mailboxes.confirm(self._sender, self._staged, self._bounced.id)
 
     def redirect(self, to_dialog: Dialog) -> None:
-        """Send the message on another dialog with the same home, behind the messages sent there before. Returns at once.
+        """Send the message on another dialog with the same home, behind that dialog's messages so far. Returns at once.
 
         The home moves the message in one step, so it is received once, whatever crashes and however often this is
         called. Messages leave in the order of the calls. Later messages of the new dialog wait until the home reports

@@ -1,7 +1,7 @@
-"""The sender of a process: what an application calls, from any of its threads. `Serving` carries it to Kafka.
+"""The sender of a process: takes the calls of all application threads. `Serving` carries the records to Kafka.
 
-The sender also takes the news that the homes of its dialogs have, where this process reads or leads them. It reports
-what it has to give up: a message for which there is no room, or what is left when the program ends.
+The sender also takes news from homes of its dialogs that this process owns or follows. The errors that it raises or
+logs name the records concerned: records without room, without acknowledgement, or given up when the program ends.
 """
 
 from __future__ import annotations
@@ -42,33 +42,33 @@ from .unsent import unsent
 
 log: Final = logging.getLogger("konverse.sending")
 GOODBYE_S: Final = 1.0
-"""Saying goodbye at the end of a program may take so long: it only spares memory at the destinations."""
+"""At the end of a program, closing the session at its destinations may take this long. It only frees memory there."""
 
 
 class Hearing(Serving):
-    """The part of a sender that hears what homes say."""
+    """The part of a sender that takes news from homes."""
 
     def hear_of_end(self, home: Partition, endpoint: Endpoint) -> None:
-        """The home of a dialog, which this process leads, has heard that its peer has ended."""
+        """A home owned by this process has ingested that the peer of an endpoint ended."""
         with self._lock:
             hear_of_end(self.session, home, endpoint)
 
     def hear_of_id(self, said: Notice | WriterClosed | Bounced) -> None:
-        """A home, which this process leads, has heard of a writer: maybe the session is not heard under its id."""
+        """A home owned by this process has news of a writer, which may mean that the session's id is refused."""
         with self._lock:
             shut_out = hear_of_id(self.session, said)
         if shut_out:
             self.doubt()
 
     def hear_from(self, home: Partition) -> None:
-        """A home is led here from now on: what it has heard of the session's id before."""
+        """This process now owns a home, which may have earlier news that the session's id is refused."""
         with self._lock:
             shut_out = needs_another_id(self.session, home)
         if shut_out:
             self.doubt()
 
     def doubt(self) -> None:
-        """The present id is not heard somewhere: take another one, which asks how far it was."""
+        """A destination refuses the present id: take another one, which asks how far the old one was heard."""
         with self._changed:
             if not (self._closed or self.session.closing or self.session.over):
                 self._renewing.give_up()
@@ -76,13 +76,13 @@ class Hearing(Serving):
                 self._changed.notify_all()
 
     def ended_by_peer(self, conversation: bytes) -> None:
-        """News from the dialog's home: sends are refused from now on."""
+        """The home of a dialog says that the peer has ended: refuse sends from now on."""
         with self._lock:
             self.session.ended_by_peer(conversation)
 
 
 class Sender(Hearing):
-    """Hands over what a session decides."""
+    """The calls of an application on the session of its process. Thread-safe."""
 
     def __init__(
         self,
@@ -93,22 +93,23 @@ class Sender(Hearing):
     ) -> None:
         self._destinations = destinations or Destinations(kafka)
         self._looked_at = (0.0, 0)
-        """When the destinations were looked at by the way, and how many records there were by then."""
+        """When the background thread last checked the destinations, and the number of records then."""
         self._leaves = False
-        """It is being closed: what goes to destinations that are gone is given up."""
+        """`close` has begun: records to destinations that are gone are given up, and raise no TopicMismatch."""
         super().__init__(kafka, renewing)
         self.fire_and_forget = fire_and_forget or FireAndForget(tuple)
         self.awaits_arrival = threading.Event()
-        """Somebody waits for what transactions send; whoever follows them looks often meanwhile."""
+        """Set while a caller waits for outputs of transactions; `Transmission` then reads the journal more often."""
         self._awaited = 0
         leave_at_exit(self)
 
     # ------------------------------------------------------------------------------------------------------- calls
 
     def begin(self, conversation: bytes, begin: Begin, manner: Manner) -> SessionDialog:
-        """Begin a dialog; returns at once, the first messages leave when its home has it. ConversationOver.
+        """Begin a dialog. Returns at once; its messages leave when its home has the BEGIN.
 
-        Waits only when too much is on its way to that home, then QueueFull.
+        Waits only while the window to the home is full; QueueFull after `send_timeout_s`. Raises ConversationOver,
+        TopicMismatch, KafkaUnavailable.
         """
         self._destinations.check(begin.home, begin.target)
         self.wait_for_id()
@@ -127,9 +128,10 @@ class Sender(Hearing):
         return begun[0]
 
     def send(self, dialog: SessionDialog, message_type: str, body: bytes) -> int:
-        """Send a message; returns its sequence number at once. Waits only when too much is on its way, then QueueFull.
+        """Send a message; returns its sequence number at once.
 
-        The usual case is written out: nothing is looked up, asked or made that the next message does not need.
+        Waits only while the window to the target is full; QueueFull after `send_timeout_s`. The usual case is written
+        out inline, without any lookup, call or object that it does not need.
         """
         with self._lock:
             target = dialog.target
@@ -152,14 +154,15 @@ class Sender(Hearing):
     def end(self, dialog: SessionDialog, error_body: bytes = b"") -> None:
         """End a dialog; its home tells the peer when everything that was sent before counts.
 
-        TopicMismatch as `send`; where the peer has ended nobody is told, so it matters whether home is there.
+        Raises TopicMismatch when the topic of home or target is known to be gone. If the peer has ended, it is not
+        told, so only the topic of the home matters.
         """
         home, target = addresses_of(dialog)
         self._destinations.check(*((home,) if dialog.state is DialogState.ENDED else (home, target)))
         self.decide(lambda session: session.end(dialog, error_body))
 
     def set_timer(self, dialog: SessionDialog, timer: Timer) -> None:
-        """Set the timer of a dialog at its home. Waits only when too much is on its way there, then QueueFull."""
+        """Set the timer of a dialog at its home. Waits only while the window to the home is full, then QueueFull."""
         self.check([dialog])
         self.wait_for_id()
         self._decide_when(
@@ -169,14 +172,14 @@ class Sender(Hearing):
         )
 
     def decide(self, call: Callable[[Session], list[Hand]]) -> None:
-        """Let the session do what is seldom done, and hand over what comes of it."""
+        """Call the session under its lock, and hand over the resulting records. For rare operations."""
         self.wait_for_id()
         with self._lock:
             self._check_open()
             self._hand(call(self.session))
 
     def hear(self, news: Callable[[Session], list[Hand]]) -> None:
-        """Tell the session something, without waiting: whoever calls may hold locks. Call `wait_for_id` before.
+        """As `decide`, but without waiting, since the caller may hold locks. Call `wait_for_id` before.
 
         Raises KafkaUnavailable when the id has become old meanwhile.
         """
@@ -188,32 +191,33 @@ class Sender(Hearing):
 
     @property
     def redirecting(self) -> list[SessionDialog]:
-        """Dialogs to which something was redirected that has not arrived yet."""
+        """Dialogs with redirected messages that have not arrived yet."""
         with self._lock:
             return [] if self._closed else list(self.session.redirecting)
 
     def undelivered(self) -> list[Outgoing]:
-        """What Kafka is not known to have, or its home not, with what failed last."""
+        """Messages that are not acknowledged or not handed over yet, with the last failure as their status."""
         failure = self._last_failure
         with self._lock:
             status = str(failure) if not isinstance(failure, Health) or failure.troubled else ""
             return [] if self._closed else unsent(self.session, status)
 
     def wait_for(self, reached: Callable[[], bool], timeout_s: float) -> bool:
-        """Serve the client until something is so; False when that takes too long."""
+        """Poll the producer until `reached()`; False after `timeout_s`."""
         return self._serve_until(reached, timeout_s) and reached()
 
     @property
     def conversations(self) -> list[bytes]:
-        """Those that this session has begun and that are not over, as far as it knows."""
+        """Ids of the conversations that this session began and that are not over, as far as it knows."""
         with self._lock:
             return list(self.session.dialogs)
 
     def flush(self, timeout_s: float | None = None, dialog: SessionDialog | None = None) -> None:
-        """Return when everything sent, begun and ended so far counts (of one dialog: begun and sent).
+        """Return when everything sent, begun and ended so far counts (with `dialog`: begun and sent on it).
 
-        What transactions send has arrived then: whoever speaks on the same side next comes behind it.
-        Senders make room meanwhile. OutcomeUnknown when Kafka stays silent, or nobody transmits.
+        The messages of transactions have arrived then, so messages that others send later on the same side come behind
+        them. Other senders may pause meanwhile. Raises TopicMismatch, or OutcomeUnknown when Kafka does not answer or
+        the transmission queue has no owner.
         """
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
         deadline = time.monotonic() + timeout_s
@@ -227,20 +231,20 @@ class Sender(Hearing):
             self._wait_until(self.session.acknowledged(dialog), what, timeout_s, dialog)
         if not arrived():
             self._wait_for_arrival(arrived, deadline, timeout_s, dialog)
-        # asked behind the acknowledgements: Kafka has it where it is received
+        # after the acknowledgements: the records went to topics that are still those of the queues
         while not self._check_destinations(dialog, max(deadline - time.monotonic(), ANSWER_S_MIN)):
             if time.monotonic() > deadline:
                 raise not_verified(timeout_s, self._last_failure, self._token(dialog))
             time.sleep(POLL_S)
 
     def settle(self, timeout_s: float | None = None) -> None:
-        """Return when Kafka has everything, also what others send from there: it happens without this process."""
+        """Return when Kafka has everything, including transactions: their messages then leave without this process."""
         self._wait_until(lambda: self.session.idle, "some records", timeout_s, None)
 
     def _wait_for_arrival(
         self, arrived: Callable[[], bool], deadline: float, timeout_s: float, dialog: SessionDialog | None
     ) -> None:
-        """Wait without making other senders pause: what is awaited goes by another way."""
+        """Wait without pausing other senders, since the awaited outputs do not pass through this producer."""
         with self._changed:
             self._awaited += 1
             self.awaits_arrival.set()
@@ -264,13 +268,13 @@ class Sender(Hearing):
     ) -> None:
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
         answer_s = min(ANSWER_S, timeout_s / 4)
-        deadline = time.monotonic() + timeout_s - answer_s  # then Kafka is asked what may be the reason
+        deadline = time.monotonic() + timeout_s - answer_s  # the rest is for asking Kafka about the reason
         self.session.check_over()
         waiting = len(self._producer)
         done = self._serve_until(reached, min(deadline - time.monotonic(), SILENT_S))
         if not done and timeout_s > SILENT_S:
             self._check_destinations(dialog)
-            if len(self._producer) >= waiting:  # else it is much, and goes on
+            if len(self._producer) >= waiting:  # otherwise it makes progress
                 log.warning(
                     "Kafka has not acknowledged %s yet; waiting %.0f s more (last failure: %s)",
                     what,
@@ -286,13 +290,13 @@ class Sender(Hearing):
             raise BrokerClosed("the broker was closed while it waited")
 
     def check(self, dialogs: Iterable[SessionDialog]) -> None:
-        """Raise TopicMismatch when a topic of one of these is known to be gone; asks nobody."""
+        """Raise TopicMismatch when a topic of one of these dialogs is known to be gone. Does not ask Kafka."""
         self._destinations.check(*(address for dialog in dialogs for address in addresses_of(dialog)))
 
     def _check_destinations(self, dialog: SessionDialog | None, timeout_s: float = ANSWER_S) -> bool:
-        """Raise TopicMismatch when a topic that is written to (of one dialog) is not its queue's any more.
+        """Ask Kafka about the topics written to (by one dialog); TopicMismatch when one is no longer its queue's.
 
-        False when Kafka does not say: then nothing is known against it, and nothing for it.
+        False when Kafka does not answer, so that the topics are neither confirmed nor refuted.
         """
         with self._lock:
             addresses = addresses_of(dialog) if dialog is not None else self._destinations.unverified(self.session)
@@ -306,7 +310,7 @@ class Sender(Hearing):
         return answered
 
     def _look_around(self, records: int) -> None:
-        """Learn by the way, where nobody flushes, that a topic is gone: the next `send` says so."""
+        """Check the destinations at intervals, so that `send` reports a lost topic even if `flush` is never called."""
         at, before = self._looked_at
         now = time.monotonic()
         if records != before and now - at >= WATCH_EVERY_S:
@@ -319,12 +323,12 @@ class Sender(Hearing):
         self._free = self._free and not self._destinations.gone
 
     def close(self, timeout_s: float | None = None) -> None:
-        """Wait for everything, say goodbye to every destination, and stop. Safe to call twice.
+        """Wait until everything counts, close the session at each destination, and stop. Safe to call twice.
 
-        Raises OutcomeUnknown when Kafka stays silent: what it has not acknowledged is given up then. Also as soon as
-        all that is left goes to queues that were dropped or topics that are gone, as nobody will ever take that.
-        TopicMismatch when Kafka has all of it, and some in a topic that is not its queue's any more; OutcomeUnknown
-        when Kafka does not say whether that is so.
+        Raises OutcomeUnknown when Kafka does not answer in time: records without acknowledgement are given up. The same
+        happens as soon as all remaining records go to dropped queues or lost topics, where they would never be taken.
+        Raises TopicMismatch when Kafka has every record but a topic is no longer its queue's, and OutcomeUnknown when
+        Kafka does not say whether that is so.
         """
         with self._lock:
             if self._closed:
@@ -336,12 +340,12 @@ class Sender(Hearing):
                 with self._lock:
                     if self._in_vain():
                         raise self._given_up()
-                    self._shut = True  # instead of the lock: readers and callers who ask would wait for Kafka behind it
+                    self._shut = True  # in place of the lock, behind which other threads would wait for Kafka
                     self._look()
                 self.settle(timeout_s)
                 with self._lock:
                     unverified = self._destinations.unverified(self.session)
-                    if self.session.may_close:  # else somebody else delivers what its transactions send
+                    if self.session.may_close:  # else outputs of its transactions have not arrived (M106)
                         self._hand(self.session.close())
                     self._look()
                 self._wait_until(self._said_goodbye, "a goodbye", timeout_s, None)
@@ -361,11 +365,11 @@ class Sender(Hearing):
             raise not_verified(ANSWER_S, self._last_failure, self._token(None))
 
     def _said_goodbye(self) -> bool:
-        """Everything counts, but for goodbyes to queues that were dropped: those are missed by nobody."""
+        """Everything counts, except CLOSE_WRITER records to dropped queues, which do not matter."""
         return self.session.idle or bool(self._in_vain())
 
     def _in_vain(self) -> list[Lane]:
-        """What still waits, when all of it goes to queues that were dropped; none when some may arrive."""
+        """The lanes with waiting records, if all of them lead to dropped queues; empty when a record may yet arrive."""
         session = self.session
         waiting = [lane for lane in session.lanes.values() if lane.origins]
         own = session.transactions.address
@@ -383,7 +387,7 @@ class Sender(Hearing):
             return given_up(waiting, self._in_vain(), self._last_failure, self._token(None))
 
     def leave(self, timeout_s: float) -> None:
-        """The program ends without `close`: deliver what waits, or say how much of it is given up."""
+        """Called when the program ends without `close`: see the function `leave`."""
         if self._closed or self.session.over is not None:
             return
         leave(self, timeout_s, self._last_failure)
@@ -398,7 +402,7 @@ class Sender(Hearing):
     # ------------------------------------------------------------------------------------------------------ inside
 
     def _send_with_care(self, dialog: SessionDialog, message_type: str, body: bytes) -> int:
-        """Everything but the usual case: BEGIN under way, no room, failure, ended."""
+        """The slow path of `send`: BEGIN does not count yet, no room, a failure, or an ended dialog."""
         numbers: list[int] = []
 
         def send() -> list[Hand]:
@@ -409,7 +413,7 @@ class Sender(Hearing):
         return numbers[0]
 
     def decide_with_care(self, dialog: SessionDialog | None, call: Callable[[], list[Hand]]) -> None:
-        """The same when there is room for what is sent, on a dialog or (None) in a transaction; else QueueFull."""
+        """As `decide`, once there is room on a dialog or (None) for a transaction. QueueFull after `send_timeout_s`."""
         self.check([dialog] if dialog is not None else ())
         self._decide_when(lambda: self._has_room(dialog), call, lambda: (dialog, self._lane_of(dialog)))
 
@@ -419,7 +423,7 @@ class Sender(Hearing):
         call: Callable[[], list[Hand]],
         full: Callable[[], tuple[SessionDialog | None, Lane | None]],
     ) -> None:
-        """Decide as soon as there is room; a session that is over says so itself. QueueFull names what is `full`."""
+        """Call as soon as there is room; a session that is over raises that itself. QueueFull names what is `full`."""
         deadline = time.monotonic() + self._timeout_s
         while True:
             with self._lock:
@@ -439,19 +443,19 @@ class Sender(Hearing):
         return dialog.target if dialog is not None else self.session.transactions.lane
 
     def wait_for_id(self) -> None:
-        """Nothing more is handed over under an id that is old: KafkaUnavailable when none comes in time."""
+        """Wait until an old id is replaced: nothing is handed over under it. KafkaUnavailable after `send_timeout_s`."""
         if self._renewing.age and not self._serve_until(lambda: not self._renewing.age, self._timeout_s):
             raise KafkaUnavailable(f"no new id for the session within {self._timeout_s} s: {self._last_failure}")
 
     def _token(self, dialog: SessionDialog | None) -> bytes:
-        """What is not known, to be asked for later."""
+        """Token for `broker.outcome` about all records whose outcome is unknown; empty when there are none."""
         with self._lock:
             sent = self.session.unknown(dialog)
             return tokens.encode(Token(tuple(sent), self.session.transactions.address)) if sent else b""
 
 
 def no_room(dialog: SessionDialog | None, lane: Lane | None, timeout_s: float, failure: object) -> QueueFull:
-    """Why something was not taken, with what to do."""
+    """The error for a call that found no room on a dialog or lane."""
     if dialog is not None and dialog.blocked:
         return QueueFull(
             f"a transaction with this dialog has not arrived for {timeout_s} s; is the transmission queue served "
@@ -465,7 +469,7 @@ def no_room(dialog: SessionDialog | None, lane: Lane | None, timeout_s: float, f
 
 
 def not_acknowledged(what: str, timeout_s: float, failure: object, token: bytes) -> OutcomeUnknown:
-    """Kafka stays silent."""
+    """The error when Kafka does not acknowledge records in time."""
     return OutcomeUnknown(
         f"Kafka has not acknowledged {what} within {timeout_s} s (last failure: {failure}). "
         "They are kept and sent again; wait once more to learn of them",
@@ -474,7 +478,7 @@ def not_acknowledged(what: str, timeout_s: float, failure: object, token: bytes)
 
 
 def not_verified(timeout_s: float, failure: object, token: bytes) -> OutcomeUnknown:
-    """Kafka has everything, maybe in a topic that has only the name of the right one."""
+    """The error when Kafka has every record, but does not say whether the topics are still those of the queues."""
     return OutcomeUnknown(
         f"Kafka has acknowledged all, and has not said within {timeout_s} s whether the topics are still those of the "
         f"queues (last failure: {failure}). Flush once more to learn of it",
@@ -483,7 +487,7 @@ def not_verified(timeout_s: float, failure: object, token: bytes) -> OutcomeUnkn
 
 
 def not_arrived(timeout_s: float, token: bytes) -> OutcomeUnknown:
-    """Kafka has transactions, and what they send is not where it goes."""
+    """The error when Kafka has the transactions, but their messages have not arrived."""
     return OutcomeUnknown(
         f"what transactions send has not arrived within {timeout_s} s; is the transmission queue served (`konverse "
         "transmit`)? What Kafka has of them happens, and what is sent meanwhile by others on the same dialogs may "
@@ -493,7 +497,7 @@ def not_arrived(timeout_s: float, token: bytes) -> OutcomeUnknown:
 
 
 def given_up(waiting: int, vain: list[Lane], failure: object, token: bytes) -> OutcomeUnknown:
-    """A sender was closed; `vain`: all that waits goes there, where nobody takes it."""
+    """The error of `close`. `vain`: lanes to dropped queues, when all waiting records are in them."""
     topics = ", ".join(sorted({lane.address.topic for lane in vain}))
     why = f"as the queues of {topics} were dropped, or their topics deleted" if vain else f"last failure: {failure}"
     return OutcomeUnknown(
@@ -504,16 +508,16 @@ def given_up(waiting: int, vain: list[Lane], failure: object, token: bytes) -> O
 
 
 def leave(sender: Sender, timeout_s: float, failure: object) -> None:
-    """The program ends without `close`: deliver what waits, or say how much of it is given up."""
+    """Deliver the waiting records of a program that ends without `close`, or log how many are given up."""
     goodbye_s = GOODBYE_S
     try:
         sender.settle(timeout_s)
     except TopicMismatch as error:
         goodbye_s = 0.0
-        log.error("the program ends: %s", error)  # noqa: TRY400  # it says it all
+        log.error("the program ends: %s", error)  # noqa: TRY400  # no traceback
     except OutcomeUnknown:
         goodbye_s = 0.0
-        log.error(  # noqa: TRY400  # where in this module says nothing to whoever reads it
+        log.error(  # noqa: TRY400  # a traceback into this module does not help the reader of the log
             "the program ends and Kafka does not answer: %d messages are given up; some of them may have arrived "
             "(last failure: %s). Call flush() or close() before the end to wait longer, and to be told",
             sender.session.messages_waiting,

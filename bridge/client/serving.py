@@ -1,13 +1,12 @@
-"""Serves the producer of a session: hands over what the session decides, and reports the outcome to it.
+"""Drives the producer of a session: hands over the session's records, and tells the session which records count.
 
-Success is learnt from the producer running empty, failure from a report per record: a report per success would cost a
-fifth of a send. While something waits for earlier records to count (a BEGIN, an END, a caller of `flush`) and the
-producer never runs empty by itself, senders pause for the few milliseconds that it needs.
+Records count when the producer has run empty without a failure. Only failures are reported record by record: a report
+for each success would cost a fifth of a send. While something waits for earlier records to count (a BEGIN, an END, a
+caller of `flush`) and the producer never runs empty by itself, senders pause for the few milliseconds that it needs.
 
-The client's events are served by the thread that sends or waits; another thread doing it would fight for the
-interpreter with every message (twice the cost, measured). A thread of ours serves when nobody sends or waits.
-
-The constants say how long a sender waits, and how often it asks.
+The producer is polled ("served") by the thread that sends or waits. Polling it from another thread would compete for
+the interpreter lock with every message (twice the cost, measured). A background thread polls it while no other thread
+sends or waits.
 """
 
 from __future__ import annotations
@@ -35,25 +34,28 @@ from .session_ids import Renewing
 log: Final = logging.getLogger("konverse.sending")
 LINGER_MS: Final = 5
 SERVE_MASK: Final = 255
-"""A sending thread serves the client after every 256 messages to a destination."""
+"""A sending thread polls the producer after every 256 messages to a destination."""
 BUSY_SENDS: Final = 32
-"""So many messages within POLL_S: the senders serve often enough."""
+"""With this many messages within POLL_S, the sending threads poll often enough."""
 CATCH_UP_BELOW: Final = PRODUCER_RECORDS_MAX * 4 // 5
-"""A producer that was full gets what waits when it has so few records left."""
+"""A producer that was full gets the remaining records once it holds fewer than this many."""
 POLL_S: Final = 0.01
 PAUSE_AFTER_S: Final = 0.01
-"""Something waits this long at most before senders make room for it."""
+"""Senders pause once something has waited this long for earlier records to count."""
 PAUSE_MAX_S: Final = 0.5
-"""Senders pause this long at most, then go on for as long."""
+"""Senders pause at most this long, then send for as long before the next pause."""
 RETRY_S: Final = 0.5
-"""Between a failed producer and the next one."""
+"""Delay between a failed producer and the next one."""
 REFUSAL_PAUSE_S: Final = 1.0
 REFUSAL_PAUSE_MAX_S: Final = 30.0
-"""A destination that refused is left alone for so long, twice as long each time: while it is tried nothing counts."""
+"""A destination that refused a record is not tried for REFUSAL_PAUSE_S, doubled each time up to REFUSAL_PAUSE_MAX_S.
+
+While it is tried, the producer does not run empty, so no record of any destination counts.
+"""
 
 
 class Serving:
-    """One session, one producer, and whoever has time serves it."""
+    """One session and one producer, which one thread at a time polls."""
 
     def __init__(self, kafka: Kafka, renewing: Renewing) -> None:
         self.session = renewing.session
@@ -64,24 +66,24 @@ class Serving:
         self._changed = threading.Condition(self._lock)
         self._failure: str | None = None
         self._refused: Address | None = None
-        """The destination whose record failed, if it was one of a destination."""
+        """The destination whose record failed; None when the producer failed as a whole."""
         self._try_again_at = 0.0
         self._refusal_pause_s = REFUSAL_PAUSE_S
         self._last_failure: str | Health = kafka.health
-        """What a record of ours failed with; before that, what the client says of the way to Kafka."""
+        """The latest failure of a record; before the first one, the health of the connection to Kafka."""
         self._serving = threading.Lock()
-        """Held by the one thread that serves the client."""
+        """Held by the thread that polls the producer."""
         self._unanswered = Seldom()
         self._waiters = 0
         self._waiting_since: float | None = None
         self._pausing = False
         self._behind = False
-        """The producer was full: some records wait to be handed over."""
+        """The producer was full: some records are not handed over yet."""
         self._failed = self._on_failure  # bound once
         self._free = True
-        """Nothing keeps senders waiting: no pause, no failure, nothing to hand over before, not closing."""
+        """Sends may take the fast path: no pause, no failure, no earlier records to hand over, not closing."""
         self._shut = self._closed = False
-        """Nothing is sent any more, and `close` waits for what was sent; then nothing is waited for."""
+        """`_shut`: sends are refused while `close` waits for earlier records. `_closed`: no thread waits any more."""
         self._carrier: Headers = {HEADER: b""}
         self._producer = self._new_producer()
         self._thread = in_background("konverse-sender", self._run)
@@ -91,9 +93,9 @@ class Serving:
             raise BrokerClosed("the broker was closed, or its process was forked; connect again")
 
     def _hand(self, hands: list[Hand]) -> None:
-        """Hand over as much as the producer takes; the rest goes when it has room again (`_serve`)."""
+        """Hand over as many records as the producer takes; `_serve` hands over the rest when it has room again."""
         if self._failure:
-            return  # the next producer gets everything that does not count
+            return  # the next producer gets every record that does not count
         for address, records in hands:
             for place, (header, key, value) in enumerate(records):
                 try:
@@ -116,33 +118,36 @@ class Serving:
         return producer
 
     def _on_failure(self, error: Any, message: Any) -> None:
-        """A record was not delivered (successes are not reported). Called inside poll."""
-        if self._failure is not None:  # what fails behind it fails because of it
+        """A record was not delivered (successes are not reported). Called inside `poll`."""
+        if self._failure is not None:  # later failures follow from the first one
             return
         place = (message.topic(), message.partition())
         self._fail(
             f"{self._words(error, place[0])} ({place[0]}/{place[1]})"
-        )  # first of all: else what failed would count as delivered
+        )  # before anything else, or the failed record would count as delivered
         if not error.fatal():
-            lanes = list(self.session.lanes.items())  # a thread that begins a dialog may add one
+            lanes = list(self.session.lanes.items())  # a copy: a thread that begins a dialog may add a lane
             self._refused = next((address for address, lane in lanes if lane.place == place), None)
 
     def _words(self, error: KafkaError, topic: str) -> str:
         return self._kafka.words(error, Need.topic("WRITE", topic))
 
     def _some_topic(self) -> str:
-        """One of those to which we write, for what Kafka refuses as a whole to a producer that may write to none."""
+        """A topic with records on their way, to name in the error when Kafka refuses the producer as a whole."""
         waiting = (lane.place[0] for lane in list(self.session.lanes.values()) if lane.window.sent)
         return next(waiting, self._renewing.topic)
 
     def _fail(self, reason: str, refused: Address | None = None) -> None:
-        if self._failure is None:  # what fails behind it fails because of it
+        if self._failure is None:  # later failures follow from the first one
             self._failure = self._last_failure = reason
             self._refused = refused
             self._look()
 
     def _serve_until(self, reached: Callable[[], bool], timeout_s: float) -> bool:
-        """Serve the client, or wait for whoever does, until `reached`; False when that takes too long."""
+        """Poll the producer, or wait while another thread does, until `reached()`; False after `timeout_s`.
+
+        True also when the sender was closed or its session is over; the caller checks that.
+        """
         deadline = time.monotonic() + timeout_s
         self._waiters += 1
         try:
@@ -150,7 +155,7 @@ class Serving:
                 if time.monotonic() > deadline:
                     return False
                 if not self._serve(POLL_S) or self._renewing.wanting:
-                    with self._changed:  # waiting lets go of the lock, for our thread or whoever serves
+                    with self._changed:  # the wait releases the lock for the thread that polls
                         self._changed.wait(POLL_S)
         finally:
             self._waiters -= 1
@@ -161,7 +166,7 @@ class Serving:
             return self.session.over is not None or reached()
 
     def _serve(self, wait_s: float) -> bool:
-        """Take the client's events and act on them; False when another thread is at it."""
+        """Poll the producer and act on its events; False when another thread is polling."""
         if not self._serving.acquire(blocking=False):
             return False
         try:
@@ -169,7 +174,7 @@ class Serving:
                 self._producer.poll(wait_s)
             except KafkaException as error:
                 self._fail(self._words(error.args[0], self._some_topic()))
-            with self._lock:  # lifetimes may be over
+            with self._lock:  # the session ends dialogs whose lifetime is over
                 due = self._renewing.look()
             if due:
                 self._look()
@@ -189,7 +194,7 @@ class Serving:
         return True
 
     def _run(self) -> None:
-        """Serve while nobody else does: a busy sender serves for itself."""
+        """Body of the background thread: poll the producer unless busy senders poll it themselves."""
         seen = 0
         while not self._closed:
             before, seen = seen, sum(lane.next for lane in list(self.session.lanes.values()))
@@ -208,7 +213,7 @@ class Serving:
                     self._changed.wait(wait_s)
 
     def _look_around(self, records: int) -> None:
-        """Called every now and then, with the number of records so far."""
+        """Hook for subclasses, called in each round of the background thread with the number of records so far."""
 
     def _settle(self) -> None:
         with self._changed:
@@ -242,7 +247,7 @@ class Serving:
         if self._waiting_since is None:
             self._waiting_since = now
         waited = now - self._waiting_since
-        if waited > PAUSE_MAX_S:  # Kafka is slow or away: room is all that senders need to wait for
+        if waited > PAUSE_MAX_S:  # Kafka is slow or away: only a full window should stop senders
             self._pausing = False
             self._waiting_since = now + PAUSE_MAX_S
         elif waited > PAUSE_AFTER_S:
@@ -250,7 +255,7 @@ class Serving:
         self._look()
 
     def _replace_producer(self) -> None:
-        """Something failed: a new producer, and everything that does not count again, with the same counters."""
+        """After a failure, make a new producer and hand over all records that do not count, with the same counters."""
         log.warning("records were not delivered (%s); sending them again", self._failure)
         with self._changed:
             discard(self._producer)
@@ -265,13 +270,13 @@ class Serving:
                 self._hand(self.session.restart(self._refused))
             elif self._renewing.ready:
                 self._renew()
-            else:  # it has become old just now
+            else:  # the id became old just now
                 self._failure = "the session needs a new id"
 
     def _make_id(self) -> None:
-        """Get a new id when one is needed. Nobody who sends, or reads, waits for that: it needs no lock.
+        """Get a new id if one is due. No lock is held meanwhile, so that other threads can go on.
 
-        As long as there is none to be had nothing is handed over.
+        Until there is a new id, nothing is handed over.
         """
         if self._renewing.wanting and (self._waiters or self._failure):
             try:
@@ -287,7 +292,10 @@ class Serving:
         self._hand(hands)
 
     def _take_answers(self) -> None:
-        """What destinations say of former ids; under an id that is old itself they are asked once more."""
+        """Pass the destinations' answers about former ids to the session.
+
+        If the present id is refused or old itself, give it up; the next id asks again.
+        """
         for wanted, said in self._renewing.answers():
             with self._changed:
                 if said is Unheard.ANOTHER or self._renewing.age:

@@ -108,7 +108,7 @@ class Renewing:
         return self._read_ms is None or now_ms() - self._read_ms >= READ_EVERY_S * 1_000
 
     def answers(self) -> Iterator[tuple[Wanted, WriterClosed | Unheard]]:
-        """What destinations answer to the session's questions about former ids. Reads their logs: this may take long."""
+        """What destinations answer to questions about former ids. Reads their logs, so it may take a while."""
         self._read_ms, self.trouble = now_ms(), None
         awaited = self.session.takeover.wanted()
         still = {(wanted.address, wanted.asked) for wanted in awaited}

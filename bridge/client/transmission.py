@@ -117,7 +117,7 @@ def transmitter(kafka: Kafka, queue: Queue, catalog: Catalog | None = None) -> R
 
 
 class Transmission:
-    """The transactions of one sender: writes them to one partition, and follows whether their outputs have arrived."""
+    """The transactions of one sender: chooses their partition, and follows whether their outputs have arrived."""
 
     def __init__(self, kafka: Kafka, queue: Queue, sender: Sender, catalog: Catalog, *, own: bool) -> None:
         """With `own` this process also owns a share of the queue, in the background."""
@@ -166,7 +166,7 @@ class Transmission:
                     return  # closed before the first turn
                 except FORESEEN as error:
                     if not passes(error):
-                        log.error("this process does not transmit any more: %s", error)  # noqa: TRY400  # it says it all
+                        log.error("this process does not transmit any more: %s", error)  # noqa: TRY400  # no traceback
                         return
                     self._say_away("transactions do not leave for now", error)
                     self._closed.wait(AGAIN_S)

@@ -1,4 +1,7 @@
-"""How a named pool goes on with what a process has left that is gone: `pool_inheriting` finds it, this takes it in."""
+"""How a named pool takes over the conversations of another process: `inheritance` finds them, this module adopts them.
+
+The former sender is closed, if it still lives, before this session sends anything.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ log: Final = logging.getLogger("konverse.pool")
 
 
 class Inheriting(Returning):
-    """The part of a pool that takes in what is left. What is said of `Keeping` holds here."""
+    """The part of `Keeping` that adopts what another process left of a named pool."""
 
     _changed: threading.Condition
     _inheriting: threading.Lock
@@ -42,10 +45,10 @@ class Inheriting(Returning):
     _is_ours: Callable[[Bounced], bool]
 
     def _inherit(self, group_of: GroupOf) -> None:
-        """Before a named pool has its first conversation: go on with all that a process has left which is gone.
+        """Before the first conversation of a named pool, adopt everything that another process left of it.
 
-        Whoever sends on those is stopped, if it lives after all. What it sent and was not received has come back, and
-        goes first. Readers of the homes have to go on meanwhile: they are waited for, and they wait for `_changed`.
+        A former sender that still lives is stopped. Its messages that were not received have come back, and are sent
+        again first. `_changed` is not held meanwhile: this thread waits for the readers of the homes, and they need it.
         """
         if self._inherited:
             return
@@ -59,7 +62,7 @@ class Inheriting(Returning):
             self._inherited = True
 
     def _inherit_again(self) -> None:
-        """Another process has begun conversations of this pool meanwhile: who sends next takes them over."""
+        """Another process has begun conversations of this pool meanwhile: the next send adopts them."""
         with self._changed:
             if self._inherited:
                 log.warning("pool %r is used by another process, too, and is taken over from it", self.options.name)
@@ -67,7 +70,7 @@ class Inheriting(Returning):
             self._sends.clear()
 
     def _inherit_returned(self, slot: Slot) -> None:
-        """The same for a key of which nothing but what came back is left: nobody could tell whose that is."""
+        """As `_inherit`, for a slot of which only bounced messages are left: their key becomes known by this send."""
         if mark_of(slot.place.group) not in self._returned:
             return
         with self._inheriting:
@@ -87,9 +90,9 @@ class Inheriting(Returning):
             wanted = [
                 self._clauses(slots[mark_of(one)], UUID(bytes=one), self._way_to(left.services.get(one)))
                 for one in left.conversations
-                if one not in self._pooling.known  # else taken in already, or begun here
+                if one not in self._pooling.known  # else adopted already, or begun here
             ]
-        own = {*left.conversations}.intersection(means.sender.session.dialogs)  # of a pool that was closed here
+        own = {*left.conversations}.intersection(means.sender.session.dialogs)  # of a pool closed in this process
         adopted = means.adopt(wanted, writers=left.writers) if wanted else []
         still_open = [
             dialog for dialog, standing in adopted if standing is Adoptable.OPEN and dialog.id.bytes not in own
@@ -109,7 +112,7 @@ class Inheriting(Returning):
         return []
 
     def _take_in(self, slot: Slot, dialog: Dialog, standing: Adoptable, *, stream_ended: bool) -> None:
-        """Use a conversation that another process left, or see to it that it is over some time."""
+        """Make a conversation that another process left the open one of its slot, or see that it ends."""
         slot.last = dialog
         if standing is Adoptable.OPEN and stream_ended:
             dialog.finish()

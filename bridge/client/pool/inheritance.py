@@ -1,4 +1,4 @@
-"""What a process that is gone has left of a named pool: looked for once, and gone on with all at once."""
+"""Finds what another process left of a named pool: living conversations and bounced messages, in all homes."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ if TYPE_CHECKING:
 POLL_S: Final = 0.05
 
 GroupOf = Callable[[bytes, bytes | None], bytes | None]
-"""The group of the pool with this mark whose Kafka key is this one; None: it is of another pool, or of no such key."""
+"""(mark, Kafka key) -> the pool's group with that mark and key; None for another pool, or for an unknown key."""
 
 
 class Heritage(NamedTuple):
-    """What is left in all homes of a pool."""
+    """What other processes left of a pool, in all its homes."""
 
     keys: dict[bytes, bytes | None]
     """Group -> Kafka key of its records."""
     left: Left
     returned: dict[bytes, Address]
-    """Mark of a conversation of which something came back -> the home where that is."""
+    """Mark of a conversation with bounced messages -> its home."""
 
 
 def look_for(means: Means, options: PoolOptions, group_of: GroupOf) -> Heritage:
-    """What another process has left, in homes that have heard all that Kafka has now.
+    """What other processes left of a pool, by homes that have ingested everything that Kafka holds now.
 
-    Raises OutcomeUnknown when that takes too long, as nobody reads the queue.
+    Raises OutcomeUnknown when that takes longer than `means.timeout_s`, as when no reader reads the queue.
     """
     deadline = time.monotonic() + means.timeout_s
     keys: dict[bytes, bytes | None] = {}
@@ -63,11 +63,11 @@ def _heard(home: Partition) -> int:
 
 
 def _left_in(home: Partition, group_of: GroupOf) -> tuple[dict[bytes, bytes | None], Left, list[bytes]]:
-    """Groups of the pool with their keys, what is left of them, and marks of what came back, of whatever pool."""
+    """Groups of the pool with their keys, what is left of them, and the marks of bounced messages of any pool."""
     sides = (one for one in home.live() if one.role is Role.INITIATOR and is_pooled(one))
     keys = {one.group_id: one.key for one in sides if group_of(mark_of(one.group_id), one.key) == one.group_id}
     marks = dict.fromkeys((mark_of(one.conversation), one.key) for one in home.mailbox.entries.values())
-    for mark, key in marks:  # of conversations that are over
+    for mark, key in marks:  # for conversations that are over
         group = group_of(mark, key)
         if group is not None:
             keys.setdefault(group, key)
@@ -75,7 +75,7 @@ def _left_in(home: Partition, group_of: GroupOf) -> tuple[dict[bytes, bytes | No
 
 
 def together(lefts: Iterable[Left]) -> Left:
-    """What is left in several homes."""
+    """Merge what is left in several homes."""
     whole = Left([], [], {}, {})
     for left in lefts:
         whole.conversations.extend(left.conversations)
@@ -86,7 +86,7 @@ def together(lefts: Iterable[Left]) -> Left:
 
 
 def streams_ended(means: Means, dialogs: Iterable[Dialog], end_of_stream: str) -> set[bytes]:
-    """Which of these conversations have EndOfStream at their targets; each partition is asked once."""
+    """Which of these conversations have EndOfStream at their targets. Each target partition is asked once."""
     at: dict[Address, list[bytes]] = {}
     for dialog in dialogs:
         at.setdefault(dialog.begin.target, []).append(dialog.id.bytes)

@@ -1,7 +1,8 @@
-"""The half of a pool that its senders do not see: what `Pooling` decides becomes calls, and homes are asked for news.
+"""The background half of a pool: carries out what `Pooling` decides, and asks homes how conversations stand.
 
-A thread of ours looks at the homes of the pool's conversations: as their owner has them, where a reader of this process
-is the owner, else as their journals say. It looks often while something is to be answered, else every second.
+A background thread asks the homes of the pool's conversations. A home that a reader of this process owns answers from
+the owner's state, any other home from its journal. The thread asks often while conversations are closing or broken,
+otherwise every second.
 """
 
 from __future__ import annotations
@@ -56,21 +57,21 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger("konverse.pool")
 
 LOOK_S: Final = 0.1
-"""While conversations are closing or broken."""
+"""Interval of asking homes while conversations are closing or broken."""
 HOME_S: Final = 5.0
-"""A home has so long to answer before the others are asked."""
+"""A home may take this long to answer before the next home is asked."""
 REST_S: Final = 1.0
-"""While all of them are open: so late it is seen, at most, that one is old or that a target has ended it."""
+"""Interval while all conversations are open: the longest delay until one is found to be old or ended by its target."""
 
 
 class Keeping(Inheriting):
-    """Begins, recycles and replaces. Thread-safe."""
+    """Begins, recycles and replaces the conversations of a pool. Thread-safe."""
 
     def __init__(self, options: PoolOptions, means: Means) -> None:
         self.options = options
         self._means = means
         self._changed = threading.Condition(threading.RLock())
-        """Guards all that follows; senders read one table without it."""
+        """Guards all attributes below; senders read `_sends` without it."""
         self._pooling = Pooling(
             max_age_ms=round(options.max_age * 1000),
             timer_ms=None if options.timer_s is None else round(options.timer_s * 1000),
@@ -79,22 +80,22 @@ class Keeping(Inheriting):
         )
         self._slots: dict[object, Slot] = {}
         self._sends: dict[object, SessionDialog] = {}
-        """The open conversation of each name: what senders look up."""
+        """Name -> its open conversation, for the fast path of `send`."""
         self._by_mark: dict[bytes, Slot] = {}
         self._dialogs: dict[bytes, Dialog] = {}
-        """Of the conversations that are not over."""
+        """Conversations that are not over."""
         self._look_at_all_ms = 0
-        """When homes are asked about open conversations, too."""
+        """Next time at which homes are asked about open conversations, too."""
         self.lease: Lease | None = None
-        """Of a named pool, where there is a Redis."""
+        """Lease of a named pool, if Redis is configured."""
         self._inherited = options.name is None
-        """What another process had left was looked for."""
+        """Everything that other processes left was adopted. Always true for a pool without a name."""
         self._returned: dict[bytes, Address] = {}
-        """By mark: where something is that came back when its conversation was over; its key shows whose it is."""
+        """Mark -> home of messages that bounced after their conversation was over; adopted when their key is used."""
         self._inheriting = threading.Lock()
-        """Who has it looks for that. It is taken before `_changed`, and never by a reader."""
+        """Held while adopting what other processes left. Taken before `_changed`, and never by a reader."""
         self._shut = self._lingers = self._closed = False
-        """Nothing is sent any more; then what is left is looked after; and then, nobody looks after anything."""
+        """`_shut`: sends are refused. `_lingers`: `close` returned, conversations are still looked after. `_closed`: done."""
         self._trouble = Seldom()
         self._awaken = threading.Event()
         self._does: Final[dict[type, Callable[[Any], None]]] = {
@@ -113,7 +114,7 @@ class Keeping(Inheriting):
     # --------------------------------------------------------------------------------------------------- the keys
 
     def _place(self, group: bytes, key: bytes | None) -> Slot:
-        """The slot of a group, which may be new."""
+        """The slot of a group, created if there is none."""
         place, effects = self._pooling.place(group, now_ms())
         self._do(effects)
         slot = self._by_mark.get(mark_of(group))
@@ -125,7 +126,7 @@ class Keeping(Inheriting):
         return mark_of(bounced.conversation) in self._by_mark
 
     def _vacate(self, place: Place) -> None:
-        """Its senders have to ask for another conversation. One that made room for others is found no more."""
+        """Hide a conversation that is not open any more from senders; forget the names of an evicted place."""
         mark = mark_of(place.group)
         if (slot := self._by_mark.get(mark)) is None:
             return
@@ -144,7 +145,7 @@ class Keeping(Inheriting):
     # -------------------------------------------------------------------------------------------------- what to do
 
     def _do(self, effects: Iterable[Effect]) -> None:
-        """Do all of it; of what fails the next look, or the timer of the conversation, makes up for."""
+        """Carry out all effects. A failed effect is made up for by a later look or by the conversation's timer."""
         for effect in effects:
             try:
                 self._does[type(effect)](effect)
@@ -164,9 +165,9 @@ class Keeping(Inheriting):
         dialog = self._dialogs[pooled.conversation]
         try:
             used = is_used(dialog.staged)
-            if used:  # without waiting for room: senders and `close` wait behind it
+            if used:  # `hear` does not wait for room: senders and `close` would wait for this lock
                 sender.hear(lambda session: recycle(session, dialog.staged, self.options.end_of_stream))
-            else:  # its first message was refused, and its target knows of nothing
+            else:  # its first message was refused, so its target does not know the conversation
                 sender.decide(partial(end_once, dialog=dialog.staged))
         except (QueueFull, KafkaUnavailable) as full:
             log.debug("conversation %s is recycled later: %s", UUID(bytes=pooled.conversation), full)
@@ -180,7 +181,7 @@ class Keeping(Inheriting):
         pooled, sender = effect.pooled, self._means.sender
         staged = self._dialogs[pooled.conversation].staged
         self._vacate(pooled.place)
-        if pooled.misled and not is_used(staged):  # nobody ever answers
+        if pooled.misled and not is_used(staged):  # nothing was sent, so no answer would come
             if staged.state is not DialogState.ENDED:
                 sender.decide(partial(end_once, dialog=staged))
             return
@@ -195,7 +196,10 @@ class Keeping(Inheriting):
         self._awaken.set()
 
     def _waiting(self) -> int:
-        """Conversations that are to be over, and keys whose messages wait. What came back may go on new ones."""
+        """Number of conversations that still have to end and of keys whose messages wait: 0 when `close` is done.
+
+        Open conversations are recycled again first, because messages that came back may have gone on new ones.
+        """
         with self._changed:
             if self.options.name is not None:
                 return self._pooling.closing
@@ -221,12 +225,12 @@ class Keeping(Inheriting):
                 busy = False
             self._awaken.wait(LOOK_S if busy else REST_S)
             self._awaken.clear()
-        self._closed = True  # what comes of its conversations is for others
+        self._closed = True  # from here on this pool does not look after its conversations
         if self.lease is not None:
             self.lease.close()
 
     def _look(self) -> bool:
-        """Ask homes how conversations stand, and look at the clock; True when there is more to come."""
+        """Check the clock, and ask homes how conversations stand; True while some are closing or broken."""
         homes: dict[Address, list[tuple[Pooled, Dialog]]] = {}
         with self._changed:
             now = now_ms()
@@ -246,7 +250,7 @@ class Keeping(Inheriting):
             return self._pooling.closing > 0
 
     def _hear(self, home: Address, asked: list[tuple[Pooled, Dialog]]) -> None:
-        """Ask one home; of one that does not answer there is no news, and of the others there is."""
+        """Ask one home. A home that does not answer is logged, and the other homes are asked all the same."""
         try:
             self._ask(home, asked)
             self._trouble.over(home)
@@ -255,7 +259,7 @@ class Keeping(Inheriting):
                 log.warning("a pool has no news of its conversations, asked %d times: %s", times, error)
 
     def _wanted(self, now: int) -> list[Pooled]:
-        """Who is looked at: all that are open as well, now and again."""
+        """Conversations to ask about: those closing or broken, and every `REST_S` the open ones, too."""
         unfinished = self._pooling.unfinished(POOL_LOOK_ENTRIES_MAX)
         if now < self._look_at_all_ms:
             return unfinished
@@ -266,9 +270,10 @@ class Keeping(Inheriting):
         return [*unfinished, *(one for one in self._pooling.known.values() if one.stage is Stage.OPEN)]
 
     def _ask(self, home: Address, asked: list[tuple[Pooled, Dialog]]) -> None:
-        """Ask one home, also whether another process has taken the pool over: then this one says nothing any more.
+        """Ask one home how conversations stand and what came back, and pass the answers to `Pooling`.
 
-        Two that began with it before they could hear of each other do so now: the later one goes on.
+        If another process took over a named pool, stop this session. If two processes began to use the pool before
+        they could notice each other, the one with the later session goes on, and adopts what the other one left.
         """
         sender = self._means.sender
         groups = {pooled.place.group for pooled, _ in asked} if self.options.name is not None else ()

@@ -1,7 +1,7 @@
-"""The lease of a named pool in Redis: it names the process that uses the pool, so that a second one is told at once.
+"""The lease of a named pool in Redis: it names the process that uses the pool, so that a second one is refused at once.
 
-It is a hint and no lock. Where there is no Redis, or the lease was lost, whoever opens the pool takes its conversations
-over, and the logs say whose they are: the former holder's sends raise SessionTakenOver.
+The lease is a hint, not a lock. Without Redis, or when the lease was lost, a second process that opens the pool takes
+over its conversations. The logs then decide: sends of the first process raise SessionTakenOver.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from konverse.schemas.limits import POOL_LEASE_MS
 log: Final = logging.getLogger("konverse.pool")
 
 RENEW_S: Final = POOL_LEASE_MS / 4 / 1000
-"""So often a lease is renewed."""
+"""Interval of renewing a lease."""
 LOOK_S: Final = 0.2
 
 
 class Lease:
-    """Of one pool. One thread takes it; from then on it is renewed by one of its own until it is closed."""
+    """The lease of one pool. `take` starts a thread that renews it until `close`."""
 
     def __init__(self, url: str, key: str, pool: str, writer: bytes) -> None:
         """`writer` is the session that sends for the pool."""
@@ -48,15 +48,16 @@ class Lease:
         self._renewing: threading.Thread | None = None
 
     def take(self) -> None:
-        """Hold it until `close`, as soon as who held it is gone. Redis need not answer.
+        """Hold the lease until `close`; first wait for the lease of a former holder that is gone to end.
 
-        Raises PoolInUse when another process renews it, which is seen within some seconds.
+        When Redis does not answer, the pool is used without a lease. Raises PoolInUse when another process renews the
+        lease, which takes some seconds to notice.
         """
         lasting_ms, deadline = POOL_LEASE_MS, time.monotonic() + 2 * POOL_LEASE_MS / 1000
         while (held := self._call(self.holder, POOL_LEASE_MS)) not in {None, self.holder}:
             assert held is not None, "somebody holds it"
             left_ms = self._left_ms()
-            if left_ms > lasting_ms or time.monotonic() > deadline:  # renewed, or one that is never over
+            if left_ms > lasting_ms or time.monotonic() > deadline:  # it was renewed, or never expires
                 raise PoolInUse(
                     f"pool {self._pool!r} is used by {held}. Close it there, or give another name; its lease is over "
                     f"{POOL_LEASE_MS // 1000} s after that process has gone"
@@ -69,14 +70,14 @@ class Lease:
         self._renewing = in_background("konverse-pool-lease", self._keep)
 
     def _keep(self) -> None:
-        """Renew it, however long the pool waits for Kafka; who has it meanwhile keeps it, and the logs decide."""
+        """Renew the lease in the background. If another process holds it, leave it there: the logs decide."""
         while not self._closed.wait(RENEW_S):
             held = self._call(self.holder, POOL_LEASE_MS)
             if held not in {None, self.holder} and self._trouble.due("held"):
                 log.warning("pool %r is also used by %s: one of the two takes it over", self._pool, held)
 
     def close(self) -> None:
-        """Give it back. Safe to call twice."""
+        """Give the lease back. Safe to call twice."""
         if self._closed.is_set():
             return
         self._closed.set()
@@ -86,7 +87,7 @@ class Lease:
         self._client.close()
 
     def _call(self, holder: str, lasting_ms: int) -> str | None:
-        """Who holds it then; None also when Redis does not say."""
+        """Take or renew the lease, or give it back (0 ms). Returns the holder afterwards; None also without Redis."""
         try:
             held = self._script(keys=[self._key], args=[holder, lasting_ms])
         except (redis.RedisError, ValueError, TypeError) as error:
@@ -104,17 +105,17 @@ class Lease:
 
 
 def _here() -> str:
-    """This machine, with where its processes have their numbers from: containers may share a host name."""
+    """Host name, boot id and pid namespace: containers with one host name may have different pid namespaces."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii")
         numbers = Path("/proc/self/ns/pid").readlink().name
-    except OSError:  # no Linux: then there are no such containers
+    except OSError:  # not Linux, so there are no pid namespaces
         return socket.gethostname()
     return f"{socket.gethostname()} ({boot[:8]} {numbers})"
 
 
 def _is_gone(holder: str) -> bool:
-    """Whether a holder was a process of this machine, and is none any more."""
+    """Whether a holder was a process of this machine that no longer exists."""
     found = re.match(r"process (\d+) on (.+), session [0-9a-f]+$", holder)
     if found is None or found[2] != _here():
         return False

@@ -1,4 +1,4 @@
-"""What a pool has from its broker, and what it has for each key."""
+"""What a pool gets from its broker (`Means`), and what it keeps for each key (`Slot`)."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """What a pool has from its broker."""
+    """Calls and objects that a pool gets from its broker."""
 
     begin: Callable[[Wanted], Dialog]
     adopt: Callable[..., list[Adopted]]
     sender: Sender
     mailboxes: Mailboxes
     ends_of_homes: Callable[[], dict[Address, int]]
-    """The ends of the logs of all partitions in which conversations of the pool may have their homes, as of now."""
+    """Returns partition -> present end offset of its data log, for every possible home of the pool's conversations."""
     check_target: Callable[[str], None]
-    """Raises for a service to which a pool was redirected, and with which it cannot talk."""
+    """Raises when a service that a redirection names does not exist or does not accept the pool's contract."""
     timeout_s: float
     """How long Kafka, and the owner of a home, may take to answer."""
 
 
 class Slot:
-    """A place of the pool and the dialog that its senders have now."""
+    """A place of the pool, with the dialog that its senders use at present."""
 
     __slots__ = ("dialog", "key", "last", "names", "place", "refused")
 
     def __init__(self, place: Place, key: bytes | None) -> None:
         self.place = place
         self.key = key
-        """Kafka key of its records; None: the group's."""
+        """Kafka key of its records; None: the group's id."""
         self.names: list[object] = []
-        """Under which senders find it."""
+        """Names under which senders find it: keys, thread idents, or numbers below `size`."""
         self.dialog: Dialog | None = None
         self.last: Dialog | None = None
-        """The latest one, also when it is over: at its home is what came back."""
+        """The latest dialog, even if it is over: messages that came back are at its home."""
         self.refused: str | None = None
-        """Why what came back could not be sent again, when that was tried last."""
+        """Why the last attempt failed to send messages again that came back."""
