@@ -443,7 +443,7 @@ class Sender(Hearing):
         return dialog.target if dialog is not None else self.session.transactions.lane
 
     def wait_for_id(self) -> None:
-        """Wait until an old id is replaced: nothing is handed over under it. KafkaUnavailable after `send_timeout_s`."""
+        """Wait until an old id is replaced, as nothing is handed over under it. KafkaUnavailable if that takes long."""
         if self._renewing.age and not self._serve_until(lambda: not self._renewing.age, self._timeout_s):
             raise KafkaUnavailable(f"no new id for the session within {self._timeout_s} s: {self._last_failure}")
 

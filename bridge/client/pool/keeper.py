@@ -95,7 +95,7 @@ class Keeping(Inheriting):
         self._inheriting = threading.Lock()
         """Held while adopting what other processes left. Taken before `_changed`, and never by a reader."""
         self._shut = self._lingers = self._closed = False
-        """`_shut`: sends are refused. `_lingers`: `close` returned, conversations are still looked after. `_closed`: done."""
+        """`_shut`: sends are refused. `_lingers`: `close` has returned, the thread goes on. `_closed`: it ends, too."""
         self._trouble = Seldom()
         self._awaken = threading.Event()
         self._does: Final[dict[type, Callable[[Any], None]]] = {

@@ -1,8 +1,9 @@
 """Reuse and recycling of conversations: `usp_Send` of Service Broker's pattern as an object (behaviours 224 to 229).
 
-Order exists inside of a conversation alone, and to begin and end one for each message costs several times what sending
-does. So conversations are used again: one for each key, for each thread, or one of n. Now and then each is recycled, so
-that not too much depends on one, and so that what is sent later goes where a new conversation goes.
+Order exists only inside a conversation, and to begin and end one for each message costs several times as much as
+sending it. So a pool reuses conversations: one for each key, one for each thread, or `size` that take turns. Each is
+recycled from time to time, so that not too much depends on one conversation, and so that later messages go where new
+conversations go.
 """
 
 from __future__ import annotations
@@ -43,13 +44,13 @@ log: Final = logging.getLogger("konverse.pool")
 NO_LIMIT: Final = 2**63
 POLL_S: Final = 0.02
 NUMBERED_FOUND_MAX: Final = 1_000
-"""Of a process that is gone so many sessions, or of its n, are found; the timers of further ones end them."""
+"""A successor finds the conversations of this many threads, or of `size`; timers end those of further threads."""
 
 Answer = Callable[["Transaction"], "list[Message]"]
 
 
 class Pool(Keeping):
-    """Conversations that are used again. Thread-safe; close it, or use it as a context manager."""
+    """Conversations that are reused. Thread-safe; close it, or use it as a context manager."""
 
     def __init__(self, options: PoolOptions, means: Means, database: str, answer: Answer) -> None:
         super().__init__(options, means)
@@ -62,25 +63,27 @@ class Pool(Keeping):
         self._end_of_stream = options.end_of_stream
         self._size = options.size
         self._last = NO_LIMIT if options.max_messages is None else options.max_messages - 1
-        """Number of the last message of a conversation."""
+        """Sequence number of the last message that a conversation takes."""
         self._threads: dict[int, int] = {}
-        """Number of a session, from 0 on -> thread whose it is."""
+        """Number of a thread's conversation, from 0 on -> ident of the thread."""
         self._numbered: dict[bytes, bytes] | None = None
-        """By mark: groups of sessions, or of the n."""
+        """Mark -> group, for conversations without a key, which are numbered by thread or below `size`."""
 
     # ------------------------------------------------------------------------------------------------------- calls
 
     def send(self, message_type: str = DEFAULT, body: bytes = b"", key: str | bytes | None = None) -> int:
-        """Send on the conversation of `key`, which is begun when there is none; returns the message's number on it.
+        """Send on the conversation of `key`, which is begun if there is none; returns the message's number on it.
 
-        `key` is the Kafka key of its records, too. Without it the conversation is that of this thread, or with `size`
-        one of so many that take turns. When the target has ended it, the message goes on another one, behind what came
-        back of the first; at most 10 are tried (225). The number is that of `dialog.send`. Raises what that raises and
-        `begin_dialog` does, ConversationEnded when all of them were ended at once, BrokerClosed after `close`,
-        QueueFull when what an ended one did not deliver does not come back within `send_timeout_s` to go first,
-        InvalidRoute while routers redirect this key in a circle, or to where nobody takes it (`undelivered`),
-        OutcomeUnknown when a named pool cannot learn what another process has left, as nobody reads its queue, or that
-        of the target.
+        `key` is also the Kafka key of its records. Without it the conversation is that of this thread, or with `size`
+        one of so many that take turns. If the target has ended the conversation, the message goes on another one,
+        behind the messages that came back from the first; at most 10 are tried (225). The number is that of
+        `dialog.send`.
+
+        Raises the errors of `dialog.send` and `begin_dialog`; ConversationEnded when every conversation that was tried
+        had been ended; BrokerClosed after `close`; QueueFull when the undelivered messages of an ended conversation,
+        which must go first, do not come back within `send_timeout_s`; InvalidRoute while routers redirect this key in
+        a circle or to a service that does not take it (see `undelivered`); OutcomeUnknown when a named pool cannot find
+        out what another process left, because its queue or that of the target has no reader.
         """
         if message_type == self._end_of_stream:
             raise BadInput(
@@ -92,7 +95,7 @@ class Pool(Keeping):
         else:
             name = self._name(key)
         staged = self._sends.get(name)
-        # what `Dialog.send` does for a type that was sent before; the rest is left to that
+        # inlines `Dialog.send` for message types that were sent before
         if (
             staged is not None
             and body.__class__ is bytes
@@ -102,7 +105,7 @@ class Pool(Keeping):
             try:
                 sequence = self._send(staged, message_type, body)
             except ConversationEnded:
-                pass  # it was recycled or ended a moment ago
+                pass  # the conversation was recycled or ended a moment ago
             else:
                 if not 0 <= sequence < self._last:
                     self._count(name)
@@ -110,20 +113,20 @@ class Pool(Keeping):
         return self._send_with_care(name, key, message_type, body)
 
     def answer(self, transaction: Transaction) -> list[Message]:
-        """Receive what a transaction of the queue of `from_service` has, and do what is the pool's matter.
+        """Receive a transaction's messages from the queue of `from_service`, and handle those that concern pools.
 
-        DialogTimer: EndOfStream. EndDialog of the target: END. Error: Code and Description are logged, then END (226).
-        Returned is what is the application's: replies, and all that belongs to conversations that no pool began.
-        A handler that reads that queue calls it first of all, and the pool is made with `read=False`.
+        DialogTimer: sends EndOfStream. EndDialog of the target: ends. Error: logs Code and Description, then ends
+        (226). Returns the messages for the application: replies, and all messages of conversations that no pool began.
+        An application that reads this queue itself makes the pool with `read=False`, and its handler calls this first.
         """
         if not isinstance(transaction, Transaction):
             raise BadInput(f"answer takes the transaction that a reader has handed out, not {transaction!r}")
         return self._answer(transaction)
 
     def undelivered(self) -> list[Undelivered]:
-        """What was redirected to where nobody takes it, as by routers in a circle: the reasons, and the messages.
+        """Messages that were redirected in a circle, or to a service that does not take them, with the reasons.
 
-        The pool tries again every 10 seconds, from its own service on. Raises OutcomeUnknown, KafkaUnavailable.
+        The pool tries again every 10 seconds, starting at its own service. Raises OutcomeUnknown, KafkaUnavailable.
         """
         with self._changed:
             astray = [(self._by_mark.get(mark), self._astray(place)) for mark, place in self._pooling.astray.items()]
@@ -131,7 +134,7 @@ class Pool(Keeping):
 
     @property
     def statistics(self) -> PoolStatistics:
-        """What it has done so far."""
+        """Counts of what the pool has done so far."""
         return self._pooling.statistics
 
     @property
@@ -141,36 +144,36 @@ class Pool(Keeping):
 
     @property
     def over(self) -> bool:
-        """Whether nobody looks after its conversations any more."""
+        """Whether the pool no longer looks after its conversations."""
         return self._closed
 
     @property
     def conversations(self) -> int:
-        """Conversations that are not over: those that are sent on, and those that their targets have not ended yet."""
+        """Number of conversations that are not over: open ones, and those that their targets have not ended yet."""
         with self._changed:
             return len(self._pooling.known)
 
     @checked
     def flush(self, timeout: Seconds | None = None) -> None:
-        """Return when Kafka has everything that was sent through it, as `broker.flush`; OutcomeUnknown if not."""
+        """As `broker.flush`: return when Kafka has everything that this process has sent. Raises OutcomeUnknown."""
         self._means.sender.flush(timeout)
 
     @checked
     def recycle(self) -> None:
-        """Recycle all of its conversations now; what is sent later goes on new ones."""
+        """Recycle all conversations now; later messages go on new ones."""
         with self._changed:
             self._check_open()
             self._recycle_all()
 
     @checked
     def close(self, timeout: Seconds | None = None) -> None:
-        """Recycle what it holds, and wait for the targets to end it, `timeout` seconds at most. Safe to call twice.
+        """Recycle all conversations, and wait up to `timeout` seconds for the targets to end them. Safe to call twice.
 
-        Without `timeout` that is 10 s, and no more than 2 s in which they end none of it: then they are away, and a
-        second call does not wait for them again. What is left is looked after until the broker is closed: what comes
-        back goes again. Behind that whoever reads the queue of `from_service` ends what its target ends, and what comes
-        back waits at its home, as nobody else has that pool. A named pool leaves its conversations, and what comes
-        back, to the next process that opens it.
+        Without `timeout` it waits up to 10 s, but only 2 s while no target ends a conversation: the targets are away
+        then, and a second call does not wait again. Until the broker is closed, the pool looks after the conversations
+        that are left, and resends messages that come back. After that, a reader of the queue of `from_service` ends the
+        conversations that their targets end, and messages that come back wait at their homes, because no other process
+        has this pool. A named pool leaves its conversations and bounced messages to the next process that opens it.
         """
         with self._changed:
             if self._shut and (self._closed or (self._lingers and timeout is None)):
@@ -195,7 +198,7 @@ class Pool(Keeping):
             self._leave()
 
     def leave(self) -> None:
-        """Close it if it is not, and look after nothing any more, as its broker is closed."""
+        """The broker is closed: close the pool if it is open, and stop looking after its conversations."""
         if not self._shut:
             self.close()
         if self._closed:
@@ -245,7 +248,7 @@ class Pool(Keeping):
     # ------------------------------------------------------------------------------------------------------ inside
 
     def _name(self, key: object) -> object:
-        """Under which senders find the conversation: the key, the next one of n, or the thread."""
+        """The name under which senders find a conversation: the key, the next number below `size`, or the thread."""
         if isinstance(key, (str, bytes)):
             return key
         if key is not None:
@@ -253,7 +256,7 @@ class Pool(Keeping):
         return get_ident() if self._size is None else next(self._turns) % self._size
 
     def _send_with_care(self, name: object, key: str | bytes | None, message_type: str, body: bytes) -> int:
-        """Everything but the usual case: no conversation yet, or one that was recycled or ended."""
+        """The slow path of `send`: there is no conversation yet, or it was recycled or ended."""
         failure: ConversationEnded | None = None
         for _ in range(POOL_ATTEMPTS_MAX):
             dialog = self._dialog(name, key)
@@ -272,14 +275,14 @@ class Pool(Keeping):
         raise failure
 
     def _lost(self, dialog: Dialog) -> None:
-        """Its session refuses to send on it. Who has recycled it has noted that already."""
+        """The session refuses sends on a dialog. Nothing to do if the pool recycled it: it is not OPEN then."""
         pooled = self._pooling.known.get(dialog.id.bytes)
         if pooled is not None and pooled.stage is Stage.OPEN:
             self._do(self._pooling.broken(pooled.conversation, None, now_ms()))
             self._awaken.set()
 
     def _dialog(self, name: object, key: str | bytes | None) -> Dialog:
-        """The open conversation of a name; waits until what an ended one did not deliver goes first."""
+        """The open conversation of a name; waits until the undelivered messages of an ended one were sent again."""
         self._check_open()
         self._inherit(self._group_of)
         with self._changed:
@@ -289,7 +292,7 @@ class Pool(Keeping):
         self._inherit_returned(slot)
         deadline = time.monotonic() + self._means.timeout_s
         with self._changed:
-            # it may have made room for others meanwhile
+            # looked up again each time: the slot may have been evicted meanwhile
             while (slot := self._slots.get(name) or self._slot(name, key)).place.waits:
                 if time.monotonic() > deadline:
                     raise QueueFull(self._why_waiting(slot))
@@ -301,7 +304,7 @@ class Pool(Keeping):
             return dialog
 
     def _slot(self, name: object, key: str | bytes | None) -> Slot:
-        """The place of a name that is new."""
+        """The slot of a name that has none yet."""
         if key is not None:
             try:
                 kafka_key = key.encode() if isinstance(key, str) else key
@@ -318,34 +321,34 @@ class Pool(Keeping):
         return slot
 
     def _group_of(self, mark: bytes, key: bytes | None) -> bytes | None:
-        """The group with this mark that a pool of this name has for that key, for a session or one of n."""
+        """The group of this pool with a mark and a Kafka key; without a key, that of a thread or a number."""
         if key is not None:
             group = pool_group(self._namespace, f"key {key.hex()}")
             if mark_of(group) == mark:
                 return group
         if self._numbered is None:
-            numbers = range(max(NUMBERED_FOUND_MAX, self._size or 0))  # it may have had a larger size
+            numbers = range(max(NUMBERED_FOUND_MAX, self._size or 0))  # an earlier process may have had a larger size
             groups = (pool_group(self._namespace, f"{number}") for number in numbers)
             self._numbered = {mark_of(group): group for group in groups}
         return self._numbered.get(mark)
 
     def _session(self, thread: object) -> int:
-        """The number of this thread's session: its own, or that of one that has ended, else the next one."""
+        """The number of a thread's conversation: its own, or one of a thread that has ended, else the next one."""
         assert isinstance(thread, int), "who names no key is a thread"
-        threading.current_thread()  # a thread that Python has not made is listed from its first such call on
+        threading.current_thread()  # lets `enumerate` list a thread that Python did not start
         living = {one.ident for one in threading.enumerate()}
         gone = [number for number, ident in self._threads.items() if ident not in living]
-        own = [number for number, ident in self._threads.items() if ident == thread]  # its place made room for others
+        own = [number for number, ident in self._threads.items() if ident == thread]  # its slot was evicted
         number = next(iter(own + gone), len(self._threads))
         before = self._threads.get(number)
-        if before in self._slots:  # the system gives the same name to a later thread, which is another session
+        if before in self._slots:  # the system may give the ident to a later thread, which has its own conversation
             self._slots.pop(before).names.remove(before)
             self._sends.pop(before, None)
         self._threads[number] = thread
         return number
 
     def _count(self, name: object) -> None:
-        """A conversation may have had as many messages as it is to have."""
+        """Recycle the conversation of a name if it has had `max_messages`."""
         with self._changed:
             slot = self._slots.get(name)
             pooled = slot.place.current if slot is not None else None
@@ -358,7 +361,7 @@ class Pool(Keeping):
                 self._awaken.set()
 
     def keeps(self, farewell: Farewell) -> bool:
-        """Whether this pool ends that conversation, behind what it did not deliver (229)."""
+        """Whether this pool will end that conversation itself, once its undelivered messages have come back (229)."""
         with self._changed:
             pooled = self._pooling.known.get(farewell.conversation)
             if self._closed or pooled is None:
@@ -367,7 +370,7 @@ class Pool(Keeping):
             return not is_answer(self._means.sender.session, staged, pooled, farewell)
 
     def hear(self, farewell: Farewell) -> None:
-        """The target has ended a conversation, which may be one of this pool."""
+        """A target has ended a conversation, possibly one of this pool."""
         conversation = farewell.conversation
         with self._changed:
             pooled = self._pooling.known.get(conversation)
@@ -380,7 +383,7 @@ class Pool(Keeping):
         self._awaken.set()
 
     def _closing(self) -> None:
-        """Nothing more is sent."""
+        """Refuse sends from now on; recycle all conversations unless the pool has a name."""
         self._shut = True
         self._sends = {}
         if self.options.name is None:

@@ -1,4 +1,4 @@
-"""The pools of a broker, and who reads for them what their targets say about the end of conversations."""
+"""The pools of a broker, and the readers that receive DialogTimer, EndDialog and Error for them."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger("konverse.pool")
 
 _OWN: Final = "own"
-"""Name of a savepoint."""
+"""Savepoint at the start of a transaction."""
 
 
 class Pools:
-    """The part of a `Broker` that has pools."""
+    """The part of a `Broker` that has pools and adopts conversations."""
 
     catalog: Catalog
     database: str
@@ -66,9 +66,9 @@ class Pools:
         self._pools_lock = threading.Lock()
         self._pools: list[Pool] = []
         self._warned: set[str] = set()
-        """Services for whose messages nobody asks."""
+        """Services with messages that no handler receives; each is logged once."""
         self._answering: dict[str, Reader] = {}
-        """By queue: a reader for pools whose application has none."""
+        """Queue -> reader that a pool with `read=True` has opened."""
 
     @checked
     def pool(  # noqa: PLR0913  # what a pool can be told
@@ -85,18 +85,22 @@ class Pools:
         end_of_stream: str = "EndOfStream",
         read: bool = True,
     ) -> Pool:
-        """Conversations that are used again: `pool.send(message_type, body, key)` finds or begins one (224 to 229).
+        """Conversations that are reused: `pool.send(message_type, body, key)` finds or begins one (224 to 229).
 
-        There is one for each key. For sends without a key there is one for each thread, or with `size` so many that
-        take turns. Each is recycled after `max_age` seconds or `max_messages` messages: the target is told by a message
-        of type `end_of_stream`, which the contract must have, ends its side, and then this side ends. Until then it
-        goes on to receive. A thread of ours reads the queue of `from_service` for that until the broker is closed, as
-        targets may end late; an application that reads it itself says `read=False`, and its handler calls
-        `pool.answer`. `lifetime` is that of each conversation. With a `name` the next process that opens the pool goes
-        on with its conversations, from its first send on. When `to_service` is a router that redirects, what was sent
-        and what comes later goes where it says (233). Raises ServiceNotFound (8423), ContractNotFound (8425),
-        NotInContract, WrongDirection or MessageTypeNotFound for `end_of_stream`, InvalidSettings, InvalidTimeout,
-        PoolInUse when Redis knows of another process that uses it.
+        There is one conversation for each key. Sends without a key use one for each thread, or with `size` so many
+        that take turns. A conversation is recycled after `max_age` seconds or `max_messages` messages: the pool sends
+        a message of type `end_of_stream`, which the contract must have; the target ends its side; then this side ends,
+        and receives until then. For that a background thread reads the queue of `from_service` until the broker is
+        closed, since targets may end late. An application that reads this queue itself passes `read=False`, and its
+        handler calls `pool.answer`.
+
+        `lifetime` is that of each conversation, in seconds. With a `name`, the next process that opens the pool goes on
+        with its conversations, from its first send on. If `to_service` is a router that redirects, the pool resends
+        its messages to the service that the router names, and sends later messages there (233).
+
+        Raises ServiceNotFound (8423), ContractNotFound (8425), InvalidSettings, InvalidTimeout; NotInContract,
+        WrongDirection or MessageTypeNotFound for `end_of_stream`; PoolInUse when this broker has the named pool open
+        already, or another process holds its lease in Redis.
         """
         self._check_open()
         options = PoolOptions(
@@ -143,7 +147,7 @@ class Pools:
     def adopt(
         self, wanted: Sequence[Wanted], *, writers: Collection[bytes] = (), timeout: float | None = None
     ) -> list[Adopted]:
-        """Go on with conversations that a process has left which is gone: see `Adopter.adopt`. Seconds."""
+        """Take over conversations of a process that is gone: see `Adopter.adopt`. `timeout` is in seconds."""
         self._check_open()
         adopter = Adopter(self._open_sender(), self.catalog, self._mailboxes, self._begin_block)
         return adopter.adopt(wanted, writers, self.settings.send_timeout_s if timeout is None else timeout)
@@ -158,7 +162,7 @@ class Pools:
             ) from None
 
     def _check_redirected(self, contract: str, service: str) -> None:
-        """Raise ServiceNotFound, and InvalidRoute for one that would refuse every message under the contract."""
+        """Raise ServiceNotFound, or InvalidRoute for a service that does not accept the contract."""
         check_accepts(contract, service, self.catalog.get(Service, service).contracts)
 
     def _ends_of_homes(self, from_service: str) -> dict[Address, int]:
@@ -172,7 +176,7 @@ class Pools:
             raise PoolInUse(f"this broker has pool {options.name!r} open already; use that one, or give another name")
 
     def _lease(self, options: PoolOptions, sender: Sender) -> Lease | None:
-        """Of a named pool, where there is a Redis. Raises PoolInUse."""
+        """Take the lease of a named pool; None for a pool without a name, or without Redis. Raises PoolInUse."""
         redis = self.settings.redis
         if options.name is None or not redis:
             return None
@@ -195,13 +199,13 @@ class Pools:
     # ------------------------------------------------------------------------------------------------------ inside
 
     def _answer_all(self, transaction: Transaction) -> list[Message]:
-        """See `Pool.answer`: of all pools of this broker, as their conversations come in one queue."""
+        """See `Pool.answer`. Answers for all pools of this broker, since their conversations may share the queue."""
         rest, farewells = answer(transaction, transaction, self._keeps)
         self._pass_on(farewells)
         return rest
 
     def _go_on_answering(self, reader: Reader) -> None:
-        """Until the broker is closed: what keeps a reader from its queue may pass, as when that is OFF (77)."""
+        """Run the reader until the broker is closed; start again when a cause may pass, such as a queue OFF (77)."""
         trouble = Seldom()
         while not reader.closed:
             try:
@@ -210,7 +214,7 @@ class Pools:
                 return
             except FORESEEN as error:
                 if not passes(error):
-                    log.error("pools hear of no ends of conversations any more: %s", error)  # noqa: TRY400  # words enough
+                    log.error("pools hear of no ends of conversations any more: %s", error)  # noqa: TRY400  # no traceback
                     return
                 if trouble.due():
                     log.warning("pools do not hear of the ends of their conversations for now: %s", error)
@@ -219,21 +223,21 @@ class Pools:
                 return
 
     def _answer_own(self, transaction: Transaction) -> None:
-        """The same where the application has no reader: what is not ours to receive waits for one."""
+        """As `_answer_all`, where the application has no reader: its messages stay in the queue."""
         transaction.savepoint(_OWN)
         mine = list(takewhile(_is_ours, transaction))
         if len(mine) < len(transaction):
             self._warn_unread(transaction)
             transaction.rollback(_OWN)
             mine = transaction.receive(len(mine)) if mine else []
-            if not all(map(_is_ours, mine)):  # it has another order
+            if not all(map(_is_ours, mine)):  # received in another order this time
                 transaction.rollback(_OWN)
                 return
         _, farewells = answer(transaction, mine, self._keeps)
         self._pass_on(farewells)
 
     def _warn_unread(self, transaction: Transaction) -> None:
-        """Say once for each service that its pools read a queue in which something comes for the application."""
+        """Warn once for each service that messages for the application wait in a queue that only its pool reads."""
         service = transaction.dialog.service
         if service not in self._warned:
             self._warned.add(service)
@@ -246,7 +250,7 @@ class Pools:
             )
 
     def _keeps(self, farewell: Farewell) -> bool:
-        """Whether a pool of ours ends it, when what it did not deliver has come back."""
+        """Whether a pool of this broker will end the conversation, once its undelivered messages have come back."""
         return any(pool.keeps(farewell) for pool in self._pools)
 
     def _pass_on(self, farewells: list[Farewell]) -> None:

@@ -1,6 +1,9 @@
-"""Where the conversations of a pool go: to its service, or where that has redirected them (behaviour 233).
+"""Begins the conversations of a pool where redirections lead (behaviour 233), and resends messages that came back.
 
-What becomes of messages that have come back to a pool.
+A place first goes to the pool's own service. A router there may give a conversation back, behind a note that names
+another service: the messages are sent again to that service, and so are later ones. When a redirection leads nowhere
+(a circle, or a service that does not accept the contract), the place is astray: its messages stay in the mailbox, and
+the pool asks its own service again after `POOL_ASTRAY_MS`.
 """
 
 from __future__ import annotations
@@ -40,7 +43,10 @@ log: Final = logging.getLogger("konverse.pool")
 
 
 def follower(service: str) -> Callable[[Way, bytes], Way]:
-    """What a pool makes of a RedirectTo document, when it asks this service first. Raises InvalidRoute."""
+    """Returns the function that appends the service named by a RedirectTo document to a way.
+
+    `service` is the pool's own. The function raises InvalidRoute for a circle or too many redirections.
+    """
     own = Target(service)
 
     def follow(way: Way, body: bytes) -> Way:
@@ -50,7 +56,7 @@ def follower(service: str) -> Callable[[Way, bytes], Way]:
 
 
 class Ways:
-    """The part of a pool that begins conversations. What is said of `Keeping` holds here."""
+    """The part of `Keeping` that begins conversations."""
 
     options: PoolOptions
     _means: Means
@@ -70,17 +76,17 @@ class Ways:
         self._pooling.begun(slot.place, conversation, since_ms, adopted=adopted)
         self._dialogs[conversation] = dialog
         slot.dialog = slot.last = dialog
-        self._by_mark.setdefault(mark_of(slot.place.group), slot)  # it may have made room for others
+        self._by_mark.setdefault(mark_of(slot.place.group), slot)  # the slot may have been evicted
         self._publish(slot)
         return dialog
 
     def _publish(self, slot: Slot) -> None:
-        """Let its senders find its conversation without a lock, unless something else goes first."""
+        """Let senders find the slot's conversation without a lock, unless messages that came back must go first."""
         if slot.dialog is not None and not self._shut and not slot.place.waits:
             self._sends.update(dict.fromkeys(slot.names, slot.dialog.staged))
 
     def _begin(self, slot: Slot) -> Dialog:
-        """BEGIN DIALOG, with whom the place goes to now. Raises InvalidRoute when that is nobody."""
+        """BEGIN DIALOG to the service where the place's way leads. Raises InvalidRoute when it leads nowhere."""
         options, way = self.options, self._pooling.way_of(slot.place, now_ms())
         conversation = UUID(bytes=conversation_in(slot.place.group, random_id()))
         try:
@@ -101,13 +107,13 @@ class Ways:
                 timer = Timer(round(options.timer_s * 1000), options.end_of_stream)
                 self._means.sender.set_timer(dialog.staged, timer)
             except KonverseError:
-                # nobody knows of it, and nothing would ever end it
+                # the pool does not know this conversation yet, so nothing else would end it
                 self._means.sender.decide(partial(end_once, dialog=dialog.staged))
                 raise
         return dialog
 
     def _clauses(self, slot: Slot, conversation: UUID, way: Way) -> Wanted:
-        """Of BEGIN DIALOG. Of `size` conversations each one goes to a partition of its own: so load moves on."""
+        """The clauses of BEGIN DIALOG. With `size` the key is random, so recycling moves load to other partitions."""
         options, key = self.options, slot.key
         if key is None and options.size is not None:
             key = random_id()
@@ -125,11 +131,11 @@ class Ways:
         )
 
     def _way_to(self, service: str | None) -> Way:
-        """The way of a conversation that another process has begun with this service."""
+        """The way of a conversation that another process began with `service`."""
         return () if service is None or service == self.options.to_service else (Target(service),)
 
     def _check_way(self, place: Place) -> None:
-        """Raise InvalidRoute when it has nowhere to go."""
+        """Raise InvalidRoute when the place is astray."""
         if place.astray is not None:
             raise InvalidRoute(self._astray(place))
 
@@ -143,19 +149,19 @@ class Ways:
         log.error("a pool has nowhere to send what it was given: %s", self._astray(effect.place))
 
     def _due(self, home: Address | None = None) -> list[Slot]:
-        """Places that have gone astray and are to be tried again: those of one home, or of all."""
+        """Slots whose astray places are due to be tried again: those of one home, or all."""
         now = now_ms()
         slots = (self._by_mark.get(mark) for mark, place in self._pooling.astray.items() if place.again_ms <= now)
         lasts = ((slot, slot.last) for slot in slots if slot is not None)
         return [slot for slot, last in lasts if last is not None and home in {None, last.begin.home}]
 
     def _held(self) -> list[Slot]:
-        """Places in which what came back found no room: their homes are asked for it again."""
+        """Slots with messages that came back and found no room to be resent: their homes are asked again."""
         slots = (self._by_mark.get(mark) for mark in self._pooling.behind)
         return [slot for slot in slots if slot is not None and slot.last is not None]
 
     def _waiting_at(self, slot: Slot) -> list[BouncedMessage]:
-        """What came back of a place that has gone astray."""
+        """The messages that came back to an astray place."""
         means, last, mark = self._means, slot.last, mark_of(slot.place.group)
         if last is None:
             return []
@@ -168,23 +174,23 @@ class Ways:
 
 
 class Undelivered(NamedTuple):
-    """What a pool could deliver nowhere."""
+    """Messages for which a pool found no service."""
 
     reason: str
-    """Where it was redirected to, and why nobody takes it there."""
+    """Where they were redirected to, and why no service takes them."""
     messages: list[BouncedMessage]
-    """In the order in which they were sent. One that is confirmed is not tried again."""
+    """In the order in which they were sent. A confirmed message is not tried again."""
 
 
 class Returning(Ways):
-    """The part of a pool that does what `Pooling` decides about them. What is said of `Keeping` holds here."""
+    """The part of `Keeping` that carries out `Pooling`'s decisions about messages that came back."""
 
     def _resend(self, effect: Resend) -> None:
         place = effect.place
         slot = self._by_mark.get(mark_of(place.group))
         if slot is None or place.astray is not None:
             return
-        self._pooling.hold(place)  # senders that wait for no lock would find a conversation that is opened now
+        self._pooling.hold(place)  # else senders on the fast path could use a conversation that is opened below
         for name in slot.names:
             self._sends.pop(name, None)
         try:
@@ -192,10 +198,10 @@ class Returning(Ways):
             for bounced in effect.bounced:
                 self._means.mailboxes.redirect(self._means.sender, to, bounced)
                 self._pooling.resent(place)
-        except (ConversationEnded, QueueFull, InvalidRoute) as error:  # they stay where they are, and are found again
+        except (ConversationEnded, QueueFull, InvalidRoute) as error:  # the next look finds them in the mailbox again
             slot.refused = str(error)
             log.debug("what came back is sent again later: %s", error)
-            if slot.last is None:  # then it is found when something else is begun
+            if slot.last is None:  # no home to look at: they are found once a conversation is begun
                 self._pooling.go_past(place)
             return
         except KonverseError as error:
@@ -210,7 +216,7 @@ class Returning(Ways):
         )
 
     def _why_waiting(self, slot: Slot) -> str:
-        """Why nothing new is sent for a place."""
+        """Text of QueueFull: why new messages of a place have to wait."""
         to, patience_s = self.options.to_service, self._means.timeout_s
         if slot.refused is not None:
             return (
@@ -223,7 +229,7 @@ class Returning(Ways):
         )
 
     def _go_past(self, place: Place) -> None:
-        """What came back to a place has gone again, or is gone: what is new may."""
+        """The messages that came back to a place were sent again or are gone: new messages may follow."""
         self._pooling.go_past(place)
         if (slot := self._by_mark.get(mark_of(place.group))) is not None:
             slot.refused = None
@@ -243,6 +249,6 @@ class Returning(Ways):
         slot = self._by_mark.get(mark_of(place.group))
         if slot is None or place.astray is not None:
             return
-        staged = (slot.dialog or slot.last or self._open(slot)).staged  # any of the group: the session is believed
+        staged = (slot.dialog or slot.last or self._open(slot)).staged  # any of the group: home trusts the session
         for one in bounced:
             self._means.mailboxes.confirm(self._means.sender, staged, one.id)
