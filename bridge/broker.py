@@ -340,9 +340,9 @@ class Broker(Dialogs, Pools, Routing, Administration, Tidying):
         return self._sessions.outcome(token, self._sender.session if self._sender else None, timeout)
 
     def close(self) -> None:
-        """Close pools, deliver what was sent, close the session at its destinations, and close the readers.
+        """Close pools and readers, deliver everything that was sent, and close the session at its destinations.
 
-        Readers commit their finished transactions first. Safe to call twice.
+        Readers commit their finished transactions. Safe to call twice.
         """
         self._close_pools()
         with self._lock:

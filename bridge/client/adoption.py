@@ -1,6 +1,6 @@
 """Takes over conversations whose sender has died, many at once (protocol.md section 7.12).
 
-The machine `dialog.session.adoption` decides in which order homes and targets are asked; `Adopter` asks them.
+The state machine in `dialog.session.adoption` decides in which order homes and targets are asked; `Adopter` asks them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Messages that came back: reads the mailboxes at the dialogs' homes, and confirms or redirects their messages.
 
-When a reader of this process owns the home's partition, its state answers; otherwise the home's journal is read. A
-background thread asks homes until every redirected message has arrived, because later messages of the dialog wait for
-that.
+When a reader of this process owns the home's partition, the reader's state answers; otherwise the home's journal is
+read. A background thread asks homes until every redirected message has arrived, because later messages of the dialog
+wait for that.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Finds out whether messages were received whose sender is gone (protocol.md section 5, `outcome`).
+"""Finds out whether the messages of a sender that is gone were received (protocol.md section 5, `outcome`).
 
 `Inquiry` asks each destination to close the former session, and reads from its journal where it was closed: records
 below that counter were received, the others never will be.

@@ -247,7 +247,7 @@ class Serving:
         if self._waiting_since is None:
             self._waiting_since = now
         waited = now - self._waiting_since
-        if waited > PAUSE_MAX_S:  # Kafka is slow or away: only a full window should stop senders
+        if waited > PAUSE_MAX_S:  # Kafka is slow or away: let senders go on until their windows are full
             self._pausing = False
             self._waiting_since = now + PAUSE_MAX_S
         elif waited > PAUSE_AFTER_S:

@@ -7,7 +7,13 @@ pool ends its own. When a target ends a conversation early, the messages that it
 conversation's home. The pool sends them again on the key's next conversation, before anything new.
 
 `dialog.pool` decides which conversation a message takes, when one is recycled, and what happens to messages that came
-back. This package carries the decisions out for many threads at once.
+back. This package carries the decisions out for many threads at once. Its terms:
+
+    place    a key, a thread, or one of `size`: it has at most one open conversation, and all its conversations belong
+             to one conversation group
+    mark     the bytes that the ids of a group and of all its conversations have in common
+    way      the services to which routers have redirected a place, the present one last
+    astray   the state of a place whose redirections lead nowhere
 
     pool          the calls of an application: send, flush, recycle, close
     keeper        the background thread: asks homes for news, recycles, ends and replaces conversations

@@ -70,7 +70,7 @@ class Inheriting(Returning):
             self._sends.clear()
 
     def _inherit_returned(self, slot: Slot) -> None:
-        """As `_inherit`, for a slot of which only bounced messages are left: their key becomes known by this send."""
+        """As `_inherit`, for a slot that has only bounced messages left: this send makes their key known."""
         if mark_of(slot.place.group) not in self._returned:
             return
         with self._inheriting:
