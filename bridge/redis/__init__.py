@@ -14,7 +14,8 @@ Owners write the view through one script (protocol.md section 8), from a thread 
 
 All keys of a partition share a hash tag, so that they are in one slot of a Redis cluster.
 
-Other packages keep three more things in Redis: the lease of each named pool (`client.pool.lease`), the figures of
-routers (`router.figures`) and a copy of the catalog (`catalog.mirror`). None of them is relied on. If the lease is
-lost, a second user of a pool is not refused when it opens the pool; the first one is stopped later, by the logs.
+Other packages keep three more things in Redis: the lease of each named pool (`bridge.client.pool.lease`), the figures
+of routers (`bridge.router.figures`) and a copy of the catalog (`bridge.catalog.mirror`). None of them is relied on. If
+a lease is lost, a second user of the pool is not refused when it opens the pool; the first one is stopped later, by the
+logs.
 """
