@@ -1,4 +1,4 @@
-"""What an owner has to tell an operator: a stranger may write as fast as it likes, and is spoken of now and then."""
+"""Logs an owner's alarms. They are throttled, because a foreign producer can cause them as fast as it writes."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ log: Final = logging.getLogger("konverse.owning")
 
 
 def _kind_of(text: str) -> tuple[str, str]:
-    """What it is about, and the last digit of its offset: a few alarms at once are all told, a flood of them is not."""
+    """Throttle key: the alarm's kind and the last digit of its offset. A few alarms at once are logged, a flood not."""
     words = text.split()
     return words[1], words[5][-1]
 
 
 def raise_alarms(owner: Owner, journal: str, said: Seldom) -> None:
-    """Log the alarms of an owner; `journal` is the topic, and `said` knows what this process has spoken of."""
+    """Log the pending alarms of an owner. `journal` is the topic name; `said` throttles alarms of one kind."""
     where, feed = owner.fold.head.where, owner.fold.journal
     undecodable = ""
     while feed.alarms:

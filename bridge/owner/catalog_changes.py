@@ -1,7 +1,8 @@
-"""What an administrator has changed, and what the owners of a reader do about it: dropped and altered services, STATUS.
+"""Catalog changes as a reader's owners apply them: dropped services, contracts and queues, altered services, STATUS.
 
-The catalog is read while nobody holds the reader's lock, as Kafka may take its time; handlers go on meanwhile. What had
-come from elsewhere before it was read is noted first: only of that the catalog tells all (`dialog.owner.relocations`).
+The pumping thread reads the catalog without the reader's lock, because Kafka may be slow; handlers go on meanwhile.
+Before each read, `step` records which conversations have arrived from other partitions. Only these are judged by that
+read: a later arrival may come from a process that knows a newer catalog (`dialog.owner.relocations`).
 """
 
 from __future__ import annotations
@@ -26,23 +27,23 @@ log: Final = logging.getLogger("konverse.owning")
 
 SWEEP_EVERY_S: Final = 2.0
 SWEEP_FOR_S: Final = 60.0
-"""For so long after a change of the catalog, or a take-over, conversations of what was dropped are looked for."""
+"""How long conversations of dropped objects are searched for after a catalog change or a take-over."""
 
 UNANSWERED_S: Final = 1.0
-"""A record that has had no answer for so long may have met a queue that was dropped."""
+"""A record without an acknowledgement for this long may have been sent to a dropped queue."""
 
 
 class _Reading(NamedTuple):
-    """The catalog is read, or was."""
+    """A read of the catalog: wanted while `elsewhere` is None, then done."""
 
     arrivals: dict[Owner, dict[int, Arrival]]
-    """Who had come from elsewhere before."""
+    """Conversations that had arrived from other partitions before the read, by endpoint index."""
     elsewhere: Elsewhere | None = None
     dropped: bool = False
 
 
 class Sweeping:
-    """The catalog, as the owners of one reader see it."""
+    """Applies catalog changes to the owners of one reader."""
 
     def __init__(self, rules: Rules, queue: Queue, owners: Mapping[int, Owner]) -> None:
         """Reads the catalog. Raises Unavailable."""
@@ -51,21 +52,24 @@ class Sweeping:
         self._owners = owners
         self.altered = Altered(rules, queue)
         self.dropped = False
-        """The queue is not in the catalog any more."""
+        """The queue is no longer in the catalog."""
         self._at = math.inf
-        """When it is looked next what was dropped."""
+        """When the next search for conversations of dropped objects is due."""
         self._until = 0.0
-        """Before that it is looked again and again, for what comes late."""
+        """Until then searches are repeated, for conversations that arrive late."""
         self._wanted: _Reading | None = None
         self._read: _Reading | None = None
 
     def soon(self) -> None:
-        """The catalog has changed, or a partition is ours: look now, and for a while."""
+        """Search now and for a while: the catalog has changed, or a partition was taken over."""
         self._at = time.monotonic()
         self._until = self._at + SWEEP_FOR_S
 
     def step(self) -> None:
-        """Under the reader's lock: what was predicted of messages is judged anew when the catalog has changed."""
+        """Ask for a read of the catalog when a search is due, and apply the last one. The caller holds the lock.
+
+        Predicted verdicts on messages are discarded when the catalog has changed.
+        """
         if self._judge is None:
             return
         if self._judge.changed():
@@ -80,7 +84,7 @@ class Sweeping:
             self._sweep(self._judge, reading, reading.elsewhere)
 
     def read(self) -> None:
-        """By the thread that pumps, without the lock: read the catalog when that is wanted."""
+        """Read the catalog when `step` has asked for it. The pumping thread calls this without the reader's lock."""
         wanted, judge = self._wanted, self._judge
         if wanted is None or judge is None:
             return
@@ -93,9 +97,10 @@ class Sweeping:
             self._wanted = None
 
     def look_for_drop(self, since: float) -> float:
-        """Read the catalog when a record to the queue's topics has had no answer for long; since when that is waited.
+        """Check whether the queue was dropped, once a record has waited for UNANSWERED_S since `since`.
 
-        For whoever has the reader's lock and can do nothing else.
+        Returns the time to wait from next. Reads the catalog at once, so only for a caller that holds the reader's lock
+        and can do nothing else.
         """
         if self._judge is None or time.monotonic() < since + UNANSWERED_S:
             return since
@@ -107,7 +112,7 @@ class Sweeping:
         return time.monotonic()
 
     def _sweep(self, judge: CatalogJudge, reading: _Reading, elsewhere: Elsewhere) -> None:
-        """Look what was dropped; again after a while, as conversations of it may be on their way still."""
+        """Have owners end or move the conversations concerned, and plan the next search for ones on their way."""
         is_here = partial(judge.has, self._queue)
         self.dropped = reading.dropped
         leading = self._leading()
@@ -124,7 +129,7 @@ class Sweeping:
         return [owner for owner in self._owners.values() if owner.phase is Phase.LEADING]
 
     def check_enabled(self) -> None:
-        """Raise QueueDisabled (9617) while the STATUS of the queue is OFF, as far as is known here (77, 78)."""
+        """Raise QueueDisabled (9617) while the queue's STATUS is OFF, as far as this process knows (77, 78)."""
         if self._judge is not None and not self._judge.receives(self._queue):
             raise QueueDisabled(
                 f"nobody receives from queue {self._queue.name!r}, whose STATUS is OFF; what is in it comes after "
@@ -132,6 +137,6 @@ class Sweeping:
             )
 
     def check_service(self, name: str) -> None:
-        """Raise ServiceNotFound when a service of conversations that lived here was dropped."""
+        """Raise ServiceNotFound when the service was dropped."""
         if self._judge is not None:
             self._judge.check_service(name)

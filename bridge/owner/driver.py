@@ -1,9 +1,10 @@
-"""The owners of a reader's partitions: effects become calls, outcomes become events (protocol.md section 4).
+"""Drives the owners of a reader's partitions: effects become calls, outcomes become events (protocol.md section 4).
 
-Everything here happens in whichever thread pumps the reader, one at a time. Each partition has one `Owner`; all share
-a producer for journals, one for outputs and a reader of logs.
+Each partition has one `Owner`; all owners of a reader share a producer for journals, one for outputs and a reader of
+logs. The thread that holds the reader's lock makes every step of every owner, one step at a time.
 
-Transactions that end too late: what they did is received again by whoever has their partition now.
+When a partition is lost, `Late` takes the reader's place for transactions that are still held. It counts those that
+would have committed: their work is discarded, and the new owner delivers their messages again.
 """
 
 from __future__ import annotations
@@ -73,11 +74,11 @@ from .unreleased import tell_unreleased
 
 log: Final = logging.getLogger("konverse.owning")
 URGENT_S: Final = 10.0
-"""A partition that nobody could recover is not given back before its snapshot is written, for so long."""
+"""How long giving back a partition waits for an urgent snapshot: without it nobody could recover the partition."""
 HURRY_S: Final = 1.0
-"""What somebody waits for is looked after every few milliseconds until nothing was committed for so long."""
+"""While senders wait for a commit, the reader polls every few milliseconds until none has counted for this long."""
 SIGNS_OF_LIFE: Final = 3
-"""An owner gives so many in the time after which it counts as dead."""
+"""Writes to the journal within `silence_timeout_s`, after which an owner counts as dead (M83)."""
 
 
 class Owning:
@@ -92,11 +93,11 @@ class Owning:
         view: Callable[[], ViewWriter] | None = None,
         ends: EndNews | None = None,
     ) -> None:
-        """Reads the catalog. Raises Unavailable; nothing has to be closed then, as nothing was opened before."""
+        """Reads the catalog before it opens any client: after Unavailable there is nothing to close."""
         self.queue = queue
         self.owners: dict[int, Owner] = {}
         self.handing_out = HandingOut()
-        """Of the same."""
+        """Chooses the next group to hand out among these owners."""
         self.sweeping = Sweeping(rules, queue, self.owners)
         self._kafka = kafka
         self._rules = rules
@@ -114,33 +115,33 @@ class Owning:
         self._outputs = Outputs(kafka, self.owners, self._do, Destinations(kafka, rules.catalog))
         self._stopped: deque[tuple[int, Owner, Stopped | Halted]] = deque()
         self.misplaced: set[int] = set()
-        """Partitions whose data have to be read from elsewhere: from where their owner stands."""
+        """Partitions whose consumer has to move to the offset at which their owner stands (effect `Feed`)."""
         self._ticked_at = 0
         self._awaited = settings.uncommitted_ms < UNCOMMITTED_MS_MAX
-        """Whoever sends waits for commits, and nobody receives: of the transmission queue alone."""
+        """Senders wait for commits, and no handler receives: true of the transmission queue only."""
         self._hurries_until: tuple[int, float] | None = None
-        """Commits so far, and when they were too long ago."""
+        """Commits so far, and the time at which the last of them is HURRY_S old; None: nobody waits for one."""
         self._standby: Standby | None = None
         self.late = Late()
         self.groups = Groups(kafka, queue, self.owners)
         self.acceptance: Acceptance | None = None
-        """What the next owner gives up where data are gone; else it halts."""
+        """Lets the next owner give up commits whose data are gone; without it the owner halts (section 7.7)."""
         self.attach: Callable[[Owner], None] | None = None
-        """Has transactions of an owner ask a reader, which also hears when their `with` blocks end."""
+        """Connects an owner's transactions to the reader, which answers them and learns when their blocks end."""
 
     # -------------------------------------------------------------------------------------------------- partitions
 
     def expect(self, handlers: int) -> None:
-        """So many handlers run at a time from now on."""
+        """Set how many handlers run at a time from now on."""
         self._settings = replace(self._settings, handlers=handlers)
         for owner in self.owners.values():
             owner.staging.settings = self._settings
 
     def take_over(self, number: int) -> int | None:
-        """Recover and claim a partition; the data offset to read from, or None when another process was first."""
+        """Recover and claim a partition. Returns the data offset to read from; None if the owner stopped or halted."""
         bounds = self._reading.bounds(number)
         owner = (self._standby and self._standby.take(number)) or self._fresh(number)
-        owner.staging.settings = self._settings  # one that stood by knows older ones
+        owner.staging.settings = self._settings  # a follower was made with older ones
         owner.staging.judge = judge = self._rules.judge
         owner.staging.altering.services = self.sweeping.altered.places
         if judge is not None:
@@ -167,11 +168,11 @@ class Owning:
         return owner
 
     def stand_by(self) -> None:
-        """Follow the partitions that are not ours."""
+        """Follow the partitions that are not owned here."""
         self._standby = Standby(self._kafka, self.queue, self._fresh, set(self.owners))
 
     def give_back(self, number: int) -> None:
-        """Commit what is finished, say that this is no crash, and let the partition go."""
+        """Commit finished work, record in the journal that this is no crash, and let the partition go."""
         owner = self.owners.get(number)
         if owner is None:
             return
@@ -187,13 +188,13 @@ class Owning:
         self.drop(number)
 
     def drop(self, number: int) -> Owner | None:
-        """The partition is somebody else's; nothing of it counts here any more. Returns the owner that it had here."""
+        """Forget a partition that was lost or given back. Returns the owner that it had here."""
         owner = self.owners.pop(number, None)
         if owner is not None:
             self._snapshots.forget(owner)
             owner.trial.leave()
             self.handing_out.leave(owner)
-            if self.attach is not None:  # whoever still holds a transaction of it need not keep the reader alive
+            if self.attach is not None:  # a transaction that is still held shall not keep the reader alive
                 self.late.attach(owner.staging.scope)
         if self._standby is not None:
             self._standby.leave(number)
@@ -202,21 +203,21 @@ class Owning:
         return owner
 
     def truncated(self, number: int) -> None:
-        """The data log does not hold what comes next."""
+        """Tell the owner that the data log no longer holds its next offset."""
         owner = self.owners.get(number)
         if owner is not None:
             self._do(owner, owner.step(self._reading.data_gone(number, owner.fold.data_to), now_ms()))
             raise_alarms(owner, self._journal, self._kafka.alarms)
 
     def _data_begins(self, number: int, offset: int) -> None:
-        """The data log begins here: whoever was to recover from the last snapshot may need what is gone."""
+        """The data log begins at `offset`: tell the owner if its last snapshot needs data from before it."""
         owner = self.owners.get(number)
         if owner is not None and owner.phase is Phase.LEADING and owner.snapshots.rests_on(offset):
             self._do(owner, owner.step(DataGone(offset), now_ms()))
             raise_alarms(owner, self._journal, self._kafka.alarms)
 
     def stopped(self) -> list[tuple[int, Owner, Stopped | Halted]]:
-        """Owners that were lost since the last call, of which partitions, and why; another may be there by now."""
+        """Owners lost since the last call, with partition and reason. A partition may have another owner by now."""
         out = list(self._stopped)
         self._stopped.clear()
         return out
@@ -224,7 +225,7 @@ class Owning:
     # --------------------------------------------------------------------------------------------------------- work
 
     def feed(self, messages: list[Message]) -> list[Message]:
-        """Records of the data log, from the reader's consumer; returns what among them is an event of the client."""
+        """Give records from the reader's consumer to their owners. Returns the client's events among them."""
         events: list[Message] = []
         for number, run in groupby(messages, Message.partition):
             columns, between = columns_of(list(run))
@@ -235,22 +236,25 @@ class Owning:
         return events
 
     def ingest(self) -> int:
-        """Let every owner ingest what it was fed; returns how many records."""
+        """Let every owner ingest what it was fed. Returns the number of records."""
         now = now_ms()
         return sum(owner.ingest(now) for owner in self.owners.values())
 
     def commit(self, owner: Owner) -> None:
-        """Commit what the owner has, when nothing of it is on its way; the others have their turn then."""
+        """Commit what the owner has staged, unless a commit is on its way. The other owners have their turn next."""
         self.handing_out.served(owner)
         self._do(owner, owner.commit(now_ms()))
 
     @property
     def gated(self) -> bool:
-        """Outputs wait until another destination has what comes before them."""
+        """Whether outputs to one destination wait for earlier outputs to another one."""
         return any(owner.fold.state.gated for owner in self.owners.values())
 
     def hurries(self) -> bool:
-        """Somebody waits for the journal to say what is on its way. A destination that takes nothing hurries nobody."""
+        """Whether senders wait for a commit that may come soon: one counted within the last HURRY_S.
+
+        So a destination that accepts nothing does not keep the reader busy.
+        """
         on_its_way = self.busy or any(owner.waiting_since is not None for owner in self.owners.values())
         if not (self._awaited and on_its_way):
             self._hurries_until = None
@@ -261,7 +265,10 @@ class Owning:
         return now < self._hurries_until[1]
 
     def pump(self, wait_s: float = 0.0) -> None:
-        """Learn what became of appends and outputs, hand over the next outputs, let time pass."""
+        """Take the outcomes of appends, snapshots and outputs, hand over the next outputs, and tick the owners.
+
+        Waits up to `wait_s` seconds for the outcome of an append.
+        """
         self._take_outcomes(wait_s)
         fates = self._snapshots.poll()
         while fates:
@@ -285,7 +292,7 @@ class Owning:
 
     @property
     def busy(self) -> bool:
-        """Something is on its way: a commit, outputs, or acknowledgements that the journal does not say yet."""
+        """Whether commits, outputs, acknowledgements, attempts or orders are not in the journal yet."""
         return any(
             owner.committing or not owner.emitter.idle or owner.emitter.acknowledged() or owner.trial.due
             for owner in self.owners.values()
@@ -293,7 +300,7 @@ class Owning:
 
     def close(self) -> None:
         """Give every partition back and stop."""
-        with ExitStack() as exits:  # the last first, and all of them whatever fails
+        with ExitStack() as exits:  # in reverse order, and all of them whatever fails
             exits.callback(lambda: tell_unreleased(self.queue, self.stopped()))
             if self._view is not None:
                 exits.callback(self._view.close)
@@ -310,7 +317,7 @@ class Owning:
     # ------------------------------------------------------------------------------------------------------ effects
 
     def _do(self, owner: Owner, effects: list[Effect]) -> None:
-        """Turn effects into calls; what is read leads to further effects, which come first."""
+        """Turn effects into calls. The further effects of a read come before the remaining ones."""
         number, todo = owner.identity.partition, deque(effects)
         while todo:
             effect = todo.popleft()
@@ -384,16 +391,19 @@ _EFFECTS: Final[dict[type, Callable[[Owning, int, Owner, Any], list[Effect] | No
 
 
 class Late:
-    """How many there were. It takes the place of a reader, which need not stay alive for those who still hold them."""
+    """Counts transactions that would have committed after their partition was lost.
+
+    It replaces the reader in their scope, so that they do not keep the reader alive.
+    """
 
     def __init__(self) -> None:
         self.count = 0
 
     def attach(self, scope: Scope) -> None:
-        """Be asked by the transactions of an owner that has lost its partition."""
+        """Take the reader's place for the transactions of an owner that has lost its partition."""
         nobody = Scope(scope.incarnation, scope.partition, scope.rule)
         scope.done, scope.lock, scope.further = self.ended, nobody.lock, nobody.further
 
     def ended(self, transaction: Transaction, commit: bool) -> None:  # noqa: FBT001  # a callback's shape
-        """A `with` block ends, to commit or to roll back."""
+        """A `with` block has ended; with `commit` its work was to be committed."""
         self.count += commit and not transaction.idle

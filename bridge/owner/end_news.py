@@ -1,9 +1,8 @@
-"""Tells the sender of this process which of its dialogs have ended, as soon as a partition of this process hears it.
+"""Forwards news from the partitions that this process owns to the sender of this process.
 
-Likewise when a destination does not hear the sender's session any more.
-
-The Error or EndDialog stands in the queue then, received or not, and a SEND raises 8429 (behaviours 50, 51). Where
-another process owns the home of a dialog nobody here hears of it.
+The sender learns that the peer of a dialog has ended it as soon as the Error or EndDialog stands in the queue, whether
+a handler has received it or not. From then on a SEND raises 8429 (behaviours 50, 51). The sender also learns when a
+destination refuses records under its writer id. If another process owns a dialog's home, no news of it arrives here.
 """
 
 from __future__ import annotations
@@ -19,33 +18,33 @@ from konverse.schemas.wire.records import Notice, WriterClosed
 
 
 class Listener(Protocol):
-    """The sender of this process, as far as homes have news for it."""
+    """The sender of this process, which receives the news of its homes."""
 
     @property
     def conversations(self) -> Collection[bytes]:
-        """Of its dialogs."""
+        """Ids of its dialogs."""
 
     def hear_from(self, home: Partition) -> None:
-        """A home is led here from now on."""
+        """This process leads the partition from now on."""
 
     def hear_of_id(self, said: Notice | WriterClosed | Bounced) -> None:
-        """A home has heard of a writer."""
+        """A home has received an answer about a writer."""
 
     def hear_of_end(self, home: Partition, endpoint: Endpoint) -> None:
-        """A home has heard that the peer of a dialog has ended."""
+        """A home has learnt that the peer of a dialog has ended."""
 
     def ended_by_peer(self, conversation: bytes) -> None:
         """The peer of a dialog has ended it."""
 
 
 class EndNews:
-    """What the partitions of a broker hear of ends."""
+    """Passes on what the partitions of a broker learn about ends and writers."""
 
     def __init__(self, sender: Callable[[], Listener | None]) -> None:
         self._sender = sender
 
     def follow(self, state: Partition) -> None:
-        """A partition is led here from now on: what it has heard before, and what it will hear."""
+        """Pass on what a partition, led here from now on, has learnt so far and will learn."""
         state.on_peer_end = self._heard
         state.on_answer = self._answered
         sender = self._sender()
@@ -57,7 +56,7 @@ class EndNews:
             sender.hear_from(state)
 
     def tell(self, conversation: bytes) -> None:
-        """The peer of a dialog has ended it."""
+        """Tell the sender that the peer of a dialog has ended it."""
         sender = self._sender()
         if sender is not None:
             sender.ended_by_peer(conversation)

@@ -1,6 +1,6 @@
-"""Reads the state of a partition without claiming it: for tools, and for whoever asks what became of something.
+"""Reads the state of a partition without claiming it, for tools, views and questions about outcomes.
 
-The state is the fold of what the journal says: what its owner has ingested and not committed yet is not in it.
+The state is a fold of the journal: data that the owner has ingested but not committed are not in it.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ CATCH_UP_S: Final = 30.0
 
 
 class Ahead(NamedTuple):
-    """A partition as whoever led it now would find it."""
+    """A partition as an owner that took it over now would find it."""
 
     state: Partition
     head: JournalHead
-    """The place in the journal behind which nobody has committed anything."""
+    """End of the journal: nothing was committed behind it."""
     committed: dict[Address, int]
-    """Counter of each stream of outputs from which on they are not in the journal yet."""
+    """First counter of each output stream that the journal does not hold; outputs from there on are predicted."""
     unseen: int
-    """Offsets of the data log behind what was read of it: there is more than VIEW_AHEAD_… allows, or it is gone."""
+    """Data offsets that were not read: the log holds more than VIEW_AHEAD_… allows, or they are gone."""
 
 
 class _Observed(Fold):
-    """Tells somebody what it applies."""
+    """A fold that reports each COMMIT before it applies it."""
 
     def __init__(self, identity: LogIdentity, see: Callable[[Partition, Commit], None]) -> None:
         super().__init__(identity)
@@ -59,12 +59,12 @@ class _Observed(Fold):
 
 
 def partitions_of(queues: Iterable[Queue]) -> Iterator[tuple[Queue, int]]:
-    """Each partition of these queues: whoever does not know where something lives looks into one after the other."""
+    """All partitions of these queues, for a search that does not know where a conversation lives."""
     return ((queue, number) for queue in queues for number in range(queue.partitions))
 
 
 class Following:
-    """One partition of a queue as its journal says it is. Not for several threads at a time."""
+    """The state of one partition of a queue, folded from its journal. Not thread-safe."""
 
     def __init__(
         self,
@@ -75,25 +75,25 @@ class Following:
         *,
         accepts_loss: bool = False,
     ) -> None:
-        """With `reading` its client is used, and not closed: another one follows, too, and not at the same time.
+        """`reading` is a client to share with other followers, not at the same time; it is not closed here.
 
         With `accepts_loss` the state ends where data are gone that the journal has ingested: see `acceptance`.
         """
         self.accepts_loss = accepts_loss
         self._check = partial(Topics(kafka).same_queue, queue)
         self._checked = False
-        """The topics are those of the queue."""
+        """The topics were found to be the queue's."""
         self._identity = LogIdentity(
             queue.topic, partition, queue.incarnation, queue.data_topic_id, queue.journal_topic_id
         )
         self._reading = reading or LogReading(kafka, queue)
         self._own = reading is None
         self.on_commit: Callable[[Partition, Commit], None] | None = None
-        """Is told of each COMMIT that counts, with the state before it."""
+        """Called with each COMMIT that counts and the state before it."""
         self.begin_anew()
 
     def begin_anew(self) -> None:
-        """Forget what was read."""
+        """Discard what was read."""
         self._fold = _Observed(self._identity, self._see)
         self._recovery = Recovery(self._fold)
         self._recovery.acceptance = self.acceptance = Acceptance() if self.accepts_loss else None
@@ -104,22 +104,22 @@ class Following:
 
     @property
     def state(self) -> Partition:
-        """As of the last `catch_up`, which may make it another object."""
+        """State as of the last `catch_up`. The next one may replace the object."""
         return self._fold.state
 
     @property
     def head(self) -> JournalHead:
-        """The place in the journal to which the state belongs."""
+        """Position in the journal that the state belongs to."""
         return self._fold.head
 
     def catch_up(self, timeout_s: float = CATCH_UP_S) -> Partition:
         """Fold up to the journal's present end; the first time, and after a truncation, from the newest snapshot.
 
-        Raises KafkaUnavailable when Kafka is silent or there is more to read than the time allows, PartitionHalted
-        when the logs contradict themselves, TopicMismatch when they are not the queue's any more. After each one may
-        call it again.
+        Raises KafkaUnavailable when Kafka does not answer or the logs are not read within `timeout_s`, PartitionHalted
+        when they contradict themselves, TopicMismatch when the topics are no longer the queue's. It may be called again
+        after any of these.
         """
-        if not self._checked:  # else another log would be waited for, or taken for this one
+        if not self._checked:  # a topic of the same name would be waited for, or be mistaken for the queue's
             self._check()
             self._checked = True
         deadline = time.monotonic() + timeout_s
@@ -127,7 +127,7 @@ class Following:
             try:
                 self._fold_on(deadline)
             except Exception as error:
-                self.begin_anew()  # what was read half is not gone on with
+                self.begin_anew()  # a read cannot be continued after a failure
                 if not isinstance(error, Overtaken):
                     raise
             else:
@@ -140,7 +140,7 @@ class Following:
             questions = self._told(self._reading.answer(number, questions[0]), deadline)
 
     def _told(self, event: Any, deadline: float) -> list[Any]:
-        """What is to be read next."""
+        """Pass an answer to the recovery. Returns what to read next."""
         recovery = self._recovery
         if isinstance(event, OutOfRange):
             recovery.out_of_range(event)
@@ -153,10 +153,11 @@ class Following:
         return told(recovery, event)
 
     def look_ahead(self, judge: Judge, now_ms: int, timeout_s: float = CATCH_UP_S) -> Ahead:
-        """Catch up, and fold the data that no commit has ingested yet as an owner would that began now.
+        """Catch up, then fold the data that no commit has ingested yet, as an owner would that took over now.
 
-        Now is `now_ms`, a time of Kafka. `judge` says what of it is rejected. It is a guess at what that owner decides,
-        so it is given away: the next `catch_up` begins anew. Raises what `catch_up` raises.
+        `now_ms` is the present on Kafka's clock; `judge` decides which messages are rejected. The result only predicts
+        what that owner would decide, so this follower hands the state over and reads anew at the next `catch_up`.
+        Raises what `catch_up` raises.
         """
         state = self.catch_up(timeout_s)
         fold, number = self._fold, self._identity.partition
@@ -180,14 +181,14 @@ class Following:
         return Ahead(state, fold.head, committed, end - state.ingest_to)
 
     def behind(self) -> int:
-        """Offsets of the data log, as it ends now, that the journal has not ingested. Raises KafkaUnavailable."""
+        """Number of data offsets, up to the log's present end, that no commit has ingested. Raises KafkaUnavailable."""
         end = self._reading.data_end(self._identity.partition)
         if end is None:
             raise KafkaUnavailable(f"Kafka does not say where the data log of {self.head.where} ends; try again")
         return max(0, end - self.state.ingest_to)
 
     def close(self) -> None:
-        """Close the client, if it is its own."""
+        """Close the client, unless it is shared."""
         if self._own:
             self._reading.close()
 

@@ -1,4 +1,4 @@
-"""Where a conversation group lives: the state of our partitions says so, and the journals of the others."""
+"""Finds the partition of a conversation group: in the states of the partitions owned here, or in other journals."""
 
 from __future__ import annotations
 
@@ -21,32 +21,31 @@ if TYPE_CHECKING:
 
 
 class Groups:
-    """The groups of a queue, as a reader of some of its partitions finds them."""
+    """Locates conversation groups of a queue for a reader that owns some of its partitions."""
 
     def __init__(self, kafka: Kafka, queue: Queue, owners: Mapping[int, Owner]) -> None:
         self._kafka = kafka
         self._queue = queue
         self.addresses = {number: queue.address(number) for number in range(queue.partitions)}
-        """Of all partitions of the queue."""
+        """Partition -> address, for all partitions of the queue."""
         self._owners = owners
         self._reading: LogReading | None = None
         self._followed: dict[int, Following] = {}
-        """Partitions that are not ours, as far as the last search has read them."""
+        """Followers of partitions that are not owned here, as far as the last search has read."""
         self._searching = threading.Lock()
         self._closed = False
 
     @property
     def ours(self) -> dict[int, Partition]:
-        """The states of the partitions that are ours."""
+        """States of the partitions that are owned here."""
         return {number: owner.fold.state for number, owner in self._owners.items()}
 
     def answer(self, search: Search) -> None:
-        """Read what a search asks for, to its end. The caller holds no lock: owners go on meanwhile.
+        """Answer the questions of a search until it ends. The caller holds no lock, so owners go on meanwhile.
 
-        The first search reads one journal after the other from its newest snapshot on, which may take seconds; the
-        next one reads on from there. Data that nobody has committed yet are looked through, too, as a group that was
-        moved may wait there to be taken up. Whether a partition has an owner now makes no difference. Raises what
-        `Following.catch_up` raises.
+        The first search reads each journal from its newest snapshot, which may take seconds; the next one goes on from
+        there. Data that no commit has ingested yet are searched too, because a group that has moved may wait there. A
+        partition needs no owner to be searched. Raises what `Following.catch_up` raises.
         """
         try:
             with self._searching:
@@ -74,7 +73,7 @@ class Groups:
         return self._followed.get(number) or Following(self._kafka, self._queue, number, self._read())
 
     def _keep(self, number: int, following: Following) -> None:
-        """Have the next search read on from here, unless there are too many of them, or it holds too much."""
+        """Keep a follower for the next search, unless too many are kept or they would hold too many bytes."""
         others = [one.state.unread_bytes for place, one in self._followed.items() if place != number]
         if len(others) < FOLLOWED_ENTRIES_MAX and sum(others) + following.state.unread_bytes <= FOLLOWED_BYTES_MAX:
             self._followed[number] = following
@@ -85,7 +84,7 @@ class Groups:
         self._followed.pop(number, None)
 
     def close(self) -> None:
-        """Close the client; a search that runs closes it behind itself."""
+        """Close the client. A search that is still running closes it when it ends."""
         self._closed = True
         self._let_go()
 

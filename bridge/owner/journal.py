@@ -1,4 +1,4 @@
-"""Appends to the journals of a queue: handed to a producer of their own, their outcomes kept until somebody asks."""
+"""Appends to the journals of a queue: one producer takes the records, and `poll` returns their outcomes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ log: Final = logging.getLogger("konverse.appending")
 
 
 class _Flight:
-    """An append under way; a large commit has several records."""
+    """An append on its way; a large commit has several records."""
 
     __slots__ = ("last", "owner", "since", "together", "waiting")
 
@@ -30,7 +30,7 @@ class _Flight:
         self.waiting = records
         self.since = time.perf_counter()
         self.last = (-1, 0)
-        """Offset and time of the furthest record that was reported so far."""
+        """Offset and timestamp of the last record in the log that was acknowledged so far."""
         self.together = True
 
 
@@ -43,11 +43,11 @@ class Appending:
         self._topic = topic
         self._failures = Seldom()
         self._overtaken: list[Transaction] = []
-        """Those of which it was said last that they did nothing."""
+        """The owner's list of overtaken transactions that was logged last."""
         self._producer = kafka.journal_producer()
 
     def append(self, owner: Owner, effect: Append) -> None:
-        """Hand the records over."""
+        """Hand the records to the producer."""
         self._tell_of_overtaken(owner)
         flight = _Flight(owner, len(effect.records))
         report = partial(self._reported, flight)
@@ -59,7 +59,7 @@ class Appending:
             self._replace_producer(error)
 
     def _tell_of_overtaken(self, owner: Owner) -> None:
-        """Each once: an owner that appends again has not merged again."""
+        """Log each list once: an owner makes a new one with each merge, but may append without merging."""
         overtaken = owner.staging.overtaken
         if overtaken and overtaken is not self._overtaken:
             self._overtaken = overtaken
@@ -71,7 +71,7 @@ class Appending:
             )
 
     def poll(self, wait_s: float) -> deque[tuple[Owner, Appended]]:
-        """What became of appends since the last call; whoever calls empties it."""
+        """Outcomes of appends since the last call, after at most `wait_s` seconds. The caller empties the deque."""
         try:
             self._producer.poll(wait_s)
         except KafkaException as error:
@@ -79,7 +79,7 @@ class Appending:
         return self._outcomes
 
     def _replace_producer(self, error: Exception) -> None:
-        """What it had not written yet has an unknown outcome."""
+        """Replace a failed producer. Records that it had not written yet have an unknown outcome."""
         if self._failures.due("replaced"):
             log.warning("the journal takes nothing, its producer is replaced: %s", self._words(error))
         discard(self._producer)
@@ -105,6 +105,6 @@ class Appending:
         return self._kafka.words(error, Need.topic("WRITE", self._topic))
 
     def _unknown(self, flight: _Flight) -> None:
-        """One record without an answer is enough: what follows it says nothing more."""
+        """Report an unknown outcome, once: later reports on records of the same append are ignored."""
         flight.waiting = 0
         self._outcomes.append((flight.owner, Appended(None)))

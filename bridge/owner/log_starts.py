@@ -22,7 +22,7 @@ _BEGINNING: Final[OffsetSpec] = OffsetSpec.earliest()  # type: ignore[no-untyped
 
 
 class Beginnings:
-    """The beginnings of the data logs of some partitions."""
+    """Asks Kafka for the first offsets of a queue's data logs."""
 
     def __init__(self, kafka: Kafka, queue: Queue) -> None:
         self._kafka = kafka
@@ -31,7 +31,7 @@ class Beginnings:
         self._asked: dict[TopicPartition, Future[ListOffsetsResultInfo]] = {}
 
     def look(self, partitions: Collection[int]) -> list[tuple[int, int]]:
-        """Ask Kafka when it is time; return its answers, partition and first offset. Call it often."""
+        """Ask Kafka when a look is due. Returns the answers since the last call: partition and first offset."""
         if self._asked:
             if not all(answer.done() for answer in self._asked.values()):
                 return []

@@ -1,4 +1,4 @@
-"""Answers an owner's questions for its logs: a range of the journal, the data log or the snapshots becomes an event."""
+"""Answers an owner's reads: a range of the journal, the data log or the snapshot topic becomes an event."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from konverse.schemas.limits import VIEW_AHEAD_BYTES_MAX, VIEW_AHEAD_RECORDS_MAX
 log: Final = logging.getLogger("konverse.log_reading")
 
 READ_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Of a log that is folded, about so much is in memory at a time."""
+"""About this much of a log is in memory at a time while it is folded."""
 
 ASKED_AGAIN: Final = 4
 ASKED_EVERY_S: Final = 0.5
-"""A log whose end is missing is asked about so often, and after so long each time: to halt is for ever."""
+"""Before a log counts as cut, Kafka is asked for its end this often, at this interval: an owner that halts stays so."""
 
 Question = ReadJournal | ReadData | ReadSnapshots
 
@@ -54,22 +54,22 @@ class LogReading:
             ReadSnapshots: snapshot_topic(queue.topic, queue.subscription),
         }
         self._trouble: KafkaUnavailable | LogTruncated | None = None
-        """Why a range was not read the last time that one was not."""
+        """Why the last failed read failed."""
 
     def bounds(self, partition: int) -> Recover:
-        """Where the logs begin and end. Snapshots come last: none is missing then that a truncation rests on."""
+        """First offsets and ends of the logs. Snapshots come last: none is missed that a truncation rests on."""
         journal, data, snapshots = (self._reader.ends(topic, partition) for topic in self._topics.values())
         return Recover(*journal, data[0], *snapshots, data[1])
 
     def data_end(self, partition: int) -> int | None:
-        """Where the data log ends now; None when Kafka does not say."""
+        """Present end of the data log; None when Kafka does not answer."""
         try:
             return self._reader.ends(self._topics[ReadData], partition)[1]
         except KafkaUnavailable:
             return None
 
     def data_behind(self, partition: int, start: int) -> Iterator[Columns]:
-        """Data from `start` to the present end of the log, as much as a view would read; nothing when it is gone.
+        """Data from `start` to the log's present end, at most what VIEW_AHEAD_… allows; ends early where data are gone.
 
         Raises KafkaUnavailable.
         """
@@ -87,7 +87,7 @@ class LogReading:
             start = read.columns.next_offset
 
     def data_gone(self, partition: int, offset: int) -> DataGone | OutOfRange | Appended:
-        """The event: the data log does not hold the offset at which its owner would go on."""
+        """Event for an owner whose next offset the data log does not hold."""
         topic = self._topics[ReadData]
         try:
             start, end = self._ends_around(topic, partition, offset)
@@ -96,7 +96,7 @@ class LogReading:
         return DataGone(start) if offset <= end else OutOfRange(beginning=False)
 
     def answer(self, partition: int, question: Question) -> Any:
-        """The event: a range, or the beginning of a large one, since the owner asks for what it needs further."""
+        """Event with the records of a range, or with the first part of a large one: the owner asks for the rest."""
         topic, at, size = self._topics[type(question)], question.start, 0
         messages: list[Message] = []
         try:
@@ -113,7 +113,7 @@ class LogReading:
         return _EVENTS[type(question)](messages, question.start, at)
 
     def _gone(self, topic: str, partition: int, offset: int, why: LogTruncated) -> OutOfRange | Appended:
-        """Which end of the log is missing, when Kafka can be asked. It may be none: a restart makes clients doubt."""
+        """Event for a range outside the log; the owner stops if Kafka says that the log has it, as after a restart."""
         try:
             start, end = self._ends_around(topic, partition, offset)
         except KafkaUnavailable as error:
@@ -123,10 +123,10 @@ class LogReading:
         return OutOfRange(beginning=offset < start)
 
     def _ends_around(self, topic: str, partition: int, offset: int) -> tuple[int, int]:
-        """First offset and end of a log that should reach so far.
+        """First offset and end of a log that should reach `offset`.
 
-        That it does not is believed when it is said again and again: a broker that has just started may not know yet
-        how much it has, and an answer may have been on its way for long.
+        A shorter log is believed only after several answers: a broker that has just started may not know its end yet,
+        and an answer may be old.
         """
         start, end = self._reader.ends(topic, partition)
         for _ in range(ASKED_AGAIN):
@@ -137,13 +137,13 @@ class LogReading:
         return start, end
 
     def _let_go(self, topic: str, partition: int, error: KafkaUnavailable | LogTruncated) -> Appended:
-        """Kafka is away, or does not give what it has: whoever owned the partition starts again."""
+        """Event that stops the owner, to recover later: Kafka is away, or does not serve records that it has."""
         self._trouble = error
         log.warning("%s/%d is let go: %s", topic, partition, error)
         return Appended(None)
 
     def unreadable(self, what: str) -> KafkaUnavailable:
-        """The error for a range that was not read: what is missing, when it is a right."""
+        """Error for a range that was not read: AccessDenied when a right was missing, else KafkaUnavailable."""
         if isinstance(self._trouble, AccessDenied):
             return self._trouble
         return KafkaUnavailable(f"{what} cannot be read; check that the broker runs and is reachable")

@@ -1,9 +1,9 @@
-"""What owners send, into the destinations' topics: the producer is filled, left to run empty, and filled again.
+"""Writes the outputs of owners to the destinations' topics: one producer is filled, left to run empty, filled again.
 
-An empty queue without a reported failure is what proves that Kafka has everything (protocol.md section 4). A topic that
-was deleted and made again takes records like the first one, so Kafka is asked for the ids of the topics before that
-counts. What is in another topic than its queue's is withheld: it counts when the queue was dropped, and is sent again
-when the topic fits.
+A producer that ran empty without a reported failure proves that Kafka has everything (protocol.md section 4). But a
+topic that was deleted and created again accepts records like the first one. So before outputs count as delivered,
+Kafka is asked for the ids of the topics. Outputs that went to a topic other than their queue's are withheld: they count
+as delivered if the queue was dropped, and are sent again when the topic fits.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from konverse.schemas.wire.envelope import HEADER
 log: Final = logging.getLogger("konverse.owning")
 
 LINGER_MS: Final = 1
-"""As long as it takes to hand over a window: without it the first records leave alone and the others in a second
-request, which costs Kafka a third more. A longer one delays loops of single messages."""
+"""As long as it takes to hand over a window. Without it the first records leave alone and the others in a second
+request, which costs Kafka a third more. A longer one delays applications that send single messages in a loop."""
 
 ROOM_S: Final = 5.0
-"""How long outputs wait for room in the producer's buffer before their destination is left alone for a while."""
+"""How long an output waits for room in the producer's buffer before its destination is paused."""
 
 
 class Outputs:
@@ -55,14 +55,14 @@ class Outputs:
         self._do = do
         self._producer = kafka.data_producer(linger_ms=LINGER_MS)
         self._emits: deque[tuple[Owner, Emit]] = deque()
-        """What waits until the producer has run empty."""
+        """Outputs that wait until the producer has run empty."""
         self._handed: list[tuple[Owner, Address]] = []
-        """What the producer has, or had until Kafka was asked whether it is where its queues receive."""
+        """Where the outputs in the producer go; also after it ran empty, until Kafka has told the topics' ids."""
         self._question: Question | None = None
         self._withheld: list[tuple[Owner, Address]] = []
-        """What went to topics that are not those of the queues: it does not count as delivered."""
+        """Outputs to topics that are not their queues': they do not count as delivered."""
         self._homeless: list[tuple[Owner, Address]] = []
-        """What goes where no queue is known to be: it waits until the catalog was read."""
+        """Outputs to places without a known queue: they wait until the catalog was read."""
         self._read_again_at = 0.0
         self._astray = Seldom()
         self._withholds = Seldom()
@@ -71,11 +71,11 @@ class Outputs:
         self._refusals = Seldom()
 
     def add(self, owner: Owner, effect: Emit) -> None:
-        """Outputs that leave with the next `pump` that finds the producer empty."""
+        """Queue outputs for the next `pump` that finds the producer empty."""
         self._emits.append((owner, effect))
 
     def pump(self) -> None:
-        """Learn what was delivered, and hand over what waits."""
+        """Report what was delivered, and hand waiting outputs to the producer."""
         if self._handed and self._question is None:
             self._hear()
             if self._refusal is not None:
@@ -103,7 +103,7 @@ class Outputs:
             self._say_refused(self._refusal, "delivered", error)
 
     def replace_producer(self, refusal: tuple[str, int] | None = None) -> None:
-        """A new producer, and all outputs that do not count again; who refused waits a while."""
+        """Make a new producer, and have owners emit all outputs that do not count; the destination `refusal` pauses."""
         discard(self._producer)
         self._producer = self._kafka.data_producer(linger_ms=LINGER_MS)
         self._refusal = self._question = None
@@ -116,11 +116,11 @@ class Outputs:
             self._do(owner, owner.step(ProducerReplaced(refused), now_ms()))
 
     def close(self) -> None:
-        """What was not delivered is delivered by whoever owns the partitions next."""
+        """Discard the producer. The next owners of the partitions deliver what it had not delivered."""
         discard(self._producer)
 
     def _delivered(self) -> None:
-        """Everything that was handed over is in topics of these names."""
+        """Everything handed over is in topics of these names: report it, save what went to a wrong topic."""
         handed, self._handed = self._handed, []
         for owner, address in handed:
             if self._is_withheld(address):
@@ -136,7 +136,7 @@ class Outputs:
             self._do(owner, owner.step(Drained([address for _, address in run]), now_ms()))
 
     def _is_withheld(self, address: Address) -> bool:
-        """Its topic is not that of its queue, as far as is known; a queue that was dropped has none to wait for."""
+        """Whether the topic is not the queue's, as far as is known. A dropped queue has no topic to wait for."""
         return destination_of(address) in self._destinations.gone and self._destinations.means(address)
 
     def _withhold(self, owner: Owner, address: Address) -> None:
@@ -148,7 +148,7 @@ class Outputs:
             log.error("outputs to %s/%d wait: %s", address.topic, address.partition, why)
 
     def _look_again(self) -> None:
-        """Ask whether topics fit by now, or their queues were dropped. Waits for the answer: this is seldom."""
+        """Ask whether topics fit by now, or their queues were dropped. Waits for the answer, as this is rare."""
         self._look_again_at = time.monotonic() + WATCH_EVERY_S
         self._destinations.look({address for _, address in self._withheld})
         if any(
@@ -156,23 +156,23 @@ class Outputs:
             for _, address in self._withheld
             if self._destinations.means(address)
         ):
-            self.replace_producer()  # what went elsewhere goes again
+            self.replace_producer()  # what went to the wrong topic is sent again
             return
         dropped = [pair for pair in self._withheld if not self._is_withheld(pair[1])]
         self._withheld = [pair for pair in self._withheld if self._is_withheld(pair[1])]
         self._drained(dropped)
 
     def _find_queues(self) -> None:
-        """Read the catalog: an output waits for a queue that was just created, and for none that nobody has.
+        """Read the catalog: an output waits for a queue that was just created, but not for one that does not exist.
 
-        Whoever may write to the data topic can name any topic as the home of a conversation. What the owner says there
-        would never arrive, or arrive at another application.
+        A foreign producer that may write to the data topic can name any topic as the home of a conversation. Outputs to
+        it would never be received, or be received by another application.
         """
         self._read_again_at = time.monotonic() + WATCH_EVERY_S
         if not self._destinations.read_queues():
             return
         if any(self._destinations.has_queue(address) for _, address in self._homeless):
-            self.replace_producer()  # they go again, and the others wait again
+            self.replace_producer()  # these are sent, and the others wait again
             return
         homeless, self._homeless = self._homeless, []
         times = self._astray.due()
@@ -210,7 +210,7 @@ class Outputs:
                         return
 
     def _taken_later(self, error: Exception, *record: Any) -> bool:
-        """Try again with a record that was not taken, as long as the producer's buffer may make room."""
+        """Retry a record that the producer refused, for as long as its buffer may make room; False when it did not."""
         deadline = time.monotonic() + ROOM_S
         while isinstance(error, BufferError) and time.monotonic() < deadline:
             self._producer.poll(0.05)
@@ -223,7 +223,7 @@ class Outputs:
         return False
 
     def _on_refusal(self, error: Any, message: Message) -> None:
-        """An output was not delivered (successes are not reported)."""
+        """Delivery report of a failure; successes are not reported."""
         self._refusal = (message.topic() or "", message.partition() or 0)
         self._say_refused(self._refusal, "delivered", error)
 

@@ -1,11 +1,11 @@
-"""Deleting what nobody needs any more (protocol.md section 7.5): old journal, data and snapshots of a partition.
+"""Writes snapshots of partitions, and deletes the records that they make superfluous (protocol.md section 7.5).
 
-An owner says what its state does not need. Two bounds of others come on top: the queue's `keep`, and registered
-readers. A reader registers by committing offsets of the data topic, and of the journal if it reads that, in a consumer
-group whose name begins with that of the queue's own group and a dot. Kafka forgets a group that nobody uses
-(`offsets.retention.minutes`), and so do we.
+`SnapshotTopic` hands the records of snapshots to a producer and keeps their outcomes until it is polled.
 
-Snapshots of the partitions of a queue, into their topic: handed over, and their fate kept until somebody asks.
+`Truncation` deletes old journal, data and snapshot records. The owner says below which offsets its state needs nothing.
+Two more bounds protect journal and data: the queue's `keep`, and registered readers. A reader registers by committing
+offsets of the data topic, and of the journal if it reads that, in a consumer group whose name begins with the name of
+the queue's own group and a dot. Kafka forgets an unused group (`offsets.retention.minutes`), which ends the protection.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from konverse.schemas.identifiers import consumer_group, journal_topic, snapshot
 
 log: Final = logging.getLogger("konverse.snapshots")
 TIMEOUT_S: Final = 120.0
-"""A snapshot may have a hundred megabytes, and the network other things to do."""
+"""Generous, as a snapshot may have a hundred megabytes and the network may be busy."""
 
 
 class Truncation:
-    """Truncates the logs of one queue, in a thread of its own: Kafka is asked several things for each partition."""
+    """Truncates the logs of one queue, in a thread of its own, as each truncation asks Kafka several questions."""
 
     def __init__(self, kafka: Kafka, queue: Queue) -> None:
         self._kafka = kafka
@@ -45,12 +45,12 @@ class Truncation:
         self._worker = ThreadPoolExecutor(1, "konverse-truncation")
 
     def truncate(self, partition: int, effect: Truncate) -> None:
-        """Delete what stands before these offsets and the bounds of others, soon."""
+        """Delete, in the background, what stands before the effect's offsets and is not protected."""
         if self._queue.keep_ms != KEEP_FOR_EVER:
             self._worker.submit(said, "konverse-truncation", partial(self._truncate, partition, effect))
 
     def close(self) -> None:
-        """Finish what was begun."""
+        """Finish the truncation that runs, and cancel the others."""
         self._worker.shutdown(cancel_futures=True)
 
     def _truncate(self, partition: int, effect: Truncate) -> None:
@@ -80,14 +80,14 @@ class Truncation:
             log.info("%s/%d is truncated: %s", queue.topic, partition, offsets)
 
     def _registered(self, partition: int, topics: Sequence[str]) -> list[list[int]]:
-        """Positions of the registered readers in each of these topics.
+        """Positions of the registered readers, for each of `topics`.
 
-        A reader that has committed nothing for the partition holds the data from their beginning, and no journal.
+        A reader that has committed nothing for the partition protects all of its data, and no journal.
         """
         queue, admin = self._queue, self._kafka.admin
         prefix = consumer_group(queue.topic, queue.subscription) + "."
         listed = admin.list_consumer_groups(request_timeout=self._timeout_s).result()
-        for error in listed.errors:  # a broker that has not answered may know a reader
+        for error in listed.errors:  # a broker that has not answered may know another reader
             raise KafkaException(error)  # KafkaError, whatever the client's documentation says
         positions: dict[str, list[int]] = {topic: [] for topic in topics}
         for group in (group.group_id for group in listed.valid if group.group_id.startswith(prefix)):
@@ -106,7 +106,7 @@ class Truncation:
 
 
 class _Flight:
-    """A snapshot under way."""
+    """A snapshot on its way."""
 
     __slots__ = ("complete", "failed", "first", "waiting")
 
@@ -118,7 +118,7 @@ class _Flight:
 
 
 class SnapshotTopic:
-    """Writes the snapshots of all partitions of a queue. The producer is made with the first one."""
+    """Writes the snapshots of all partitions of a queue. The first one creates the producer."""
 
     def __init__(self, kafka: Kafka, topic: str) -> None:
         self.topic = topic
@@ -129,8 +129,8 @@ class SnapshotTopic:
         self._outcomes: deque[tuple[Owner, SnapshotWritten]] = deque()
 
     def append(self, owner: Owner, effect: AppendSnapshot) -> None:
-        """Hand records over; with the last ones the owner will be told."""
-        if self._broken:  # one that failed may take nothing more, for good
+        """Hand records to the producer. When the last ones are through, `poll` returns the outcome."""
+        if self._broken:  # a producer that failed may never take a record again
             self.close()
         if self._producer is None:
             self._producer = self._kafka.journal_producer(TIMEOUT_S)
@@ -147,7 +147,7 @@ class SnapshotTopic:
         self._look(owner, flight)
 
     def poll(self) -> deque[tuple[Owner, SnapshotWritten]]:
-        """What became of snapshots since the last call; whoever calls empties it."""
+        """Outcomes of snapshots since the last call. The caller empties the deque."""
         if self._producer is not None:
             try:
                 self._producer.poll(0)
@@ -157,11 +157,11 @@ class SnapshotTopic:
         return self._outcomes
 
     def forget(self, owner: Owner) -> None:
-        """Nobody asks for the owner's snapshot any more."""
+        """Drop the outcome of the owner's snapshot."""
         self._flights.pop(owner, None)
 
     def close(self) -> None:
-        """Give up what is under way."""
+        """Give up snapshots on their way."""
         producer, self._producer = self._producer, None
         if producer is not None:
             discard(producer)

@@ -1,7 +1,7 @@
-"""Followers of the partitions that a reader does not own, in a thread of their own beside its work.
+"""Followers of the partitions that a reader does not own, in a thread beside its work (protocol.md section 7.6).
 
-Each of them is an `Owner` that claims nothing. When the reader is given its partition, the follower becomes the owner
-with what it has folded. While it follows it makes a snapshot when nobody else seems to.
+Each follower is an `Owner` that has claimed nothing. When the reader is given the partition, the follower becomes its
+owner and keeps the state that it has folded. A follower makes a snapshot when no other process seems to make any.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ from .snapshots import SnapshotTopic
 log: Final = logging.getLogger("konverse.standby")
 
 EVERY_S: Final = 0.2
-"""A follower looks for news after so long: a new owner has so much less to fold. Asking costs a few milliseconds."""
+"""Followers read on at this interval: what came within it is left for a new owner to fold. Asking costs a few ms."""
 
 PIECES_S: Final = 0.05
-"""Pieces of a snapshot are made for so long at a time; then the journal is looked at again."""
+"""Pieces of a snapshot are made for this long at a time; then the journals are read on."""
 
 CLOSE_S: Final = 2.0
-"""Closing waits so long for the thread, which may be waiting for Kafka."""
+"""How long `close` waits for the thread, which may be waiting for Kafka."""
 
 
 class Standby:
-    """Followers of all partitions of a queue, save those that were taken."""
+    """Followers of all partitions of a queue, except those that were taken over."""
 
     def __init__(self, kafka: Kafka, queue: Queue, make: Callable[[int], Owner], taken: set[int]) -> None:
         self._queue = queue
@@ -58,9 +58,9 @@ class Standby:
         self._taken = taken
         self._followers: dict[int, Owner] = {}
         self._locks = [threading.Lock() for _ in range(queue.partitions)]
-        """Held while a partition is folded, and while it changes hands."""
+        """Held while a partition is folded, and while its follower is taken."""
         self._gone: deque[Owner] = deque()
-        """Followers that are owners now: the thread forgets their snapshots."""
+        """Followers that were taken: the thread forgets their snapshots."""
         self._reading = LogReading(kafka, queue)
         self._snapshots = SnapshotTopic(kafka, snapshot_topic(queue.topic, queue.subscription))
         self._away = Seldom()
@@ -70,7 +70,7 @@ class Standby:
     # ----------------------------------------------------------------------------------------- the reader's thread
 
     def take(self, number: int) -> Owner | None:
-        """The follower of a partition, to be told `Recover`; None when there is none that could go on."""
+        """Take the follower of a partition, whose next event is `Recover`; None when there is none, or it halted."""
         with self._locks[number]:
             self._taken.add(number)
             follower = self._followers.pop(number, None)
@@ -80,7 +80,7 @@ class Standby:
         return follower if follower.phase is Phase.FOLLOWING else None
 
     def leave(self, number: int) -> None:
-        """A partition that was taken is somebody else's: follow it."""
+        """Follow a partition again that was taken over here and is lost."""
         self._taken.discard(number)
 
     def close(self) -> None:
@@ -135,7 +135,7 @@ class Standby:
             log.warning("%s is not followed for now: %s", self._queue.topic, error)
 
     def _take_fates(self) -> None:
-        """What became of snapshots."""
+        """Tell followers what became of their snapshots."""
         while self._gone:
             self._snapshots.forget(self._gone.popleft())
         fates = self._snapshots.poll()

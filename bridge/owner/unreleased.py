@@ -1,4 +1,4 @@
-"""What is left open when a reader closes and Kafka does not answer: one line, the last one of the reader."""
+"""The last log line of a reader that was closed while Kafka did not answer: partitions with an unknown outcome."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ log: Final = logging.getLogger("konverse.owning")
 
 
 def tell_unreleased(queue: Queue, stopped: Iterable[tuple[int, Owner, Stopped | Halted]]) -> None:
-    """Name the partitions whose last commit has an unknown outcome; those that others claimed are theirs."""
+    """Log the partitions whose last commit has an unknown outcome, save those that another process has claimed."""
     numbers = sorted({number for number, _, effect in stopped if isinstance(effect, Stopped) and not effect.fenced})
     if numbers:
         log.warning(

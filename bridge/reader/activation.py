@@ -1,6 +1,6 @@
-"""Activation: which handler answers which queue, said where the handler stands and done by `konverse run`.
+"""Activation: `activate` declares which handler answers which queue, and `konverse run` calls the handlers.
 
-Saying it does no I/O, so a module of handlers can be imported, and tested, without any server.
+Declaring does no I/O, so a module of handlers can be imported and tested without any server.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ Handler = TypeVar("Handler", bound=Callable[[Transaction], object])
 
 
 class Host(Protocol):
-    """A connection to a database, as far as those need it who answer its queues. A `Broker` is one."""
+    """What answering a queue needs of a connection to its database. A `Broker` is one."""
 
     @property
     def catalog(self) -> Catalog:
-        """Its objects."""
+        """The objects of the database."""
 
     @property
     def settings(self) -> Settings:
@@ -41,17 +41,17 @@ class Host(Protocol):
 
     @property
     def database(self) -> str:
-        """Its name."""
+        """Name of the database."""
 
     def reader(
         self, queue: str, *, timeout: float | None = None, batch: int = 1, max_messages: int | None = None
     ) -> Reader:
-        """RECEIVE from one of its queues."""
+        """RECEIVE from a queue of the database."""
 
 
 @dataclass(frozen=True, slots=True)
 class Activation:
-    """ACTIVATION of a queue: who answers it, and how many at a time."""
+    """ACTIVATION of a queue: the handler that answers it, and how many of its calls run at a time."""
 
     queue: str
     handler: Callable[[Transaction], object]
@@ -61,14 +61,14 @@ class Activation:
     max_messages: int | None
     """Messages of a conversation in one transaction, at most."""
     around: Callable[[Host, bool], AbstractContextManager[object]] | None = None
-    """What is open while the queue is read; asked with whether the process does nothing else."""
+    """Makes a context that is open while the queue is read. Arguments: the host, and `alone` as for `at_work`."""
 
     def at_work(self, host: Host, *, alone: bool) -> AbstractContextManager[object]:
-        """Enter it before the queue is read."""
+        """Context to enter before the queue is read; `alone`: the process does nothing else."""
         return nullcontext() if self.around is None else self.around(host, alone)
 
     def check(self, queue: Queue, *, processes: bool) -> None:
-        """Raise InvalidSettings when so many readers cannot work at a time."""
+        """Raise InvalidSettings when `max_readers` is too many: for `processes`, or for threads of one process."""
         if processes and self.max_readers > queue.partitions:
             raise InvalidSettings(
                 f"queue {self.queue!r} has {queue.partitions} partitions, and each is read by one process: of "
@@ -84,14 +84,14 @@ class Activation:
 
 
 class Activating:
-    """The part of an `App` and of a `Broker` that says who answers which queue."""
+    """The part of an `App` and of a `Broker` that declares handlers of queues."""
 
     def __init__(self) -> None:
         self._activations: dict[str, Activation] = {}
 
     @property
     def activations(self) -> list[Activation]:
-        """What was activated, in that order."""
+        """Activations, in the order in which they were declared."""
         return list(self._activations.values())
 
     @checked
@@ -105,11 +105,12 @@ class Activating:
     ) -> Callable[[Handler], Handler]:
         """ACTIVATION: let `konverse run` call the decorated function for every transaction of a queue.
 
-        It takes the transaction, the ready messages of one conversation group, which is committed when it returns and
-        rolled back when it raises. Its result is ignored (behaviour 202). At most `max_readers` of them run at a time
-        in one `konverse run` (194); 0 starts nothing (24). `batch` conversation groups at most share a commit;
-        `max_messages` is TOP. Raises InvalidSettings (24), InvalidProcedure for a function that needs something else
-        than a transaction (29), AlreadyExists for a queue that is activated already.
+        The function takes the transaction: the ready messages of one conversation group. The transaction is committed
+        when the function returns and rolled back when it raises. The result is ignored (behaviour 202). At most
+        `max_readers` calls run at a time in one `konverse run` (194); 0 starts nothing (24). At most `batch`
+        conversation groups share a commit; `max_messages` is TOP. Raises InvalidSettings (24), InvalidProcedure for a
+        function that cannot be called with a transaction alone (29), AlreadyExists for a queue that is activated
+        already.
         """
         check_name("queue", queue)
         if not 0 <= max_readers <= QUEUE_READERS_MAX:

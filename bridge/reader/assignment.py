@@ -1,7 +1,7 @@
 """The partitions of a queue that a reader takes: suggested by a consumer group, or named by the caller.
 
-The group's protocol calls back inside of the consumer's `poll` and `consume`; a claim, a recovery and a release happen
-in there. A partition is ours when its journal says so.
+The group calls back inside the consumer's `poll` and `consume`, so claims, recoveries and releases happen in there. A
+partition is owned here when its journal says so, whatever the group says.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ log: Final = logging.getLogger("konverse.reader")
 
 CLAIM_AGAIN_S: Final = 0.5
 HEAR_EVERY_S: Final = 0.1
-"""The group is listened to at least so often, however much there is to hand out. It takes a record each time."""
+"""The consumer is polled at least this often, so that the group can call back. Each poll takes up to one record."""
 
 AWAY_S: Final = 5.0
-"""A reader says that Kafka is away when a question to it has had no answer for so long."""
+"""A reader warns that Kafka is away when it has had no answer for this long."""
 
 AWAITED_WAIT_S: Final = 0.005
-"""A fetch waits no longer while outputs to one destination wait for those to another, or somebody for a commit."""
+"""Longest wait of a fetch while outputs to one destination wait for those to another, or senders for a commit."""
 
 LEAVE_S: Final = 30.0
-"""For the farewell to a group: the brokers may be away, and the client asks them more than once."""
+"""How long to wait for a consumer to leave its group. Brokers may be away, and the client asks them more than once."""
 
 NOTHING_S: Final = 15.0
-"""A reader that has had no partition for so long says so."""
+"""A reader that has had no partition for this long warns."""
 
 ORPHANED_WAIT_S: Final = 0.02
-"""How long the group's consumer may be waited for while another one reads, too."""
+"""Longest wait for the group's consumer while orphaned partitions are read by another one."""
 
 
 class Share:
-    """The consumer of a reader, and which partitions it takes."""
+    """The consumer of a reader, and the partitions that the reader takes."""
 
     def __init__(self, kafka: Kafka, owning: Owning, options: ReaderOptions, lock: threading.RLock) -> None:
         self._owning = owning
@@ -71,9 +71,9 @@ class Share:
         self._watch = TopicWatch(kafka, owning.queue)
         self.joining = Joining(group=options.partitions is None)
         self.failure: KonverseError | None = None
-        """What ends the reader."""
+        """The error that ends the reader."""
         self._lost = 0
-        """Partitions that were lost without being given back, so far."""
+        """How many partitions were lost without being given back."""
         self._hear_at = 0.0
         self._kafka = kafka
         self._orphans = (Forsaken if options.substitute else Orphans)(kafka, owning.queue)
@@ -87,21 +87,21 @@ class Share:
 
     @property
     def lost(self) -> int:
-        """Losses of work that was finished here, or may have been, so far."""
+        """How often finished work was lost, or may have been."""
         return self._lost + self._owning.late.count
 
     @property
     def rests(self) -> bool:
-        """Nothing is expected of the group, and of Kafka, any more: the reader may be idle."""
+        """Whether the reader may count as idle: the group has assigned its partitions and existing data was fetched."""
         return self.joining.over(self.consumer, self._owning.owners.values())
 
     @property
     def waiting(self) -> bool:
-        """Partitions are ours to take and not taken yet."""
+        """Whether partitions of this reader still have to be claimed."""
         return bool(self._claim_again_at)
 
     def check(self) -> None:
-        """Raise what has ended the reader, each time anew: several threads may ask."""
+        """Raise the error that ended the reader: a new object each time, as several threads may ask."""
         if self.failure is not None:
             raise type(self.failure)(*self.failure.args)
 
@@ -112,10 +112,10 @@ class Share:
         self._leave(self.consumer)
 
     def _leave(self, consumer: Consumer) -> None:
-        """In a thread, and not waited for without end; what it calls back does nothing.
+        """Close a consumer in a thread of its own, and wait at most LEAVE_S. Its callbacks do nothing then.
 
-        A client that is given partitions while it leaves was seen to wait for itself for ever, in its own call of
-        `assign`. The group takes what it holds from it as from who is silent.
+        A client that was assigned partitions while it left has been seen to wait for itself for ever, in its own call
+        of `assign`. The group takes its partitions away as from any silent member.
         """
         leaving = in_background("konverse-leaving", consumer.close)
         leaving.join(LEAVE_S)
@@ -128,7 +128,10 @@ class Share:
             )
 
     def fetch(self, wait_s: float, records: int = FETCH_RECORDS) -> bool:
-        """Take new data from Kafka, waiting for the first record only; callbacks of the group run in here."""
+        """Take new data from Kafka. Waits up to `wait_s` for the first record only. The group calls back in here.
+
+        Returns True when owners have ingested something.
+        """
         self._hear_at = time.monotonic() + wait_s + HEAR_EVERY_S
         if self._orphans.numbers:
             wait_s = min(wait_s, ORPHANED_WAIT_S)
@@ -139,10 +142,10 @@ class Share:
         messages += self._orphans.fetch(records)
         with self._lock:
             events = self._owning.feed(messages)
-            del messages, first  # before what comes of them is made
+            del messages, first  # frees them before owners make objects of their columns
             self._flow()
             self._say_nothing()
-            for event in events:  # after the records that came with them, which do not come again
+            for event in events:  # after the records that came with them, which are not delivered again
                 try:
                     self._kafka.check_event(event, self._group if self.joining.refused(self.consumer) else "")
                 except LogTruncated:
@@ -155,7 +158,7 @@ class Share:
             return self._owning.ingest() > 0
 
     def _fetch_behind(self, first: Message | None) -> list[Message]:
-        """A record and what waits behind it; without it when its partition changed hands in between."""
+        """A record and those that wait behind it. If its partition changed hands meanwhile, it is left out."""
         if first is None:
             return []
         number, owners = first.partition() or 0, self._owning.owners
@@ -164,11 +167,11 @@ class Share:
         return [first, *messages] if owners.get(number) is owner else messages
 
     def hear(self) -> bool:
-        """Let the group call back, which it does nowhere else; a member that is not heard of is thrown out."""
+        """Poll the consumer when that is due: only there can the group call back, and it expels a silent member."""
         return time.monotonic() >= self._hear_at and self.fetch(0.0, 1)
 
     def _flow(self) -> None:
-        """Stop fetching for owners whose look-ahead is full; go on when it has room again."""
+        """Pause the partitions of owners whose look-ahead is full; resume them when it has room again."""
         for number, owner in self._owning.owners.items():
             full = len(owner.fold.data) > 0 and not owner.has_room
             place = [TopicPartition(self._topic, number)]
@@ -180,7 +183,7 @@ class Share:
                 self._paused.discard(number)
 
     def _say_nothing(self) -> None:
-        """More readers than partitions: some have none, and would wait in silence."""
+        """Warn when this reader has no partition: with more readers than partitions some would wait in silence."""
         if self._assigned or self._orphans.numbers or self._options.standby or self._options.substitute:
             self._nothing_since = time.monotonic()
             self._nothing.over()
@@ -208,7 +211,7 @@ class Share:
         return consumer
 
     def _begin_with_another(self, failure: ConsumerFailed) -> None:
-        """The consumer takes part in nothing any more, for instance because Kafka has lost its group: begin anew."""
+        """Replace a consumer that has failed for good, for instance because Kafka has lost its group."""
         log.warning("queue %r is read by another consumer from now on: %s", self._owning.queue.name, failure)
         self._orphans.close()  # it may be the one that failed
         for number in [*self._assigned, *self._owning.owners]:
@@ -218,12 +221,12 @@ class Share:
         self._leave(failed)
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        if self._has_left(consumer):  # the group gave us something while we left it
+        if self._has_left(consumer):  # the group assigned something while the consumer left it
             return
         with self._lock:
             numbers = [place.partition for place in partitions]
             for number in self._orphans.numbers.intersection(numbers):
-                self._owning.give_back(number)  # to ourselves: the group's consumer reads it from now on
+                self._owning.give_back(number)  # it is claimed again below: the group's consumer reads it from now on
                 self._let_go(number)
             known = [number for number in numbers if number < self._owning.queue.partitions]
             self._assigned.update(known)
@@ -233,11 +236,11 @@ class Share:
             added = [TopicPartition(self._topic, number, 0) for number in numbers if number not in known]
         consumer.incremental_assign([*places, *added])
         consumer.pause([*waiting, *added])
-        consumer.resume([place for place in places if place not in waiting])  # the client does not forget a pause
+        consumer.resume([place for place in places if place not in waiting])  # the client remembers a pause
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """Handlers that are not done yet lose their work; the next owner receives the messages again."""
-        if self._has_left(consumer):  # all of it was given back, by who waits for this with the lock
+        """Handlers that are still at work lose it; the next owner delivers their messages again."""
+        if self._has_left(consumer):  # the thread that holds the lock, and waits for this, has given everything back
             return
         with self._lock:
             for place in partitions:
@@ -263,17 +266,17 @@ class Share:
         self._claim_again_at.pop(number, None)
 
     def _places(self, numbers: Sequence[int]) -> tuple[list[TopicPartition], list[TopicPartition]]:
-        """Claim partitions: where each is read from, and which of these places are not ours yet and wait, paused.
+        """Claim partitions. Returns the place to read each from, and those places to pause until they are claimed.
 
-        They wait at the log's beginning, not at its end: that the client would ask Kafka for, and take the answer for
-        its position even when it was told another one meanwhile.
+        A paused place is the log's beginning, not its end: the client would ask Kafka for the end, and take the answer
+        as its position even when it was given another one meanwhile.
         """
         claimed = {number: self._claim(number) for number in numbers}
         places = {number: TopicPartition(self._topic, number, offset or 0) for number, offset in claimed.items()}
         return [*places.values()], [places[number] for number, offset in claimed.items() if offset is None]
 
     def _claim(self, number: int) -> int | None:
-        """Take a partition over; from where to read it, or None when that failed: it is tried again."""
+        """Take a partition over. Returns the offset to read from; None when that failed and will be tried again."""
         try:
             offset = self._owning.take_over(number)
         except (KonverseError, KafkaException) as error:
@@ -286,12 +289,16 @@ class Share:
         return offset
 
     def see_stopped(self) -> None:
-        """Lost partitions: claimed again while the group suggests them, a failure when the caller named them."""
+        """Deal with lost owners, changed topics, consumers to be moved, claims that are due, and orphans.
+
+        A lost partition is claimed again while the group suggests it. If the caller named it and another process has
+        claimed it, the reader fails.
+        """
         for number, owner, effect in self._owning.stopped():
             if self._owning.owners.get(number) is owner:
                 self._owning.drop(number)
-                self._orphans.leave(number)  # claimed by somebody with better right, or found again by its silence
-            self._lost += owner.counters.claims  # what never led had nothing to lose
+                self._orphans.leave(number)  # another reader has claimed it, or it will be silent again
+            self._lost += owner.counters.claims  # an owner that never led had nothing to lose
             if isinstance(effect, Halted):
                 self.failure = PartitionHalted(effect.reason)
             elif effect.fenced and self._options.partitions:
@@ -312,7 +319,7 @@ class Share:
         while self._owning.misplaced:
             number = self._owning.misplaced.pop()
             current = self._owning.owners.get(number)
-            if current is not None:  # maybe another one than said so
+            if current is not None:  # it may have replaced the owner that asked
                 self._read_from(number, current.fold.data_to)
         due = [number for number, at in self._claim_again_at.items() if at <= time.monotonic()]
         if due:
@@ -322,7 +329,7 @@ class Share:
                 self._adopt(number)
 
     def _adopt(self, number: int) -> None:
-        """Claim a partition that nobody looks after, whomever the group has given it to."""
+        """Claim a partition that has no live owner, whichever reader the group has assigned it to."""
         name = self._owning.queue.name
         log.log(
             logging.INFO if self._options.substitute else logging.WARNING,
@@ -356,15 +363,15 @@ class Share:
             log.warning("Kafka answers again; queue %r goes on", name)
 
     def _say_event(self, event: Message) -> None:
-        """What the client says and goes on after, as far as anybody knows."""
+        """Log an event after which the client goes on."""
         error = event.error()
         if error is not None and (code := error.code()) != NO_GROUP and self._events.due((event.partition(), code)):
             log.warning("queue %r, partition %s: %s", self._owning.queue.name, event.partition(), error.str())
 
     def _read_from(self, number: int, offset: int) -> None:
-        """Go on elsewhere; when the client cannot, the partition is claimed again later.
+        """Read a partition from another offset. If the client cannot, the partition is claimed again later.
 
-        It is assigned anew, as a consumer whose offset was out of range does not read the partition any more.
+        It is unassigned and assigned, because a consumer whose offset was out of range no longer reads it.
         """
         place = [TopicPartition(self._topic, number, offset)]
         try:

@@ -1,4 +1,4 @@
-"""Whether queues are drained: nothing of them waits for a handler, in no partition, whoever owns that."""
+"""Whether queues are drained: no message waits for a handler, in any partition, whichever process owns it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import KafkaUnavailable
 
 Mark = tuple[int, ...]
-"""How far each partition was read. Handlers of one queue send to the other, and partitions are looked at in turn: all
-of them were drained at one time if two looks in a row found nothing and ended at the same mark."""
+"""Offset up to which each partition was read. Handlers of one queue may send to another one while partitions are looked
+at in turn. All were drained at the same time if two looks in a row found nothing and ended at the same mark."""
 
 
 class Draining:
-    """Some queues, as their journals say they are. What it has read is kept for the next look."""
+    """Reads the journals of some queues. What it has read is kept for the next look."""
 
     def __init__(self, kafka: Kafka, queues: Sequence[Queue]) -> None:
         self._kafka = kafka
@@ -24,9 +24,9 @@ class Draining:
         self._followings: dict[tuple[str, int], Following] = {}
 
     def look(self, queue: Queue, ours: Collection[int]) -> Mark | None:
-        """Look at all partitions but ours of `queue`; None when something waits there, or Kafka does not say.
+        """Look at all partitions except `ours` of `queue`; None when something waits there, or Kafka does not answer.
 
-        What is suspended waits for an operator, and does not count.
+        Suspended conversations do not count: they wait for an operator.
         """
         mark = []
         try:
@@ -55,6 +55,6 @@ class Draining:
 
 
 def _works(state: Partition) -> bool:
-    """Something waits to be received, or to be delivered."""
+    """Whether messages wait to be received, or outputs to be delivered."""
     waits = any(one.waits and not one.suspended for side in state.sides for one in side.values())
     return waits or any(stream.acked < stream.next for stream in state.streams.values())

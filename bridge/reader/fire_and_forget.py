@@ -1,8 +1,8 @@
-"""Warns of whoever sends on a dialog and ends it without waiting for anything: fire and forget.
+"""Warns when a client sends on a dialog and ends it without waiting for a reply (fire and forget).
 
-An Error with which the target refuses such a message later finds a side that has ended, and is thrown away: the message
-is lost, and nobody learns of it. And a target that waits for more stays open for ever (service-broker.md section 9, R5
-and R6). It is said once for each way, since whoever does so does it with every dialog.
+If the target refuses such a message with an Error later, the Error finds a side that has ended and is discarded: the
+message is lost without a trace. And a target that waits for more stays open for ever (service-broker.md section 9, R5
+and R6). The warning comes once for each pair of services and contract: such a client treats every dialog like this.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger("konverse.sending")
 
 _told: Final[set[tuple[str, str, str, str]]] = set()
-"""Ways of which this process was warned: a program that connects anew for each dialog is told no more often."""
+"""Warnings of this process: home topic, both services, contract. Module-wide, as a program may connect for each dialog."""
 
 
 class FireAndForget:
-    """Looks at the dialogs that a broker's clients end. Asked with an end, never with a message."""
+    """Looks at dialogs when a broker's clients end them. Messages are not looked at."""
 
     def __init__(self, readers: Callable[[], Sequence[Reader]]) -> None:
-        """`readers` are those of this process: what they have received is known."""
+        """`readers` gives the readers of this process, which know what they have received."""
         self._readers = readers
         self._read: set[str] = set()
 
     def reads(self, topic: str) -> None:
-        """A reader of this process receives from a queue with this data topic, now or until it was closed."""
+        """A reader of this process receives from the queue with this data topic, now or until it was closed."""
         self._read.add(topic)
 
     def look(self, dialog: SessionDialog, *, sends: bool = False) -> None:
-        """The dialog is about to be ended without error; `sends`: the transaction that ends it sends on it, too.
+        """Look at a dialog that is about to be ended without error; `sends`: the same transaction sends on it, too.
 
-        Nothing is said in doubt: replies may have come to a reader that was closed, or that has lost the partition.
+        No warning in doubt: replies may have come to a reader that was closed or has lost the partition.
         """
         over = dialog.state is DialogState.ENDED or dialog.waiting_end is not None
         sent = sends or dialog.sent or dialog.held or dialog.pending
@@ -50,7 +50,7 @@ class FireAndForget:
             _warn(dialog.begin)
 
     def _heard(self, dialog: SessionDialog) -> bool:
-        """Whether something came on the dialog, or may have."""
+        """Whether something was received on the dialog, or may have been."""
         home = dialog.begin.home
 
         def received(state: Partition) -> bool:
@@ -68,7 +68,7 @@ class FireAndForget:
 
 
 def look_at(transaction: Transaction) -> None:
-    """The same for the dialogs that a handler begins, when it has returned."""
+    """Look at the dialogs that a handler has begun and ended in its transaction, when the handler has returned."""
     said = {sends[0] for sends in transaction.sends}
     ended = {end.endpoint for end in transaction.ends if not end.code}
     for begun in transaction.begins:
