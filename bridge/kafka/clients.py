@@ -1,9 +1,9 @@
-"""Kafka clients of one process: how each kind is configured, and reading a range of a log.
+"""Makes Kafka's clients: how each kind is configured, and which errors its events and failures become.
 
-Configurations follow measurements: see the comments. All clients share one logger, so that a broker which is down does
+Configurations follow measurements: see the comments. All clients share one logger, so that a broker that is down does
 not flood the terminal.
 
-What Kafka's clients say of the way to it: kept for whoever has to tell why something waits.
+`Health` keeps the last trouble that producers have reported, for log lines that tell why something waits.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from .refusals import Need, denied, is_refusal, unavailable, words
 
 log: Final = logging.getLogger("konverse.kafka")
 FETCH_RECORDS: Final = 1_000
-"""Records taken from a consumer at a time; more of them leave the caches before they are folded."""
+"""Records taken from a consumer at a time; more of them would leave the processor's caches before they are folded."""
 NO_GROUP: Final[int] = KafkaError.GROUP_AUTHORIZATION_FAILED
-"""Means nothing to a consumer that needs no group: by itself it looks for the coordinator of one."""
+"""Irrelevant to a consumer that needs no group: the client looks for a group's coordinator unasked."""
 PRODUCER_RECORDS_MAX: Final = 500_000
-"""Records that wait in a producer of ours; above, it takes none."""
+"""Records that may wait in a producer; it refuses more."""
 ACQUAINTANCE_S: Final = 0.25
-"""How long a producer that is used at once may take to get to know its brokers."""
+"""How long a new producer may take to connect to its brokers before it is used."""
 SETTING_S: Final = 2.0
-"""So long an error waits for the setting that explains it."""
+"""How long the text of an error waits for the topic setting that explains it."""
 Client = TypeVar("Client")
 Headers = dict[str, str | bytes | None]
-"""What `produce` takes."""
+"""Headers as `produce` takes them."""
 SILENT_S: Final = 2.0
-"""Whoever waits longer for Kafka says so."""
+"""A call that waits longer for Kafka logs it."""
 _BEHIND: Final = frozenset({KafkaError._FATAL, KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})  # noqa: SLF001
-"""What a producer that has failed for good answers from then on: nothing of the reason."""
+"""Errors of a producer after it has failed for good: they hide the reason."""
 
 
 log.addHandler(logging.NullHandler())
@@ -57,11 +57,11 @@ log.addFilter(Repeated())
 
 
 class LogTruncated(Exception):
-    """What was asked for is no longer in the log."""
+    """The wanted offset is not in the log."""
 
 
 class ConsumerFailed(KafkaUnavailable):
-    """A client reads nothing any more, and another one does, for instance because Kafka has lost its group."""
+    """A consumer has failed for good and has to be replaced, for instance because Kafka has lost its group."""
 
 
 class Kafka:
@@ -70,9 +70,9 @@ class Kafka:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.health = Health()
-        """Heard from producers alone: other clients may rest for long, and what they heard would pile up in them."""
+        """Reported by producers only: other clients may not be polled for long, and would pile up reports."""
         self.alarms = Seldom()
-        """What was said of records of strangers, whichever reader has met them."""
+        """Throttles alarms about records of foreign producers, for all readers together."""
         self._common: dict[str, Any] = {
             "bootstrap.servers": settings.bootstrap,
             "client.id": "konverse",
@@ -81,26 +81,26 @@ class Kafka:
             **settings.client,
         }
         self.told_ms: tuple[int, int] | None = None
-        """Kafka's time when it was asked last, and what `clock.now_ms` showed before (`kafka_time`)."""
-        self.admin = _made(AdminClient, self._common)  # kept for life: short-lived ones cancel what they asked for
+        """Kafka's time when it was last asked for, and `runtime.clock.now_ms` just before (`kafka_time_ms`)."""
+        self.admin = _made(AdminClient, self._common)  # kept for life: one that goes away cancels its requests
 
     def unavailable(self, what: str, error: KafkaException | KafkaError, need: Need) -> KafkaUnavailable:
-        """A typed error for a call that Kafka did not answer, or refuses to the principal of this process."""
+        """Error for a call that Kafka did not answer, or AccessDenied when this process's principal lacks `need`."""
         cause = error.args[0] if isinstance(error, KafkaException) else error
         return unavailable(what, self.health.cause(cause), need, self.settings.client)
 
     def not_taken(self, topic: str, error: KafkaException | KafkaError) -> KafkaUnavailable:
-        """A typed error for a record that the topic did not take."""
+        """Error for a record that a topic did not take."""
         return self.unavailable(f"{topic} takes no record", error, Need.topic("WRITE", topic))
 
     def check_taken(self, topic: str, outcomes: Iterable[object]) -> None:
-        """Raise AccessDenied when one of these outcomes of records for the topic is a refusal."""
+        """Raise AccessDenied when one of these outcomes of records for the topic is an authorization error."""
         for outcome in outcomes:
             if isinstance(outcome, KafkaError) and is_refusal(self.health.cause(outcome)):
                 raise self.not_taken(topic, outcome)
 
     def words(self, error: object, need: Need) -> str:
-        """The text of a log line about an error of the client: which right is missing, or the client's own words."""
+        """Text for a log line about an error: the missing right or unfit setting, else the client's own words."""
         error = error.args[0] if isinstance(error, KafkaException) else error
         if not isinstance(error, KafkaError):
             return str(error)
@@ -111,7 +111,7 @@ class Kafka:
         return words(error, need, self.settings.client)
 
     def _max_message_bytes(self, topic: str) -> str | None:
-        """What an administrator has set; None when Kafka does not say."""
+        """The topic's `max.message.bytes`; None when Kafka does not answer."""
         resource = ConfigResource(ResourceType.TOPIC, topic)
         try:
             asked = self.admin.describe_configs([resource], request_timeout=SETTING_S)[resource]
@@ -120,7 +120,10 @@ class Kafka:
             return None
 
     def check_event(self, message: Message, group: str = "") -> None:
-        """Raise what a consumer's event means, when it means something; it needs a group to take it in, if any."""
+        """Raise the error that a consumer's event stands for, if any. `group`: the group that the consumer has to join.
+
+        Raises LogTruncated, ConsumerFailed, AccessDenied, KafkaUnavailable.
+        """
         error = message.error()
         assert error is not None
         if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):  # noqa: SLF001
@@ -129,7 +132,7 @@ class Kafka:
             raise ConsumerFailed(f"Kafka's client has failed for good: {error.str()}")
         topic = message.topic()
         of_group = error.code() == NO_GROUP
-        if of_group and not group:  # the client asks for one by itself, and reads without it
+        if of_group and not group:  # the client asks for a group unasked, and reads without it
             return
         need = Need.of_member(error, str(topic), group)
         refused = denied(f"{need.resource} cannot be read", error, need, self.settings.client)
@@ -149,7 +152,7 @@ class Kafka:
             ) from None
 
     def journal_producer(self, timeout_s: float | None = None) -> Producer:
-        """For appends: at once, with an answer or an error within the time-out (else `append_timeout_s`)."""
+        """For appends: sent at once; an answer or an error within `timeout_s` (default: `append_timeout_s`)."""
         return self._producer({
             **self._common,
             "enable.idempotence": True,
@@ -160,7 +163,7 @@ class Kafka:
         })  # fmt: skip
 
     def plain_producer(self, timeout_s: float) -> Producer:
-        """For one record that may be there twice: without an id of Kafka, it answers half a second sooner."""
+        """For one record that may be duplicated: a producer without an idempotence id answers half a second sooner."""
         return self._producer({
             **self._common,
             "error_cb": self.health.heard,
@@ -169,9 +172,10 @@ class Kafka:
         })  # fmt: skip
 
     def data_producer(self, *, linger_ms: int) -> Producer:
-        """For data records: idempotent, patient, and reporting every failure and nothing else.
+        """For data records: idempotent, without a time-out, and with reports of failures only.
 
-        Building a Message per delivery costs a fifth of a send, so success is learnt from the queue running empty.
+        A delivery report for each record would cost a fifth of a send, so success is learnt from the queue running
+        empty.
         """
         return self._producer({
             **self._common,
@@ -188,7 +192,7 @@ class Kafka:
         return _made(partial(Telling, self.health), properties)
 
     def consumer(self, **options: Any) -> Consumer:
-        """For logs: positions are ours, no offset is ever the truth, nothing is ever reset."""
+        """For logs: konverse sets all positions; the client commits no offsets and never resets one."""
         return _made(Consumer, {
             **self._common,
             "group.id": "konverse.unused",
@@ -203,7 +207,7 @@ class Kafka:
         })  # fmt: skip
 
     def group_consumer(self, group: str) -> Consumer:
-        """For the share of a topic that a consumer group suggests."""
+        """For a share of a topic's partitions, suggested by a consumer group."""
         protocol = self.settings.group_protocol
         if protocol == "consumer":
             share = {"group.remote.assignor": "range"}
@@ -213,7 +217,7 @@ class Kafka:
 
 
 def _made(kind: Callable[[dict[str, Any]], Client], properties: dict[str, Any]) -> Client:
-    """A client; InvalidSettings when librdkafka does not take what the user has set."""
+    """Make a client. Raises InvalidSettings when librdkafka refuses the user's properties."""
     try:
         return kind(properties)
     except KafkaException as error:
@@ -221,23 +225,23 @@ def _made(kind: Callable[[dict[str, Any]], Client], properties: dict[str, Any]) 
 
 
 def has_joined(consumer: Consumer) -> bool:
-    """Whether its group has taken it in, with or without partitions: it has a generation of the group then."""
+    """Whether its group has admitted the consumer, with or without partitions: it knows the group's generation then."""
     told: object = consumer.consumer_group_metadata()  # as librdkafka writes it: "CGMDv2:", the generation, names
     return isinstance(told, bytes) and int.from_bytes(told[7:11], sys.byteorder, signed=True) > 0
 
 
 def acquaint(producer: Producer, topic: str) -> None:
-    """Let a new idempotent producer get to know its brokers. `topic` exists.
+    """Let a new idempotent producer connect to its brokers. `topic` has to exist.
 
-    What is produced before that waits half a second: librdkafka 2.16 asks for an id, knows no broker that is up, and
-    rests.
+    A record that is produced before that waits half a second: librdkafka 2.16 wants a producer id, knows no broker that
+    is up, and pauses.
     """
-    with suppress(KafkaException):  # whoever produces hears what is wrong
+    with suppress(KafkaException):  # the next `produce` reports what is wrong
         producer.list_topics(topic, timeout=ACQUAINTANCE_S)
 
 
 def discard(producer: Producer) -> None:
-    """Let a producer go that may have failed for good; what it still has is reported as not delivered."""
+    """Discard a producer that may have failed for good. Its remaining records are reported as not delivered."""
     producer.purge()
     try:
         producer.flush(1)
@@ -246,28 +250,28 @@ def discard(producer: Producer) -> None:
 
 
 class Health:
-    """The latest trouble of the clients of one connection."""
+    """The latest trouble of one connection's producers."""
 
     def __init__(self) -> None:
         self._trouble: tuple[str, float] | None = None
         self._fatal: KafkaError | None = None
 
     def heard(self, error: KafkaError) -> None:
-        """Librdkafka's error callback. It goes on by itself; one word of many brokers' means little."""
-        if error.code() != KafkaError._ALL_BROKERS_DOWN or self._trouble is None:  # noqa: SLF001  # says less than it
+        """Librdkafka's error callback. Librdkafka goes on by itself after these errors."""
+        if error.code() != KafkaError._ALL_BROKERS_DOWN or self._trouble is None:  # noqa: SLF001  # the least specific
             self._trouble = (error.str(), time.monotonic())
 
     def died(self, error: KafkaError) -> None:
-        """A producer has failed for good, and this is why."""
+        """A producer has failed for good for this reason."""
         self._fatal = error
 
     def cause(self, error: KafkaError) -> KafkaError:
-        """The reason for which a producer failed, where this error says no more than that one did."""
+        """The reason why a producer failed for good, when `error` only says that it has; else `error` itself."""
         return self._fatal if self._fatal is not None and error.code() in _BEHIND else error
 
     @property
     def troubled(self) -> bool:
-        """Whether there was any."""
+        """Whether any trouble was reported."""
         return self._trouble is not None
 
     def __str__(self) -> str:
@@ -279,10 +283,10 @@ class Health:
 
 
 class Telling(Producer):
-    """A producer that tells the reason when it fails for good.
+    """A producer that keeps the reason when it fails for good.
 
-    Librdkafka raises the reason once, from whichever call polls first. All later calls raise "Local: Fatal error", and
-    records that wait are reported as purged.
+    The client raises the reason once, from the call that polls first. All later calls raise "Local: Fatal error", and
+    waiting records are reported as purged.
     """
 
     def __init__(self, health: Health, properties: dict[str, Any]) -> None:

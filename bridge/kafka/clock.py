@@ -1,6 +1,7 @@
-"""Kafka's time, by which everything ages: the clock of this machine may be days off.
+"""Kafka's time, on which all ages and time limits are based: the clock of this machine may be days off.
 
-OPEN is a record to a topic whose only use is the time in its acknowledgement; nobody reads it.
+To learn it, a process appends an OPEN record to a topic of its own. The acknowledgement holds the broker's time; the
+record itself is never read.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ OPEN_CONFIG: Final = {
 }
 
 ASKED_EVERY_MS: Final = 60_000
-"""In between a clock of this machine counts on, which nobody sets."""
+"""Kafka is asked at this interval. In between the machine's monotonic clock counts on."""
 
 
 def kafka_time_ms(kafka: Kafka) -> int:
-    """What Kafka's clock shows, in milliseconds since 1970. Raises KafkaUnavailable, TopicMismatch."""
+    """The time on Kafka's clock, in milliseconds since 1970. Raises KafkaUnavailable, TopicMismatch."""
     told = kafka.told_ms
     if told is None or not 0 <= now_ms() - told[1] < ASKED_EVERY_MS:
         topic = OpenTopic(kafka, Topics(kafka))
@@ -40,7 +41,7 @@ def kafka_time_ms(kafka: Kafka) -> int:
 
 
 class OpenTopic:
-    """The topic of one instance that takes OPEN."""
+    """The topic of an instance that takes OPEN records."""
 
     def __init__(self, kafka: Kafka, topics: Topics) -> None:
         self._kafka = kafka
@@ -49,13 +50,13 @@ class OpenTopic:
         self._ready = False
 
     def prepare(self) -> None:
-        """Create the topic, if it does not exist."""
+        """Create the topic if it does not exist."""
         if not self._ready and self._topics.partitions(self.name) is None:
             self._topics.ensure(self.name, 1, OPEN_CONFIG)
         self._ready = True
 
     def append(self, timeout_s: float) -> int:
-        """The time at which Kafka appended OPEN. Raises KafkaUnavailable, TopicMismatch."""
+        """Append OPEN. Returns Kafka's time of the append, in ms. Raises KafkaUnavailable, TopicMismatch."""
         self.prepare()
         answers: list[tuple[Any, Any]] = []
         nobody = bytes(16)

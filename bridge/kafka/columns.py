@@ -1,7 +1,7 @@
-"""Records as Kafka's client gives them, as the columns that the fold takes.
+"""Turns records of Kafka's client into the columns that the fold takes.
 
-The usual record has one header, ours. A run of such records is taken apart by comprehensions without a question; the
-first one that is different sends its whole run the long way.
+The usual record has one header, that of konverse. A run of such records is taken apart by comprehensions without any
+test; one record that differs sends its whole run through the slow path.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from .headers import header_of
 
 
 def columns_of(messages: list[Message], span: tuple[int, int] | None = None) -> tuple[Columns, list[Message]]:
-    """A run of one partition as columns, and the events of the client that stood between its records.
+    """A run of records of one partition as columns, and the client's events that stood between them.
 
-    `span` are the first offset and the end of what was read. Without it nobody knows what stands around the records.
+    `span` is the first offset and the end of the range that was read. Without it the columns span the records alone.
     """
     events: list[Message] = []
     try:
@@ -42,7 +42,7 @@ def columns_of(messages: list[Message], span: tuple[int, int] | None = None) -> 
 
 
 def journal_record(message: Message) -> JournalRecord:
-    """A record of a journal."""
+    """A journal record, as the fold takes it."""
     return JournalRecord(message.offset() or 0, message.value() or b"", message.timestamp()[1], header_of(message))
 
 
@@ -51,7 +51,7 @@ _Columns = tuple[list[bytes | None], list[bytes | None], list[Stamp]]
 
 
 def _usual(messages: list[Message]) -> _Columns:
-    """When each has our header alone; TypeError or ValueError when one has not."""
+    """Columns of records that have konverse's header alone. TypeError or ValueError when one differs."""
     pairs: Any = map(Message.headers, messages)
     headers = [value if name == HEADER else _refuse() for ((name, value),) in pairs]
     return headers, list(map(Message.value, messages)), [message.timestamp()[1] for message in messages]
@@ -62,7 +62,7 @@ def _refuse() -> Never:
 
 
 def _unusual(messages: list[Message]) -> _Columns:
-    """Our header of each record that has one; the user's headers beside the timestamp."""
+    """Columns of any records: None for a record without konverse's header; the user's headers beside the timestamp."""
     headers: list[bytes | None] = []
     stamps: list[Stamp] = []
     for message in messages:

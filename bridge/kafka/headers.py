@@ -1,4 +1,4 @@
-"""The header of a record that is ours."""
+"""Finds konverse's header of a record."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ from konverse.schemas.wire.envelope import HEADER
 
 
 def header_of(message: Message) -> bytes | None:
-    """Our header of a record; of several the first one."""
+    """The first header of a record that is named `konverse`; None when it has none, or that header is null."""
     pairs: Any = message.headers() or ()
     return next((value for name, value in pairs if name == HEADER), None)

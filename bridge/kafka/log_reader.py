@@ -1,4 +1,4 @@
-"""Ranges of a partition, read one at a time: chunks of records, and where the log begins and ends."""
+"""Reads ranges of a partition in chunks of records, and tells where its log begins and ends."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from .clients import FETCH_RECORDS, Kafka
 from .refusals import Need
 
 READ_WAIT_MS: Final = 10
-"""What ranges are read of is there already: a fetch behind it would only keep the next question waiting."""
+"""Ranges hold records that exist already. A long fetch behind a range would only delay the next read."""
 _SETTLING: Final = frozenset({
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001  # one of several has no leader yet
 })  # fmt: skip
-"""What a broker says of a topic that it does not serve yet."""
+"""Errors for a topic that a broker does not serve yet."""
 
 
 class LogReader:
@@ -54,7 +54,7 @@ class LogReader:
         return self._kafka.unavailable(what, error, Need.topic("READ", topic))
 
     def ends(self, topic: str, partition: int) -> tuple[int, int]:
-        """First offset of the log and its end. A topic that was created just now may need a moment."""
+        """First offset of the log and its end. Waits for a topic that was created just now. Raises KafkaUnavailable."""
         deadline = time.monotonic() + self._timeout_s
         consumer = self._client()
         self._make_known(topic)
@@ -67,7 +67,7 @@ class LogReader:
             time.sleep(0.05)
 
     def offset_at(self, topic: str, partition: int, timestamp_ms: int) -> int:
-        """Offset of the first record that is not older; the end of the log when all are."""
+        """Offset of the first record that is not older than `timestamp_ms`; the log's end when all are older."""
         asked = TopicPartition(topic, partition, timestamp_ms)
         try:
             (found,) = self._client().offsets_for_times([asked], timeout=self._timeout_s)
@@ -76,7 +76,10 @@ class LogReader:
         return found.offset if found.offset >= 0 else self.ends(topic, partition)[1]
 
     def read(self, topic: str, partition: int, start: int, end: int) -> Generator[tuple[list[Message], int]]:
-        """Chunks of records from `start` up to before `end`, each with the offset where the log goes on."""
+        """Chunks of the records from `start` up to before `end`, each with the offset where the log goes on.
+
+        Raises LogTruncated, KafkaUnavailable.
+        """
         if start >= end:
             return
         consumer = self._client()
@@ -90,8 +93,8 @@ class LogReader:
                 messages, at = self._usable(found, at)
                 if at > before:
                     yield [m for m in messages if (m.offset() or 0) < end], min(at, end)
-                    progress = time.monotonic()  # whoever reads may have taken long with it
-                elif message is None or time.monotonic() > progress + self._timeout_s:  # whatever else the client says
+                    progress = time.monotonic()  # the caller may have taken long with the chunk
+                elif message is None or time.monotonic() > progress + self._timeout_s:  # events are no progress
                     self._failed = True
                     raise KafkaUnavailable(
                         f"{topic}/{partition} gave nothing at {at} of {end} for {self._timeout_s} s{_said(message)}"
@@ -107,7 +110,7 @@ class LogReader:
             raise
 
     def _records(self, messages: list[Message], at: int) -> tuple[list[Message], int]:
-        """Records without the events between them, and where the log goes on."""
+        """The records without the events between them, and the offset where the log goes on."""
         records = []
         for message in messages:
             error = message.error()
@@ -121,7 +124,7 @@ class LogReader:
         return records, at
 
     def _make_known(self, topic: str) -> None:
-        """Ask for the topic's leaders: by itself the client looks for those of a further topic once a second only."""
+        """Ask for the topic's leaders: by itself the client looks for those of a new topic only once a second."""
         if topic not in self._known:
             try:
                 self._consumer.list_topics(topic, self._timeout_s)

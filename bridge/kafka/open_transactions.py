@@ -1,7 +1,7 @@
-"""Partitions of a data log that a stranger's open transaction holds up.
+"""Finds partitions of a data log that an open transaction of a foreign producer holds up.
 
 Readers see a log up to its last stable offset: the first record of the oldest transaction that is still open. konverse
-writes without transactions, so nothing of its own is ever in the way.
+writes without transactions, so it never holds up a log itself.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ log: Final = logging.getLogger("konverse.reader")
 _END: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 LOOK_EVERY_S: Final = 10.0
-"""A transaction that is open at two looks in a row is spoken of."""
+"""A transaction that is open at two looks in a row is logged."""
 
 
 class Stalled(NamedTuple):
-    """What cannot be read yet."""
+    """The records of a partition that cannot be read yet."""
 
     stable: int
-    """The last stable offset: what stands from here on waits."""
+    """The last stable offset: the first of these records."""
     end: int
 
     def said(self, topic: str, partition: int) -> str:
-        """What it is and what mends it, for an operator."""
+        """Text for an operator: what holds the partition up, and the remedy."""
         return (
             f"an open transaction of a producer that is not konverse's holds up {topic}/{partition}: its records "
             f"{self.stable} to {self.end - 1} are read when it is over. Find the producer "
@@ -47,10 +47,13 @@ class Stalled(NamedTuple):
 
 
 def stalled(kafka: Kafka, topic: str, partition: int) -> Stalled | None:
-    """Whether an open transaction holds this partition up. Raises KafkaUnavailable."""
+    """The records that an open transaction holds up in this partition; None when there are none.
+
+    Raises KafkaUnavailable.
+    """
     place = TopicPartition(topic, partition)
     try:
-        # the end first: whatever came since, a log without open transactions is stable up to there
+        # the end first: whatever is appended meanwhile, a log without open transactions is stable up to there
         end, stable = (
             _ask(kafka, [place], level)[place].result(kafka.settings.connect_timeout_s).offset
             for level in (IsolationLevel.READ_UNCOMMITTED, IsolationLevel.READ_COMMITTED)
@@ -63,9 +66,9 @@ def stalled(kafka: Kafka, topic: str, partition: int) -> Stalled | None:
 
 
 def log_ends(kafka: Kafka, places: Collection[TopicPartition]) -> dict[tuple[str, int], int]:
-    """The ends of these logs, what an open transaction holds up included. Raises KafkaUnavailable.
+    """Ends of these logs, by topic and partition, including what open transactions hold up. Raises KafkaUnavailable.
 
-    Asked before the last stable offset of a log they tell whether a transaction was open: it is smaller then.
+    If the last stable offset of a log, asked afterwards, is smaller than its end, a transaction was open.
     """
     ends: dict[tuple[str, int], int] = {}
     asked = _ask(kafka, [*places], IsolationLevel.READ_UNCOMMITTED) if places else {}
@@ -79,7 +82,7 @@ def log_ends(kafka: Kafka, places: Collection[TopicPartition]) -> dict[tuple[str
 
 
 class OpenTransactions:
-    """Looks now and then, without waiting for answers, and warns."""
+    """Looks for open transactions every LOOK_EVERY_S, without waiting for Kafka, and warns about them."""
 
     def __init__(self, kafka: Kafka, queue: Queue) -> None:
         self._kafka = kafka
@@ -92,7 +95,7 @@ class OpenTransactions:
         self._seldom = Seldom()
 
     def look(self, partitions: Collection[int]) -> None:
-        """Ask, or hear what was asked; call it often."""
+        """Ask Kafka when a look is due, or take its answers. Call it often."""
         if not self._ends:
             now = time.monotonic()
             if partitions and now >= self._look_at:

@@ -1,4 +1,4 @@
-"""What an authorizer refuses, as one typed error: the principal, the operation, the resource and what to grant."""
+"""Turns an authorizer's refusal into one typed error: the principal, the operation, the resource and what to grant."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ class Need(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Of the topic; empty for other resources."""
+        """Name of the topic; empty for other resources."""
         kind, _, name = self.resource.partition(" ")
         return name if kind == "topic" else ""
 
     @classmethod
     def topic(cls, operation: str, name: str | None) -> Need:
-        """A right to a topic."""
+        """The right to an operation on a topic."""
         return cls(operation, f"topic {name}")
 
     @classmethod
     def of_member(cls, error: KafkaError, topic: str, group: str) -> Need:
-        """The right that a member of a group lacks that reads a topic, or keeps offsets of it."""
+        """The right that a member of a group lacks after `error`: to the group, or to the topic that it reads."""
         return cls.group(group) if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED else cls.topic("READ", topic)
 
     @classmethod
@@ -48,21 +48,21 @@ class Need(NamedTuple):
 
 
 def principal_of(client: Mapping[str, Any]) -> str:
-    """The principal that Kafka sees behind clients with these properties, as far as the properties say."""
+    """The principal that Kafka sees behind clients with these properties, as far as the properties tell."""
     user = client.get("sasl.username")
     if user:
         return f"User:{user}"
     plain = str(client.get("security.protocol", "plaintext")).lower() == "plaintext"
-    return "User:ANONYMOUS" if plain else OF_THIS_PROCESS  # a certificate, a ticket or a token says the rest
+    return "User:ANONYMOUS" if plain else OF_THIS_PROCESS  # a certificate, a ticket or a token names it
 
 
 def is_refusal(error: KafkaError) -> bool:
-    """Whether an authorizer said it. A producer that has failed for good says so in its words alone."""
+    """Whether the error is an authorizer's. A producer that has failed for good shows that in the error's text only."""
     return error.code() in _CODES or (error.fatal() and "authorization failed" in error.str().lower())
 
 
 def denied(what: str, error: KafkaError, need: Need, client: Mapping[str, Any]) -> AccessDenied | None:
-    """The error for a missing right; None for an error of another kind. `client` are the properties of the client."""
+    """AccessDenied for a missing right; None for an error of another kind. `client` holds the client's properties."""
     if not is_refusal(error):
         return None
     principal = principal_of(client)
@@ -75,7 +75,7 @@ def denied(what: str, error: KafkaError, need: Need, client: Mapping[str, Any]) 
 
 
 def access_denied(text: str, principal: str, need: Need) -> AccessDenied:
-    """The error with this text, for programs too."""
+    """AccessDenied with this text, and with principal, operation and resource as attributes for programs."""
     refused = AccessDenied(text)
     refused.principal, refused.operation, refused.resource = principal, *need
     return refused
@@ -84,7 +84,7 @@ def access_denied(text: str, principal: str, need: Need) -> AccessDenied:
 def unavailable(
     what: str, error: KafkaException | KafkaError, need: Need, client: Mapping[str, Any]
 ) -> KafkaUnavailable:
-    """A typed error for a call that Kafka did not answer, or that it refuses."""
+    """AccessDenied for a call that Kafka refuses, else KafkaUnavailable."""
     cause: KafkaError = error.args[0] if isinstance(error, KafkaException) else error
     return denied(what, cause, need, client) or KafkaUnavailable(
         f"{what}: {cause.str()}. Check that the broker runs and is reachable"
@@ -92,6 +92,6 @@ def unavailable(
 
 
 def words(error: KafkaError, need: Need, client: Mapping[str, Any]) -> str:
-    """What stands in a log line about an error: which right is missing, or the client's own words."""
+    """Text for a log line about an error: which right is missing, or the client's own words."""
     refused = denied(error.str(), error, need, client)
     return error.str() if refused is None else str(refused)

@@ -1,7 +1,7 @@
-"""Watches the topics of a queue while it is read: deleted, made again, with other settings or more partitions.
+"""Watches the topics of a queue while it is read: deleted, created again, with other settings or more partitions.
 
-Asks Kafka now and then and never waits for an answer. A topic that is not the queue's any more ends the reader. A
-setting that an administrator changed is named in one log line with the command that mends it, and again every 30 s.
+Asks Kafka every few seconds and never waits for an answer. A topic that is no longer the queue's ends the reader. A
+setting that an administrator has spoilt is logged with the command that mends it, and again every 30 s.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ WATCH_EVERY_S: Final = 3.0
 
 
 class TopicWatch:
-    """Whether the topics of a queue are still what the catalog means."""
+    """Checks whether the topics of a queue are still those that the catalog means."""
 
     def __init__(self, kafka: Kafka, queue: Queue) -> None:
         self._admin = kafka.admin
@@ -52,11 +52,11 @@ class TopicWatch:
 
     @property
     def silent_s(self) -> float:
-        """How long Kafka has left us without an answer, as of the last `look`; 0 when it owes none."""
+        """Seconds since the oldest question without an answer; 0 when none is open. Answers are noticed by `look`."""
         return time.monotonic() - self._unheard_since if self._unheard_since is not None else 0.0
 
     def look(self) -> None:
-        """Raise TopicMismatch when a topic was made again, or has not been there twice in a row."""
+        """Raise TopicMismatch when a topic was created again, or was missing twice in a row. Call it often."""
         self._look_at_settings()
         if not self._asked:
             if time.monotonic() >= self._ask_at:
@@ -86,7 +86,7 @@ class TopicWatch:
         try:
             described = answer.result()
         except KafkaException as error:
-            return bool(error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART)  # else nobody knows
+            return bool(error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART)  # other errors do not tell
         if id_of(described) != self._identifiers.get(name, id_of(described)):
             raise made_again(name)
         self._replicas[name] = replicas_of(described)
@@ -123,6 +123,6 @@ class TopicWatch:
 
 
 def has_answered(answer: Future[TopicDescription]) -> bool:
-    """Whether a broker has answered, whatever it said."""
+    """Whether the answer came from a broker, be it an error."""
     error = answer.exception()
-    return not isinstance(error, KafkaException) or error.args[0].code() >= 0  # the client's own errors are below
+    return not isinstance(error, KafkaException) or error.args[0].code() >= 0  # the client's own errors are negative

@@ -1,4 +1,4 @@
-"""Creating topics and checking those that exist: a queue on a topic with the wrong settings would lose messages."""
+"""Creates topics and checks existing ones: a queue on a topic with wrong settings would lose messages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Answer = TypeVar("Answer")
 _KEPT: Final = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 
 DATA_CONFIG: Final = dict(_KEPT)
-"""What a data topic is created with."""
+"""Settings of a data topic."""
 
 JOURNAL_CONFIG: Final = {
     **_KEPT,
@@ -34,14 +34,14 @@ JOURNAL_CONFIG: Final = {
 }
 
 SESSION_TIMEOUT_S: Final = 45.0
-"""Kafka's default of `group.consumer.session.timeout.ms`, and librdkafka's of `session.timeout.ms`."""
+"""Default of `group.consumer.session.timeout.ms` in Kafka, and of `session.timeout.ms` in librdkafka."""
 
 _VISIBLE_WITHIN_S: Final = 15.0
 _END: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 
 def topics_of(topic: str, subscription: str = NATIVE_SUBSCRIPTION) -> dict[str, dict[str, str]]:
-    """All topics of a queue, and what each needs."""
+    """All topics of a queue, and the settings that each needs."""
     return {
         topic: DATA_CONFIG,
         journal_topic(topic, subscription): JOURNAL_CONFIG,
@@ -50,13 +50,13 @@ def topics_of(topic: str, subscription: str = NATIVE_SUBSCRIPTION) -> dict[str, 
 
 
 class Topics:
-    """Topics of one cluster."""
+    """Creates, checks and deletes topics of one cluster."""
 
     def __init__(self, kafka: Kafka) -> None:
         self._kafka = kafka
 
     def ensure(self, name: str, partitions: int, config: dict[str, str], *, may_grow: bool = False) -> bool:
-        """Create the topic (True), or check that the one which exists has these settings (TopicMismatch)."""
+        """Create the topic (True), or check that the existing one fits (False). Raises TopicMismatch."""
         topic = NewTopic(name, partitions, replication_factor=self._kafka.settings.replication_factor, config=config)
         try:
             self._kafka.admin.create_topics([topic], operation_timeout=10)[name].result()
@@ -77,16 +77,19 @@ class Topics:
         return True
 
     def make_queue(self, name: str, topic: str, partitions: int, keep_ms: int) -> Queue:
-        """A new queue, with topics that are created, or fit and have never held anything (TopicMismatch)."""
+        """Make a new queue on new topics, or on existing ones that fit and have never held a record.
+
+        Raises TopicMismatch for other topics.
+        """
         found = [each for each, config in topics_of(topic).items() if not self.ensure(each, partitions, config)]
         self._check_unused(name, found, partitions)
         ids = self.topic_id(topic), self.topic_id(journal_topic(topic))
         return Queue(name, topic, NATIVE_SUBSCRIPTION, partitions, uuid4().bytes, *ids, keep_ms)
 
     def _check_unused(self, queue: str, names: list[str], partitions: int) -> None:
-        """Raise TopicMismatch when one of these topics has held records: another queue's senders may still write there.
+        """Raise TopicMismatch when one of these topics has held records.
 
-        What they send would be acknowledged and never received.
+        Senders of another queue may still write there, and their messages would be acknowledged but never received.
         """
         places = [TopicPartition(name, number) for name in names for number in range(partitions)]
         ends = self._kafka.admin.list_offsets(dict.fromkeys(places, _END)) if places else {}
@@ -105,7 +108,7 @@ class Topics:
                 )
 
     def journals_without(self, name: str, instance: str) -> list[str]:
-        """Journals of queues of an instance that lacks the topic of this name; none when it has that topic."""
+        """Journals of the instance's queues when the topic `name` does not exist; an empty list when it does."""
         topics = self._names()
         if name in topics:
             return []
@@ -120,7 +123,7 @@ class Topics:
             raise self._kafka.unavailable("topics cannot be listed", error, Need.topic("DESCRIBE", "*")) from None
 
     def remain(self, queue: Queue) -> bool:
-        """Whether some topics of a queue that was dropped are still there, and nobody has made them again since."""
+        """Whether topics of a dropped queue still exist, and are the original ones."""
         ids = {
             queue.topic: queue.data_topic_id,
             journal_topic(queue.topic, queue.subscription): queue.journal_topic_id,
@@ -129,7 +132,7 @@ class Topics:
         return bool(there) and all(self.topic_id(name) == ids[name] for name in there if name in ids)
 
     def delete(self, queue: Queue) -> None:
-        """Delete the topics of a queue that was dropped, as far as they are there."""
+        """Delete the topics of a dropped queue that still exist. Raises KafkaUnavailable, TopicMismatch."""
         for name, gone in self._kafka.admin.delete_topics([*topics_of(queue.topic, queue.subscription)]).items():
             try:
                 gone.result()
@@ -143,14 +146,17 @@ class Topics:
     def check_queue(self, queue: Queue) -> None:
         """Raise TopicMismatch unless the topics of the queue fit and are those that the catalog means.
 
-        Partitions that were added to a topic do not matter: nobody writes to them or reads them.
+        Partitions that were added to a topic do not matter: konverse neither writes to them nor reads them.
         """
         for each, config in topics_of(queue.topic, queue.subscription).items():
             self.check(each, queue.partitions, config, may_grow=True)
         self.same_queue(queue)
 
     def check(self, name: str, partitions: int, config: Mapping[str, str], *, may_grow: bool = False) -> None:
-        """Raise TopicMismatch, with what is wrong and the command that mends it, unless the topic fits."""
+        """Raise TopicMismatch, which names the fault and the command that mends it, unless the topic fits.
+
+        With `may_grow` the topic may have more partitions.
+        """
         found = self.partitions(name)
         if found is None:
             raise TopicMismatch(f"topic {name} does not exist; create it with {partitions} partitions and {config}")
@@ -172,9 +178,9 @@ class Topics:
         return {key: str(entry.value) for key, entry in found.items()}
 
     def session_timeout_s(self) -> float:
-        """After so long Kafka takes a silent member of a consumer group for dead; its default where it does not say.
+        """Seconds after which a silent member of a consumer group counts as dead; the default when Kafka does not tell.
 
-        The brokers decide that, save in the classic protocol, where each member does.
+        The brokers set this time; in the classic group protocol each member does.
         """
         settings, admin = self._kafka.settings, self._kafka.admin
         if settings.group_protocol == "classic":
@@ -185,7 +191,7 @@ class Topics:
             resource = ConfigResource(ResourceType.BROKER, str(broker))
             found = admin.describe_configs([resource])[resource].result()
             return int(str(found["group.consumer.session.timeout.ms"].value)) / 1000
-        except (KafkaException, KeyError, ValueError):  # who may not read it, or an older broker
+        except (KafkaException, KeyError, ValueError):  # no right to read it, or an older broker
             return SESSION_TIMEOUT_S
 
     def partitions(self, name: str) -> int | None:
@@ -194,11 +200,10 @@ class Topics:
         return None if leaders is None else len(leaders)
 
     def _replicas(self, name: str) -> int:
-        """How many replicas the partition with the fewest has."""
         return replicas_of(self._described(name))
 
     def _leaders(self, name: str) -> list[int] | None:
-        """The leader of each partition, -1 for none at present; None when the topic does not exist."""
+        """Leader of each partition, -1 for none at present; None when the topic does not exist."""
         try:
             metadata = self._kafka.admin.list_topics(timeout=self._kafka.settings.connect_timeout_s)
         except KafkaException as error:
@@ -211,12 +216,12 @@ class Topics:
         return [partition.leader for partition in topic.partitions.values()]
 
     def _check_visible(self, name: str) -> None:
-        """A list of all topics leaves out those that this process may not see: raise AccessDenied for such a one."""
+        """Raise AccessDenied when this process may not see the topic: a list of all topics leaves it out then."""
         with suppress(TopicMismatch):
             self._described(name)
 
     def _check_there(self, name: str) -> None:
-        """Raise AccessDenied for a topic that this process may not create, unless it is there."""
+        """Raise AccessDenied unless the topic exists: this process may not create it."""
         principal = principal_of(self._kafka.settings.client)
         try:
             there = self.partitions(name) is not None
@@ -236,7 +241,7 @@ class Topics:
         return self._kafka.unavailable(what, error, Need.topic(operation, name))
 
     def topic_id(self, name: str) -> bytes:
-        """Kafka's own id of the topic, 16 bytes: tells a topic from its namesake of yesterday."""
+        """Kafka's own id of the topic, 16 bytes: it differs when a topic of the same name is created again."""
         return id_of(self._described(name))
 
     def _described(self, name: str) -> TopicDescription:
@@ -253,27 +258,26 @@ class Topics:
         return found
 
     def same(self, name: str, identifier: bytes) -> None:
-        """Raise TopicMismatch when the topic is not the one that the catalog means."""
+        """Raise TopicMismatch when the topic does not have this id of Kafka's."""
         if self.topic_id(name) != identifier:
             raise made_again(name)
 
     def same_queue(self, queue: Queue) -> None:
-        """Raise TopicMismatch when a topic of the queue is not the one that the catalog means, or is not there."""
+        """Raise TopicMismatch when a topic of the queue is missing, or is not the one that the catalog means."""
         self.same(queue.topic, queue.data_topic_id)
         self.same(journal_topic(queue.topic, queue.subscription), queue.journal_topic_id)
         self.topic_id(snapshot_topic(queue.topic, queue.subscription))
 
     def _wait_until_visible(self, name: str) -> None:
-        """Creation is asynchronous: return when the broker that we ask knows the topic and all leaders."""
+        """Wait until the broker that is asked knows the topic and all leaders: creation is asynchronous."""
         if not _soon(lambda: min(self._leaders(name) or [-1]) >= 0):
             raise TopicMismatch(f"topic {name} was created and is still not served after {_VISIBLE_WITHIN_S} s")
 
 
 def _answer(ask: Callable[[], Future[Answer]]) -> Answer:
-    """What Kafka answers.
+    """Kafka's answer to a request, which is repeated once if the client has dropped it.
 
-    The client drops what it has asked when it exchanges the connection that it began with for one to the same broker
-    by its number: that is asked once more.
+    The client drops requests when it replaces its first connection by one to the same broker under the broker's id.
     """
     try:
         return ask().result()
@@ -284,7 +288,7 @@ def _answer(ask: Callable[[], Future[Answer]]) -> Answer:
 
 
 def _soon(condition: Callable[[], bool]) -> bool:
-    """Wait until the broker that we ask has heard of a change; False when it takes too long."""
+    """Wait until a change has reached the broker that is asked; False when that takes too long."""
     deadline = time.monotonic() + _VISIBLE_WITHIN_S
     while not condition():
         if time.monotonic() > deadline:
@@ -294,7 +298,7 @@ def _soon(condition: Callable[[], bool]) -> bool:
 
 
 def replicas_of(described: TopicDescription) -> int:
-    """How many replicas the partition with the fewest has."""
+    """Number of replicas of the partition with the fewest."""
     return min((len(partition.replicas) for partition in described.partitions), default=0)
 
 
@@ -307,7 +311,7 @@ def id_of(described: TopicDescription) -> bytes:
 
 
 def made_again(name: str) -> TopicMismatch:
-    """The error for a topic that another one of its name has taken the place of."""
+    """Error for a topic that was replaced by another one of its name."""
     return TopicMismatch(
         f"topic {name} was deleted and created again since the queue was created: what it held is gone. "
         "Restore it from a backup, or go on with a queue of another name; drop_queue with force=True frees this one"

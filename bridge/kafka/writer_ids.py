@@ -1,4 +1,4 @@
-"""New writer ids for sessions: their time is the broker's, not this machine's (protocol.md section 5, rule 1)."""
+"""Makes writer ids for sessions. The time in an id is the broker's, not this machine's (protocol.md section 5)."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class WriterIds:
         self.topic = self._open.name
 
     def prepare(self) -> None:
-        """Create the topic whose time they have, if it does not exist."""
+        """Create the topic that the time is taken from, if it does not exist."""
         self._open.prepare()
 
     def new(self, timeout_s: float | None = None) -> tuple[bytes, int]:
-        """A new id, and what our clock showed before it was asked for. Raises KafkaUnavailable, TopicMismatch.
+        """A new id, and the time (`now_ms`) just before Kafka was asked for it. Raises KafkaUnavailable, TopicMismatch.
 
-        Kafka has so long for its answer (without `timeout_s`: `send_timeout_s`).
+        Kafka has to answer within `timeout_s` (default: `send_timeout_s`).
         """
         self.prepare()
         opened_ms = now_ms()

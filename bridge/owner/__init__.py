@@ -10,16 +10,16 @@ The laws:
 - A driver takes no decision. It appends what the owner asks for and reports the offset that Kafka gave, or that the
   outcome is unknown. It never repeats an append: whether to try again is a decision, and the owner takes it after it
   has read the log.
-- One step at a time. The owners of a reader are stepped with the reader's lock held. Reads of the catalog and searches
-  for a conversation group may take long, so they run without the lock and change no owner.
+- One step at a time. The owners of a reader are stepped with the reader's lock held. Reading the catalog for changes
+  and searching journals for a conversation group may take long: both run without the lock and change no owner.
 - Outputs are reported as delivered when the producer ran empty without a failure and their topics are still those of
   their queues. After a failure the producer is replaced, and everything that does not count is emitted again.
 - An owner that stopped or halted stays so. The reader learns the reason from `Owning.stopped`, drops the owner, and may
   make another one, which folds the journal anew.
 
 `bridge.reader` drives `Owning`: it takes partitions over, feeds them with data, pumps, and gives them back. The
-simulator (`tests.kit.simulator`) drives the same owners with drivers of its own. Three jobs have threads of their own:
-standby followers, truncation, and those inside the Kafka clients.
+simulator (`tests.kit.simulator`) drives the same owners with drivers of its own. Standby followers and truncation have
+threads of their own.
 
     driver           the owners of one reader: effects out, outcomes in
     journal          appends, and their outcomes

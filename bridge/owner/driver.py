@@ -251,7 +251,7 @@ class Owning:
         return any(owner.fold.state.gated for owner in self.owners.values())
 
     def hurries(self) -> bool:
-        """Whether senders wait for a commit that may come soon: one counted within the last HURRY_S.
+        """Whether to poll quickly: senders wait, and within HURRY_S a commit has counted or the wait has begun.
 
         So a destination that accepts nothing does not keep the reader busy.
         """

@@ -44,7 +44,7 @@ class EndNews:
         self._sender = sender
 
     def follow(self, state: Partition) -> None:
-        """Pass on what a partition, led here from now on, has learnt so far and will learn."""
+        """Pass on the news of a partition that this process leads from now on, including what it has learnt before."""
         state.on_peer_end = self._heard
         state.on_answer = self._answered
         sender = self._sender()

@@ -39,7 +39,7 @@ class Ahead(NamedTuple):
 
     state: Partition
     head: JournalHead
-    """End of the journal: nothing was committed behind it."""
+    """End of the journal: nothing was committed after it."""
     committed: dict[Address, int]
     """First counter of each output stream that the journal does not hold; outputs from there on are predicted."""
     unseen: int

@@ -97,7 +97,7 @@ class Outputs:
     def _hear(self) -> None:
         try:
             self._producer.poll(0)
-        except KafkaException as error:  # it has failed for good
+        except KafkaException as error:  # the producer has failed for good
             address = self._handed[0][1]
             self._refusal = (address.topic, address.partition)
             self._say_refused(self._refusal, "delivered", error)
@@ -172,7 +172,7 @@ class Outputs:
         if not self._destinations.read_queues():
             return
         if any(self._destinations.has_queue(address) for _, address in self._homeless):
-            self.replace_producer()  # these are sent, and the others wait again
+            self.replace_producer()  # outputs to queues that were found are sent, the others wait again
             return
         homeless, self._homeless = self._homeless, []
         times = self._astray.due()

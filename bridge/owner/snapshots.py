@@ -45,7 +45,7 @@ class Truncation:
         self._worker = ThreadPoolExecutor(1, "konverse-truncation")
 
     def truncate(self, partition: int, effect: Truncate) -> None:
-        """Delete, in the background, what stands before the effect's offsets and is not protected."""
+        """Delete, in the background, unprotected records below the effect's offsets."""
         if self._queue.keep_ms != KEEP_FOR_EVER:
             self._worker.submit(said, "konverse-truncation", partial(self._truncate, partition, effect))
 
@@ -151,7 +151,7 @@ class SnapshotTopic:
         if self._producer is not None:
             try:
                 self._producer.poll(0)
-            except KafkaException as error:  # it has failed for good
+            except KafkaException as error:  # the producer has failed for good
                 self._warn("not written", error)
                 self.close()
         return self._outcomes

@@ -40,7 +40,7 @@ from .snapshots import SnapshotTopic
 log: Final = logging.getLogger("konverse.standby")
 
 EVERY_S: Final = 0.2
-"""Followers read on at this interval: what came within it is left for a new owner to fold. Asking costs a few ms."""
+"""Followers read on at this interval, so that little is left for a new owner to fold. Asking costs a few ms."""
 
 PIECES_S: Final = 0.05
 """Pieces of a snapshot are made for this long at a time; then the journals are read on."""
@@ -88,7 +88,7 @@ class Standby:
         self._stop.set()
         self._thread.join(CLOSE_S)
 
-    # ------------------------------------------------------------------------------------------------- our thread
+    # ----------------------------------------------------------------------------------------- the standby thread
 
     def _run(self) -> None:
         try:

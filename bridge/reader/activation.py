@@ -29,7 +29,7 @@ Handler = TypeVar("Handler", bound=Callable[[Transaction], object])
 
 
 class Host(Protocol):
-    """What answering a queue needs of a connection to its database. A `Broker` is one."""
+    """The parts of a connection to a database that answering its queues needs. A `Broker` has them."""
 
     @property
     def catalog(self) -> Catalog:

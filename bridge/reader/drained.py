@@ -11,8 +11,8 @@ from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import KafkaUnavailable
 
 Mark = tuple[int, ...]
-"""Offset up to which each partition was read. Handlers of one queue may send to another one while partitions are looked
-at in turn. All were drained at the same time if two looks in a row found nothing and ended at the same mark."""
+"""Offset up to which each partition was read. Partitions are read one after the other, while handlers may send from one
+queue to another. If two looks in a row find nothing and end at the same mark, all partitions were drained at once."""
 
 
 class Draining:

@@ -2,7 +2,7 @@
 
 If the target refuses such a message with an Error later, the Error finds a side that has ended and is discarded: the
 message is lost without a trace. And a target that waits for more stays open for ever (service-broker.md section 9, R5
-and R6). The warning comes once for each pair of services and contract: such a client treats every dialog like this.
+and R6). Each pair of services under a contract is warned of once: such a client treats every dialog like this.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger("konverse.sending")
 
 _told: Final[set[tuple[str, str, str, str]]] = set()
-"""Warnings of this process: home topic, both services, contract. Module-wide, as a program may connect for each dialog."""
+"""Home topic, services and contract of each warning. For the whole process: a program may connect for each dialog."""
 
 
 class FireAndForget:
-    """Looks at dialogs when a broker's clients end them. Messages are not looked at."""
+    """Examines dialogs when a broker's clients end them; sending a message costs nothing."""
 
     def __init__(self, readers: Callable[[], Sequence[Reader]]) -> None:
         """`readers` gives the readers of this process, which know what they have received."""
@@ -40,9 +40,9 @@ class FireAndForget:
         self._read.add(topic)
 
     def look(self, dialog: SessionDialog, *, sends: bool = False) -> None:
-        """Look at a dialog that is about to be ended without error; `sends`: the same transaction sends on it, too.
+        """Examine a dialog that is about to be ended without error; `sends`: the same transaction sends on it, too.
 
-        No warning in doubt: replies may have come to a reader that was closed or has lost the partition.
+        In doubt there is no warning: replies may have come to a reader that was closed or has lost the partition.
         """
         over = dialog.state is DialogState.ENDED or dialog.waiting_end is not None
         sent = sends or dialog.sent or dialog.held or dialog.pending
@@ -68,7 +68,7 @@ class FireAndForget:
 
 
 def look_at(transaction: Transaction) -> None:
-    """Look at the dialogs that a handler has begun and ended in its transaction, when the handler has returned."""
+    """Examine the dialogs that a handler has begun and ended in its transaction, when the handler has returned."""
     said = {sends[0] for sends in transaction.sends}
     ended = {end.endpoint for end in transaction.ends if not end.code}
     for begun in transaction.begins:

@@ -1,4 +1,4 @@
-"""Handlers that `Reader.run` calls, and their threads: a failure rolls back and is logged, and the work goes on."""
+"""Calls handlers for `Reader.run`, and runs their threads: a failure rolls back and is logged, and the work goes on."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ log: Final = logging.getLogger("konverse.reader")
 
 PAUSE_S: Final = 0.002
 PAUSE_MAX_S: Final = 0.5
-"""A thread whose handlers fail one after the other pauses this long at most."""
+"""Longest pause of a thread whose handler calls fail in a row."""
 
 MESSAGES_SHOWN: Final = 5
-"""Of the messages of a handler that failed."""
+"""Message ids in the log line of a failed handler call, at most."""
 
 AT_WORK_SHOWN: Final = 5
-"""Of what is at work still when a thread has failed."""
+"""Calls still running that are named when a thread has failed, at most."""
 
 PROMPT_S: Final = 0.25
-"""Who is not in a handler ends within it: no word is lost about him."""
+"""Threads that are not inside a handler stop within this time; nothing is logged about them."""
 
 
 class _Failed(Exception):
-    """Rolls a transaction back whose handler failed; why was logged."""
+    """Rolls back the transaction of a handler that failed. Its exception was logged."""
 
 
 def failure() -> str:
-    """In words, with what the `with` block fails whose transaction is rolled back just now."""
+    """Why the transaction of the `with` block that is ending is rolled back, in words."""
     error = sys.exception()
     if isinstance(error, _Failed):
         error = error.__cause__
@@ -50,24 +50,24 @@ def failure() -> str:
 
 
 class Handling:
-    """Calls a handler, and says which messages it fails on."""
+    """Calls a handler, and logs which messages it fails on."""
 
     def __init__(self, queue: str, handler: Callable[[Transaction], object]) -> None:
-        """Raises InvalidProcedure for a handler that needs something else than a transaction, or is async (29)."""
+        """Raises InvalidProcedure for a handler that is async or cannot be called with a transaction alone (29)."""
         check_procedure(handler)
         self.name = f"queue {queue!r}"
         self._queue = queue
         self._handler = handler
         self._storms = Seldom()
         self._at_work: dict[int, tuple[float, Transaction]] = {}
-        """Thread -> since when it handles what."""
+        """Thread -> start and transaction of the handler call that runs in it."""
         self._left = False
-        """Nobody waits for its threads any more: one that comes back takes nothing further."""
+        """The threads were left behind: one whose handler does return takes no further transaction."""
 
     def work(self, transactions: Iterable[Transaction], *, together: bool = False) -> None:
-        """Handle them all. May run in several threads at once. Who fails again and again pauses in between.
+        """Call the handler for each transaction. Several threads may do so at once. Pauses after repeated failures.
 
-        Those that were received `together` are looked at first and paused behind once: one that fails does not hold up
+        Transactions that were received `together` are all handled before one pause, so that a failure does not hold up
         the others.
         """
         failures = most = 0
@@ -75,8 +75,8 @@ class Handling:
             worked = False
             try:
                 worked = self._handle(transaction)
-            except TransactionTooLarge as error:  # of several groups together, which is known at the end of the block
-                log.error(  # noqa: TRY400  # the traceback is ours
+            except TransactionTooLarge as error:  # several groups together: only the end of the block shows it
+                log.error(  # noqa: TRY400  # a traceback would show konverse's code alone
                     "a transaction of queue %r that began at conversation %s was rolled back: %s",
                     self._queue,
                     transaction.dialog.id,
@@ -84,7 +84,7 @@ class Handling:
                 )
             failures = 0 if worked else failures + 1
             most = max(most, failures)
-            if failures > 1 and not together:  # what the handler needs may be away: a group has a few attempts only
+            if failures > 1 and not together:  # what the handler needs may be down, and a group has few attempts
                 self._pause(failures)
             if self._left:
                 return
@@ -92,7 +92,7 @@ class Handling:
             self._pause(most)
 
     def at_work(self) -> list[str]:
-        """What its threads are at now, in words, the one that takes longest first."""
+        """The handler calls that run now, in words, the longest first."""
         now = time.monotonic()
         return [
             f"conversation {transaction.dialog.id} of service {transaction.dialog.service!r}, for {now - since:.1f} s"
@@ -100,7 +100,7 @@ class Handling:
         ]
 
     def leave(self) -> None:
-        """Let threads that are at work end behind what they are at."""
+        """Let each thread end after its present transaction."""
         self._left = True
 
     def _pause(self, failures: int) -> None:
@@ -116,13 +116,13 @@ class Handling:
         time.sleep(pause_s)
 
     def _handle(self, transaction: Transaction) -> bool:
-        """Whether the handler did not fail; it may have stepped back."""
+        """Handle one transaction; False when the handler failed. To step back (GroupLocked) is no failure."""
         well, thread = True, threading.get_ident()
         with suppress(_Failed, GroupLocked), transaction:
             self._at_work[thread] = (time.monotonic(), transaction)
             try:
                 self._handler(transaction)
-            except GroupLocked:  # it comes again when whoever has that group is done
+            except GroupLocked:  # the transaction steps back and comes again
                 raise
             except Exception as error:
                 well = False
@@ -135,8 +135,8 @@ class Handling:
         return well
 
     def _say(self, transaction: Transaction, error: Exception) -> None:
-        """Log each attempt: its exception and notes in a line, with the traceback of the first and of the last one."""
-        messages = list(transaction)  # none: what was received was taken away meanwhile
+        """Log a failed attempt: exception and notes in a line, with a traceback for the first and the last attempt."""
+        messages = list(transaction)  # empty if the messages were taken away meanwhile
         attempt = 1 + max(member.attempts for member in (transaction.dialog, *transaction.members))
         conversation = transaction.dialog.id
         shown = ", ".join(f"{message.id} (#{message.sequence})" for message in messages[:MESSAGES_SHOWN])
@@ -166,38 +166,38 @@ class Handling:
 
 
 class Worked(Protocol):
-    """What the threads of a crew are at."""
+    """What the threads of a crew work on."""
 
     name: str
-    """Whose threads they are, in words."""
+    """Describes the work in log lines."""
 
     def at_work(self) -> list[str]:
-        """What is at work now, in words."""
+        """What the threads are doing now, in words."""
         ...
 
     def leave(self) -> None:
-        """Nobody waits for the threads any more."""
+        """The threads that still run are left behind."""
         ...
 
 
 class Crew:
-    """The threads in which the handlers of one reader run. None of them keeps the program from ending."""
+    """The threads in which handlers run. They are daemons: none keeps the program from ending."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._present: set[int] = set()
-        """Identifiers of the threads, and of those that wait for them in `work`."""
+        """Identifiers of the threads, and of the threads that wait for them in `work`."""
 
     @property
     def busy(self) -> bool:
-        """Somebody works."""
+        """Whether any thread works, or waits for one in `work`."""
         return bool(self._present)
 
     def work(self, work: Callable[[], None], threads: int, stop: Callable[[], None], worked: Worked) -> None:
-        """Do it in so many threads until all are done, or one raises, which is raised here; `stop` ends the others.
+        """Call `work` in several threads until all return, or one raises: that is raised here. `stop` ends the others.
 
-        A failure is logged at once, with what is at work still, and raised when that is done; or after
-        HANDLER_LEAVING_MS_MAX, when what hangs is logged and left: a thread cannot be ended.
+        A failure is logged while other threads still run. They have HANDLER_LEAVING_MS_MAX to finish. Threads that hang
+        longer are logged and left behind, as a thread cannot be killed.
         """
         ends: SimpleQueue[BaseException | None] = SimpleQueue()
 
@@ -205,7 +205,7 @@ class Crew:
             with self._here():
                 try:
                     work()
-                except BaseException as error:  # noqa: BLE001  # whatever it is, raised where somebody waits for it
+                except BaseException as error:  # noqa: BLE001  # whatever it is, it is raised in the thread that waits
                     ends.put(error)
                 else:
                     ends.put(None)
@@ -223,13 +223,13 @@ class Crew:
                     if failure is not None:
                         break
             finally:
-                stop()  # also when the one who waits is interrupted
+                stop()  # also when the waiting thread is interrupted
                 self._see_off(crew, failure, worked)
         if failure is not None:
             raise failure
 
     def _see_off(self, crew: list[threading.Thread], failure: BaseException | None, worked: Worked) -> None:
-        """Wait for threads that were told to end: for as long as it takes, if none of them has failed."""
+        """Wait for threads that were told to stop: without a limit, unless one of them has failed."""
         if failure is not None and _living(crew, PROMPT_S):
             log.error(
                 "a thread of %s has ended with %s: %s; others are at work still, and have %.0f s to finish: %s",
@@ -256,7 +256,7 @@ class Crew:
             thread.join()
 
     def wait(self, timeout_s: float) -> None:
-        """Return when nobody works any more, or the time is over; at once for whoever works here."""
+        """Return when no thread works any more, or after `timeout_s`; at once in a thread of the crew itself."""
         with self._changed:
             if threading.get_ident() not in self._present:
                 self._changed.wait_for(lambda: not self._present, timeout_s)
@@ -274,7 +274,7 @@ class Crew:
 
 
 def _living(crew: list[threading.Thread], timeout_s: float) -> list[threading.Thread]:
-    """Those that are at work still when the time is over."""
+    """Threads that are still alive after `timeout_s`."""
     deadline = time.monotonic() + timeout_s
     for thread in crew:
         thread.join(max(0.0, deadline - time.monotonic()))

@@ -1,4 +1,4 @@
-"""Since when a reader that is new, or has been given partitions, can say that nothing waits for it."""
+"""When a reader that has just started, or was given partitions, may report that nothing waits for it."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ from konverse.bridge.kafka.clients import has_joined
 from konverse.dialog.owner.owner import Owner
 
 FIRST_FETCH_S: Final = 0.5
-"""The first records of a partition that is taken over may need so long."""
+"""The first records of a partition may take this long after a take-over."""
 
 JOIN_S: Final = 10.0
-"""A reader whose group has not answered yet is not idle for so long: joining takes a second or more."""
+"""A reader does not count as idle for this long while its group has not answered: joining takes a second or more."""
 
 GIVEN_NOTHING_S: Final = 0.5
-"""A group that has taken a reader in gives it its partitions within so long, unless other readers have them all."""
+"""A group assigns a new member its partitions within this time, unless other readers have them all."""
 
 
 class Joining:
-    """What a reader waits for before it may be idle."""
+    """What a reader waits for before it may count as idle."""
 
     def __init__(self, *, group: bool) -> None:
-        """`group`: its partitions are suggested by one, and not named by the caller."""
+        """`group`: a consumer group suggests the partitions; else the caller has named them."""
         self.until = time.monotonic() + (JOIN_S if group else FIRST_FETCH_S)
-        """It is not idle before this: the group has not given it anything yet, or Kafka no record."""
+        """The reader is not idle before this: the group may still assign partitions, or Kafka deliver records."""
         self.of_group = group
         self._asked = group
         """The group has not answered yet, as far as is known."""
 
     def refused(self, consumer: Consumer) -> bool:
-        """Whether a refusal of a group concerns the group of this reader: it has not been taken in."""
+        """Whether an authorization error about groups concerns this reader: its own group has not admitted it."""
         return self.of_group and not has_joined(consumer)
 
     def given(self) -> None:
-        """Partitions are ours, and were not fetched from yet."""
+        """Partitions were taken over, and nothing was fetched from them yet."""
         self._asked, self.until = False, time.monotonic() + FIRST_FETCH_S
 
     def over(self, consumer: Consumer, owners: Collection[Owner]) -> bool:
-        """The group has given us our partitions, or none, and what stood in their logs then was fetched."""
+        """Whether the group has assigned its partitions, or none, and what stood in their logs then was fetched."""
         if self._asked and not owners and has_joined(consumer):
             self._asked, self.until = False, time.monotonic() + GIVEN_NOTHING_S
         if time.monotonic() >= self.until:

@@ -1,4 +1,4 @@
-"""What an operator does: about conversations whose handlers failed too often, and where one lives (protocol.md 7)."""
+"""What an operator can do with conversations: suspend, resume, skip, end, fail, relocate (protocol.md section 7)."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from konverse.schemas.wire.journal import EndOperation
 from konverse.schemas.wire.operations import Cleanup, Fail, Resume, Skip, Suspend
 
 BY_OPERATOR: Final = "an operator wants it"
-"""Why a conversation is suspended of which the operator says no more."""
+"""Reason of a suspension for which the operator gives none."""
 
 
 class Operating:
-    """The part of a reader that is for operators. Each call joins the next commit, for which `settle` waits."""
+    """The part of a reader that is for operators. Each call joins the next commit; `settle` waits for it."""
 
     _owning: Owning
     _lock: threading.RLock
@@ -35,7 +35,7 @@ class Operating:
 
     @property
     def suspended(self) -> list[Endpoint]:
-        """Conversations of our partitions that failed five times, or that an operator has suspended."""
+        """Conversations of this reader's partitions that failed five times, or that an operator has suspended."""
         with self._lock:
             self._check_open()
             return [
@@ -48,10 +48,10 @@ class Operating:
 
     @checked
     def suspend(self, conversation: UUID, *, reason: str = "") -> None:
-        """Hand out nothing of a conversation and its group any more, until it is resumed, skipped or ended.
+        """Hand out no messages of a conversation and its group until it is resumed, skipped or ended.
 
-        At any time: behind the transaction that has the group, if one has it. `reason` is what `suspended` shows.
-        Raises DialogNotFound when it does not live in a partition that is ours, InvalidState when it is suspended
+        If a transaction has the group, this takes effect after it. `reason` is what `suspended` shows. Raises
+        DialogNotFound when the conversation lives in no partition of this reader, InvalidState when it is suspended
         already or has ended here.
         """
         text = reason_of(reason or BY_OPERATOR)
@@ -59,18 +59,18 @@ class Operating:
 
     @checked
     def resume(self, conversation: UUID) -> None:
-        """Hand out the messages of a suspended conversation again, and those of its group; it has five attempts more.
+        """Hand out the messages of a suspended conversation and its group again, with five new attempts.
 
-        Raises DialogNotFound when it does not live in a partition that is ours, InvalidState when it is not suspended.
+        Raises DialogNotFound as `suspend`, InvalidState when the conversation is not suspended.
         """
         self._order(conversation, lambda endpoint: Resume(endpoint.index), Action.RESUME)
 
     @checked
     def skip(self, conversation: UUID) -> None:
-        """Drop the first message that waits on a conversation, and resume it if it is suspended.
+        """Drop the first message that waits on a conversation, and resume the conversation if it is suspended.
 
-        Behind the transaction that has its group, if one has it: what that has received is not skipped, and nothing
-        else in its place. Raises DialogNotFound as `suspend`, and InvalidState when nothing waits, or what waits first
+        If a transaction has the group, this takes effect after it; if that transaction has received the message, no
+        message is skipped. Raises DialogNotFound as `suspend`, InvalidState when no message waits, or the first one
         tells that the conversation is over.
         """
         self._order(conversation, lambda endpoint: Skip(endpoint.index), Action.SKIP)
@@ -79,13 +79,12 @@ class Operating:
     def end(
         self, conversation: UUID, *, error: int | None = 0, description: str | None = "", cleanup: bool = False
     ) -> None:
-        """End a conversation, with `error` > 0 as WITH ERROR; others of its group stay as they are.
+        """End a conversation, with `error` > 0 as WITH ERROR. Other conversations of its group stay as they are.
 
-        At any time: behind the transaction that has its group, if one has it. Of two sides that live here the suspended
-        one is ended, or both when none is.
-        With `cleanup` WITH CLEANUP: our sides go at once, and their peers are told nothing (behaviours 120, 121).
-        Raises DialogNotFound as `suspend`, InvalidState when it has ended here, and for an error together with
-        `cleanup`, InvalidError for a code without a description (112).
+        If a transaction has the group, this takes effect after it. If both sides live here, the suspended one is ended,
+        or both when neither is suspended. `cleanup` means WITH CLEANUP: the sides here go at once, and their peers are
+        told nothing (behaviours 120, 121). Raises DialogNotFound as `suspend`, InvalidState when the conversation has
+        ended here, or for `error` together with `cleanup`, InvalidError for a code without a description (112).
         """
         error, description = check_error(error, description)
         check_cleanup(error, cleanup=cleanup)
@@ -96,14 +95,15 @@ class Operating:
 
     @checked
     def relocate(self, conversation: UUID, partition: int) -> None:
-        """Move our side of a conversation to another partition of this queue, with all that waits for it.
+        """Move a side of a conversation to another partition of this queue, with the messages that wait for it.
 
-        Where both sides live in partitions of this reader both are asked to go there, or neither. Whoever sends to it
-        goes on as before; from then on the owner of that partition receives its messages. What is locked or ends
-        before the next commit stays where it is.
-        Raises DialogNotFound when it does not live in a partition that is ours, BadInput for a partition that it cannot
-        go to, InvalidState while a transaction holds it or its handler fails, when it shares its group with others or
-        has moved too often, QueueFull when too many conversations have moved away from where it is.
+        If both sides live in partitions of this reader, both move or neither does. Senders go on as before; the owner
+        of the new partition receives their messages from then on. A side that is locked or ends before the next commit
+        stays where it is.
+
+        Raises DialogNotFound as `suspend`, BadInput for a partition that it cannot go to, InvalidState while a
+        transaction holds it or its handler fails, when it shares its group with others or has moved too often,
+        QueueFull when too many conversations have moved away from its partition.
         """
         queue = self._owning.queue
         if not 0 <= partition < queue.partitions:
@@ -121,21 +121,22 @@ class Operating:
 
     @checked
     def fail(self, conversation: UUID) -> None:
-        """Have a conversation fail that is open: Error -9719 on both sides, behind the handler that may have it.
+        """Make an open conversation fail with Error -9719 on both sides, after the transaction that may have it.
 
-        As `broker.error_broker_conversations` does with all of them (behaviour 136). Raises DialogNotFound as `resume`.
+        `broker.error_broker_conversations` does so with all of them (behaviour 136). Raises DialogNotFound as
+        `suspend`.
         """
         self._sweep(conversation, lambda endpoint: Fail(endpoint.index, BROKER_ERROR, BROKER_ERROR_DESCRIPTION))
 
     def sides(self, conversation: UUID) -> list[tuple[Owner, Endpoint]]:
-        """Our sides of a conversation, and who owns them; for `counts`."""
+        """The sides of a conversation that live here, with their owners: an argument of `counts`."""
         with self._lock:
             return self._find(conversation)
 
     def counts(self, sides: list[tuple[Owner, Endpoint]], waits: Callable[[Endpoint], bool]) -> bool | None:
-        """Whether what was wanted with these sides is in the journal; None when that cannot be known any more.
+        """Whether the operation on these sides is in the journal; None when that can no longer be known.
 
-        `waits` tells whether a side looks as if nothing had been done yet.
+        `waits` tells whether a side looks as if the operation had not been done yet.
         """
         with self._lock:
             if any(owner.phase is not LEADING or _has_left(owner, endpoint) for owner, endpoint in sides):
@@ -151,7 +152,7 @@ class Operating:
                 owner.trial.order(endpoint, ending(endpoint))
 
     def _find(self, conversation: UUID) -> list[tuple[Owner, Endpoint]]:
-        """Our sides of a conversation: two, when both live here."""
+        """The sides of a conversation that live here: two when both do."""
         self._check_open()
         known = [
             (owner, endpoint)
@@ -174,21 +175,21 @@ class Operating:
 
 
 def first_of(endpoint: Endpoint) -> int:
-    """A number of what is received first, which nothing else of its conversation has; 0 when nothing waits."""
+    """A number that identifies the first waiting message within its conversation; 0 when none waits."""
     entry = endpoint.first
     if entry is None:
         return 0
-    # a DialogTimer stands in no log: it is known by when it was due
+    # a DialogTimer stands in no log: the time when it was due identifies it
     return 2 * timestamp_ms(entry[3]) + 1 if endpoint.rings else 2 * (entry[0] + 1)
 
 
 def _has_left(owner: Owner, endpoint: Endpoint) -> bool:
-    """It has gone to another partition, whose owner is to do what is wanted."""
+    """Whether the side has moved to another partition, whose owner has to do the operation then."""
     return (endpoint.role, endpoint.conversation) in owner.fold.state.moves.stubs
 
 
 def waits(endpoint: Endpoint) -> bool:
-    """Its messages wait for an operator: it is suspended, and was not ended since."""
+    """Whether its messages wait for an operator: it is suspended and has not been ended since."""
     return endpoint.suspended and endpoint.committed is not State.DISCONNECTED_OUTBOUND
 
 
@@ -199,9 +200,9 @@ def check_cleanup(error: int, *, cleanup: bool) -> None:
 
 
 def meant(action: Action, sides: list[Endpoint]) -> list[Endpoint]:
-    """Those of the sides of a conversation with which an operator wants this.
+    """The sides of a conversation to which an operator's action applies: the suspended one rather than the other.
 
-    The suspended one rather than the other. Raises InvalidState where none is in a state for it.
+    Raises InvalidState when no side is in a state for it.
     """
     conversation, parked = sides[0].id, [one for one in sides if waits(one)]
     living = [one for one in sides if one.committed is not State.DISCONNECTED_OUTBOUND]
@@ -228,7 +229,7 @@ def meant(action: Action, sides: list[Endpoint]) -> list[Endpoint]:
 
 
 def _check_skip(endpoint: Endpoint) -> None:
-    """Raise InvalidState for what is not skipped: what tells of the end."""
+    """Raise InvalidState when the first message tells of the end: it is not skipped."""
     if endpoint.ends_next:
         raise InvalidState(
             f"what waits first on conversation {endpoint.id} tells that it is over, and is not skipped; end it, or "

@@ -1,9 +1,10 @@
-"""Partitions that a consumer group has given to somebody who does nothing.
+"""Orphaned partitions: a consumer group has assigned them to a reader that does nothing.
 
-The group only suggests. When it goes on counting a partition to a reader that is dead (a group coordinator that came
-back after a crash may do so for ever), nobody else gets it. An owner writes to its journal at least three times in
-`silence_timeout_s`, so a journal that stood still for so long has no owner: whoever sees that claims the partition
-without the group, and gives way as soon as the group's own reader claims it (docs/protocol.md section 4).
+The group only suggests. If it keeps a partition assigned to a dead reader (a group coordinator that came back after a
+crash may do so for ever), no other reader gets it. An owner writes to its journal at least three times in
+`silence_timeout_s`, so a journal that stood still for that long has no owner. A reader that notices claims the
+partition without the group, and gives way as soon as the reader chosen by the group claims it (docs/protocol.md
+section 4).
 """
 
 from __future__ import annotations
@@ -28,23 +29,23 @@ from konverse.schemas.wire.journal import Claim, Commit, decode
 
 _END: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 LOOKS: Final = 10
-"""How often the journals are looked at in that time."""
+"""Looks at the journals within `silence_timeout_s`."""
 LOOK_EVERY_S: Final = 1.0
 
 
 class Stillness:
-    """Since when each journal stands still, from its ends as they are seen again and again."""
+    """Measures how long each journal has stood still, from repeated looks at its end."""
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
         self._seen: dict[int, tuple[int, float]] = {}
-        """The end of each journal, and since when it is that."""
+        """Partition -> end of its journal, and the time since which it has been there."""
         self._looked_at = 0.0
 
     def see(self, ends: Mapping[int, int], now_s: float) -> list[int]:
-        """Whose journals have stood still for too long; each of them is named once, and then counts as seen anew.
+        """Partitions whose journals have stood still for too long. Each is returned once, then measured anew.
 
-        Where nothing was seen for a while an owner may have been kept from writing, too: that time does not count.
+        A time without looks does not count: what kept this process from looking may have kept owners from writing.
         """
         blind = now_s - self._looked_at > 3 * self._timeout_s / LOOKS
         self._looked_at = now_s
@@ -60,7 +61,7 @@ class Stillness:
 
 
 class Orphans:
-    """Looks for such partitions, and reads those that this reader has claimed."""
+    """Finds orphaned partitions, and reads those that this reader has claimed."""
 
     def __init__(self, kafka: Kafka, queue: Queue) -> None:
         self._kafka = kafka
@@ -68,27 +69,27 @@ class Orphans:
         self.journal = journal_topic(queue.topic, queue.subscription)
         self.timeout_s = kafka.settings.silence_timeout_s
         self.every_s = self.timeout_s / LOOKS
-        """The journals are looked at so often."""
+        """Seconds between two looks at the journals."""
         self._stillness = Stillness(self.timeout_s)
         self._asked: dict[TopicPartition, Future[ListOffsetsResultInfo]] = {}
         self._asked_at = 0.0
         self._consumer: Consumer | None = None
         self.numbers: set[int] = set()
-        """The partitions that this reader has without the group."""
+        """The partitions that this reader has claimed without the group."""
         self._failed: dict[int, bytes] = {}
-        """Partition -> our last claim of it that came to nothing."""
+        """Partition -> id of this reader's last claim that failed."""
 
     def look(self, ours: Collection[int]) -> list[int]:
-        """Partitions, besides ours, whose owners are dead. Does not wait for an answer."""
+        """Partitions, except `ours`, whose owners are dead. Does not wait for Kafka."""
         ends = self.ends(ours)
         return self.silent(ends) if ends else []
 
     def silent(self, ends: Mapping[int, int]) -> list[int]:
-        """Those of these journals that have stood still for too long."""
+        """Partitions whose journals, which end here, have stood still for too long."""
         return self._stillness.see(ends, self._asked_at)
 
     def ends(self, ours: Collection[int]) -> dict[int, int] | None:
-        """The ends of the other journals, now and then; None while there is no answer."""
+        """Ends of the journals of all partitions except `ours`, every `every_s`; None while there is no answer."""
         if not self._asked:
             others = {*range(self._queue.partitions)}.difference(ours)
             now = time.monotonic()
@@ -107,37 +108,37 @@ class Orphans:
         }
 
     def adopt(self, number: int, offset: int) -> None:
-        """Read the data of this partition from there. Raises KafkaException."""
+        """Read the data of a claimed partition from `offset`. Raises KafkaException."""
         if self._consumer is None:
             self._consumer = self._kafka.consumer()
         place = [TopicPartition(self._queue.topic, number, offset)]
         self._consumer.incremental_assign(place)
-        self._consumer.resume(place)  # the client does not forget a pause
+        self._consumer.resume(place)  # the client remembers a pause
         self.numbers.add(number)
 
     def consumer_of(self, number: int) -> Consumer | None:
-        """Who reads it, when it is one of these."""
+        """The consumer that reads an orphaned partition; None for other partitions."""
         return self._consumer if number in self.numbers else None
 
     def failed(self, number: int, owner: Owner | None) -> None:
-        """Nobody leads this partition, though a claim of this owner may stand in its journal: it did not recover."""
+        """Note a failed claim: it may stand in the journal, but `owner` did not recover and leads nothing."""
         if owner is not None:
             self._failed[number] = owner.claim_id
 
     def leave(self, number: int) -> None:
-        """Read it no more."""
+        """Stop reading a partition."""
         if number in self.numbers:
             self.numbers.discard(number)
             assert self._consumer is not None
-            with suppress(KafkaException):  # it was not assigned again
+            with suppress(KafkaException):  # it was not assigned
                 self._consumer.incremental_unassign([TopicPartition(self._queue.topic, number)])
 
     def fetch(self, records: int) -> list[Message]:
-        """What has come of their data."""
+        """New data records of the orphaned partitions."""
         return self._consumer.consume(records, 0) if self._consumer is not None and self.numbers else []
 
     def close(self) -> None:
-        """Read nothing any more; another consumer is made when there is something again."""
+        """Stop reading. The next `adopt` makes another consumer."""
         self.numbers.clear()
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
@@ -145,9 +146,9 @@ class Orphans:
 
 
 class Forsaken(Orphans):
-    """Partitions without an owner: their journals stood still for too long, or say that the last one has left.
+    """Finds partitions without an owner: their journals stood still for too long, or end with a release.
 
-    A claim of ours that failed is no owner either: Kafka may have answered too late between the claim and the recovery.
+    A failed claim of this reader does not count as an owner either: Kafka may have answered too late after the claim.
     """
 
     def __init__(self, kafka: Kafka, queue: Queue) -> None:
@@ -157,7 +158,7 @@ class Forsaken(Orphans):
         self._before: dict[int, int] = {}
 
     def look(self, ours: Collection[int]) -> list[int]:
-        """Partitions, besides ours, that nobody owns."""
+        """Partitions, except `ours`, without an owner."""
         ends = self.ends(ours)
         if ends is None:
             return []
@@ -169,7 +170,7 @@ class Forsaken(Orphans):
         ]
 
     def _was_released(self, number: int, end: int) -> bool:
-        """Whether the last record says that its owner has left, or is a claim of ours that failed; or there is none."""
+        """Whether the journal's last record is a release or a failed claim of this reader, or the journal is empty."""
         if self._reader is None:
             self._reader = LogReader(self._kafka)
         last = b""
@@ -184,7 +185,7 @@ class Forsaken(Orphans):
         return record is None or (isinstance(record, Commit) and record.release)
 
     def close(self) -> None:
-        """Read nothing any more."""
+        """Stop reading."""
         super().close()
         reader, self._reader = self._reader, None
         if reader is not None:

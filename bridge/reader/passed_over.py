@@ -1,8 +1,8 @@
-"""Transactions that a reader has handed out and whose `with` block has not begun.
+"""Transactions that a reader has handed out, but whose `with` block was not entered.
 
-A loop that goes on by `continue` before `with transaction:` would keep the group locked for as long as the reader is
-open. So a thread that asks for another transaction, when none is ready, gives back those that it has not entered.
-Those of a thread that has ended go back as well.
+A loop that runs into `continue` before `with transaction:` would keep the group locked for as long as the reader is
+open. So when a thread asks for another transaction and none is ready, the transactions that it has not entered are
+handed out again. So are those of threads that have ended.
 """
 
 from __future__ import annotations
@@ -19,23 +19,26 @@ log: Final = logging.getLogger("konverse.reader")
 
 
 class PassedOver:
-    """Those of one reader. The caller holds the reader's lock."""
+    """Tracks the transactions of one reader. The caller holds the reader's lock."""
 
     def __init__(self, queue: str) -> None:
         self._queue = queue
         self._handed: dict[int, list[tuple[Owner, Transaction]]] = {}
-        """Thread -> what it was given, oldest first; entered ones among them until the next call."""
+        """Thread -> transactions it was given, oldest first. Entered ones stay in it until the next call."""
         self._reports = Seldom()
 
     def handed(self, owner: Owner, transaction: Transaction) -> None:
-        """This thread is given a transaction."""
+        """Note that this thread is given a transaction."""
         mine = self._handed.setdefault(threading.get_ident(), [])
         while mine and not mine[-1][1].fresh:
             mine.pop()
         mine.append((owner, transaction))
 
     def take_back(self) -> list[tuple[Owner, Transaction]]:
-        """This thread asks for another transaction and none is ready: those that it has not entered."""
+        """Transactions to hand out again: those that this thread, or a thread that has ended, has not entered.
+
+        Called when this thread asks for another transaction and none is ready.
+        """
         alive = {thread.ident for thread in threading.enumerate()} - {threading.get_ident()}
         passed: list[tuple[Owner, Transaction]] = []
         for thread in self._handed.keys() - alive:

@@ -1,4 +1,4 @@
-"""Functions that may answer a queue: they take one argument, and work while they are called."""
+"""Checks functions that are to answer a queue: they must take one argument and do their work in the call itself."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NAMED: Final = (
 
 
 def check_procedure(handler: Callable[..., object]) -> None:
-    """Raise InvalidProcedure unless it takes a transaction and nothing else, and works while it is called."""
+    """Raise InvalidProcedure unless the function takes a transaction and nothing else, and is synchronous."""
     signature = check_called_with(handler, "transaction")
     if signature is None:
         return
@@ -28,7 +28,10 @@ def check_procedure(handler: Callable[..., object]) -> None:
 
 
 def check_called_with(function: Callable[..., object], argument: str) -> inspect.Signature | None:
-    """Its signature, where it tells. Raises InvalidProcedure unless it works while it is called, with that alone."""
+    """Signature of a function, None if it has none to show. `argument` names its one parameter in errors.
+
+    Raises InvalidProcedure unless the function is synchronous and can be called with one argument.
+    """
     if not callable(function):
         raise InvalidProcedure(f"{function!r} cannot be called; give a function that takes a {argument}")
     if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
@@ -38,7 +41,7 @@ def check_called_with(function: Callable[..., object], argument: str) -> inspect
         )
     try:
         signature = inspect.signature(function)
-    except ValueError:  # of a built-in function that does not tell
+    except ValueError:  # a built-in function may have no signature to show
         return None
     try:
         signature.bind(object())

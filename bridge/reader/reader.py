@@ -1,11 +1,12 @@
 """A reader: one process's share of a queue, handed out as transactions (RECEIVE).
 
-The consumer group only suggests which partitions are ours; a partition is ours when its journal says so. Whoever asks
-for the next transaction drives everything: acknowledgements, outputs, new data, commits. Several threads may ask.
+A reader has no thread of its own. Each call that asks for a transaction also drives the owners: it takes new data,
+acknowledgements and outcomes from Kafka, commits finished work and hands over outputs. Several threads may ask. One of
+them at a time waits for Kafka (`_pumping`); owners are changed with `_lock` held only.
 
-RECEIVE: what comes next; with a WHERE the messages of one conversation, or of one conversation group.
-
-What a handler's transaction asks of its partition while it runs: to lock another group, to have a further one.
+`Reader` iterates over transactions and calls handlers. Its bases are `Operating` for operators, `Receiving` for
+RECEIVE WHERE and batches, and `Regrouping` for requests of a running transaction: lock another group, or receive a
+further one.
 """
 
 from __future__ import annotations
@@ -67,17 +68,17 @@ WAIT_S: Final = 0.05
 ADVANCE_EVERY_S: Final = 0.005
 """Slow handlers must not keep commits, acknowledgements and the consumer group waiting."""
 PLENTY_RECORDS: Final = 4 * FETCH_RECORDS
-"""Unread messages are so many when there is no hurry to fetch more, unless somebody asks for larger batches."""
+"""With this many unread messages no more are fetched, unless the caller asks for larger batches."""
 SETTLE_S: Final = 30.0
 CLOSE_S: Final = 10.0
 PAUSE_S: Final = 0.002
-"""Between two looks, while other groups than the wanted one are ready."""
+"""Pause between two looks while other groups than the wanted one are ready."""
 GATHER_S: Final = 0.05
-"""A batch waits so long for further messages: Kafka answers in less."""
+"""How long a batch waits for further messages: Kafka answers sooner."""
 
 
 class Regrouping:
-    """The part of a reader that owners ask while a `with` block runs."""
+    """The part of a reader that serves transactions while their `with` blocks run."""
 
     _owning: Owning
     _lock: threading.RLock
@@ -85,7 +86,7 @@ class Regrouping:
     _tell_ends: Callable[[Transaction], None]
 
     def _attach(self, owner: Owner) -> None:
-        """Be who is asked."""
+        """Have the owner's transactions ask this reader."""
         scope = owner.staging.scope
         scope.done = partial(self._done, owner)
         scope.lock = partial(self._lock_group, owner)
@@ -94,14 +95,17 @@ class Regrouping:
     def _lock_group(
         self, owner: Owner, transaction: Transaction, dialog: Endpoint | Begun, group: bytes
     ) -> Address | None:
-        """Nobody else waits while the journals of other partitions are read."""
+        """Lock a group for a transaction; returns its address when it lives in another partition.
+
+        The lock is free while the journals of other partitions are read, so that other threads go on.
+        """
         staging, groups, wanted = owner.staging, self._owning.groups, Wanted(transaction, dialog, group)
         with self._lock:
             search = search_for(staging, groups.ours, groups.addresses, wanted)
             if search is None:
                 return lock_found(staging, groups.ours, search, wanted)
         groups.answer(search)
-        with self._lock:  # it may have arrived meanwhile
+        with self._lock:  # the group may have arrived here meanwhile
             return lock_found(staging, groups.ours, search, wanted)
 
     def _further(self, owner: Owner, transaction: Transaction) -> Transaction | None:
@@ -114,7 +118,7 @@ class Regrouping:
 
 
 class Receiving(Regrouping):
-    """The part of a reader that looks for messages."""
+    """The part of a reader that finds messages: RECEIVE WHERE, and batches."""
 
     queue: Queue
     _share: Share
@@ -131,14 +135,15 @@ class Receiving(Regrouping):
     def receive(
         self, *, dialog: UUID | None = None, group: UUID | None = None, timeout: Seconds | None = None
     ) -> Transaction | None:
-        """RECEIVE WHERE: the ready messages of a conversation, or of a conversation group, which is locked either way.
+        """RECEIVE WHERE: the ready messages of a conversation, or of a conversation group. The group is locked.
 
-        Waits for them up to `timeout` seconds (without it for ever), and returns None then; also while somebody else
-        has the group. What waits elsewhere in these partitions has to be received too, by whomever: a partition reads
-        ahead so far and no further. Raises BadInput unless one of both is given, DialogNotFound when it was in no
-        partition that is ours, all the time, NoPartition when none is, ServiceNotFound when its service was dropped
-        meanwhile, ServiceAltered (8468) when it followed its service to another queue, QueueDisabled (9617) while the
-        queue's STATUS is OFF (behaviours 69, 70, 75 to 79).
+        Waits up to `timeout` seconds, without it for ever, for messages and for a group that another transaction has;
+        then returns None. Other messages in these partitions have to be received too, by any thread: a partition reads
+        ahead to a bound and no further. Raises BadInput unless exactly one of both ids is given, DialogNotFound when
+        the conversation or group was in no partition of this reader throughout, NoPartition when this reader has no
+        partition, ServiceNotFound when the service was dropped meanwhile, ServiceAltered (8468) when the conversation
+        followed its service to another queue, QueueDisabled (9617) while the queue's STATUS is OFF (behaviours 69, 70,
+        75 to 79).
         """
         if (dialog is None) == (group is None):
             raise BadInput("receive takes the id of a dialog or that of a group; iterate over the reader for any group")
@@ -155,7 +160,7 @@ class Receiving(Regrouping):
                     for service in sorted(services):
                         self._owning.sweeping.check_service(service)
                 for service in sorted(services.difference(endpoint.service for _, endpoint in found)):
-                    self._owning.sweeping.altered.check(service)  # what cannot follow its service goes on here
+                    self._owning.sweeping.altered.check(service)  # one that cannot follow its service goes on here
                 for owner, endpoint in found:
                     services.add(endpoint.service)
                     transaction = take(owner, self._owning.commit, endpoint, whole=dialog is None)
@@ -178,13 +183,13 @@ class Receiving(Regrouping):
 
     @checked
     def batches(self, messages: int, *, size_bytes: int | None = None) -> Iterator[list[Transaction]]:
-        """Transactions together, for who works on many messages at a time: all that is ready, up to so many messages.
+        """Lists of ready transactions with about `messages` messages each, to work on many messages at a time.
 
-        With `size_bytes` a list also ends behind the transaction with which its bodies have so many bytes.
-
-        Each list has one transaction at least, and each transaction is for a `with` block of its own. What Kafka has is
-        read first, up to half of the look-ahead (10,000 messages for each partition that is ours): a poor queue makes
-        short lists. Ends as iterating does, and raises the same.
+        A list ends with the transaction that brings it to `messages` messages, or with `size_bytes` its bodies to that
+        many bytes; or when nothing more is ready. It has at least one transaction, and each transaction needs a `with`
+        block of its own. Before a list is made, data are read from Kafka until enough messages wait, at most half of
+        the look-ahead (10,000 messages for each partition of this reader). Ends as iteration does, and raises the same.
+        Raises BadInput when `messages` is below 1.
         """
         if messages < 1:
             raise BadInput(f"a batch has a number of messages from 1 on, not {messages}")
@@ -209,9 +214,9 @@ class Receiving(Regrouping):
             yield taken
 
     def _gather(self, messages: int) -> None:
-        """Read on until so many messages wait and what was finished is committed, or for GATHER_S nothing happens.
+        """Read on until enough messages wait and finished work is committed, or nothing has happened for GATHER_S.
 
-        Half of the look-ahead is enough: a partition that is full is paused, and its fetching begins anew afterwards.
+        Half of the look-ahead is enough. A full one would pause the partition, and its fetching would begin anew.
         """
         seen: tuple[int, bool] | None = None
         until_s = 0.0
@@ -231,12 +236,12 @@ class Receiving(Regrouping):
                 time.sleep(PAUSE_S)
 
     def _take(self) -> Transaction | None:
-        """The next group, of the highest level that is ready in these partitions (behaviour 219)."""
+        """The next group: one of the highest priority level that is ready in these partitions (behaviour 219)."""
         found = self._handing_out.next_group(self._owning.commit)
         return None if found is None else self._handed(*found)
 
     def _take_back(self) -> None:
-        """Nothing is ready: what this thread was given and has not entered is handed out again."""
+        """Nothing is ready: hand out again what this thread, or one that has ended, was given and has not entered."""
         for owner, transaction in self._passed.take_back():
             self._handing_out.resting.add(owner, transaction, now_ms())
 
@@ -246,7 +251,7 @@ class Receiving(Regrouping):
                 self._on_ended(endpoint.conversation)
 
     def check(self) -> None:
-        """Raise what has ended the reader, for whoever receives nothing from it."""
+        """Raise the error that has ended the reader, for a thread that receives nothing from it."""
         self._share.check()
 
     def _check_has_partition(self) -> None:
@@ -258,7 +263,7 @@ class Receiving(Regrouping):
             )
 
     def _sought(self, dialog: UUID | None, group: UUID | None) -> Iterator[tuple[Owner, Endpoint]]:
-        """The sides of the conversation that live here, or one of the group."""
+        """The sides of a conversation that live here, or one member of a group."""
         for owner in self._owning.owners.values():
             if owner.phase is not LEADING:
                 continue
@@ -272,7 +277,7 @@ class Receiving(Regrouping):
 
 
 class Reader(Operating, Receiving):
-    """Iterate over it for transactions; use it as a context manager, or close it."""
+    """One process's share of a queue. Iterate over it for transactions; use it as a context manager, or close it."""
 
     def __init__(self, kafka: Kafka, owning: Owning, options: ReaderOptions, on_ended: Callable[[bytes], None]) -> None:
         self.queue = owning.queue
@@ -280,23 +285,23 @@ class Reader(Operating, Receiving):
         self._owning = owning
         self._on_ended = on_ended
         self._lock = threading.RLock()
-        """Guards owners and everything that they decide."""
+        """Guards the owners and all that they decide."""
         self._pumping = threading.Lock()
         """Held by the one thread that waits for Kafka."""
         self._returned = threading.Condition(self._lock)
         self._closed = False
         self._others_wait = 0
         self._stopping = False
-        """`run` was interrupted: nothing further is handed out there."""
+        """`run` is to return: it hands nothing further out."""
         self._handing_out = owning.handing_out
         self._passed = PassedOver(owning.queue.name)
         self._crew = Crew()
         self._lost_told = 0
-        """Partitions that were lost, as far as `settle` has told."""
+        """Losses that `settle` has reported."""
         self._plenty = PLENTY_RECORDS
-        """So many unread messages are worked off before more are fetched."""
+        """With this many unread messages no more are fetched."""
         self._advance_at = 0.0
-        """When Kafka must be looked after again, however much there is to hand out."""
+        """When Kafka must be polled again, however much there is to hand out."""
         owning.attach = self._attach
         leave_at_exit(self)
         try:
@@ -316,10 +321,11 @@ class Reader(Operating, Receiving):
     def __next__(self) -> Transaction:
         """The ready messages of the next conversation group. Use it in a `with` block: its end commits or rolls back.
 
-        Leaving the block hands the work to the next commit, which up to `batch` groups share; nothing is lost when the
-        process dies before, the messages are received again. Raises QueueDisabled while the queue's STATUS is OFF (77),
-        PartitionHalted when Kafka contradicts itself, SteppedDown when another process claims a partition that we were
-        told to take, OutcomeUnknown when Kafka stays silent to what was finished before `timeout` ended the iteration.
+        The end of the block hands the work to the next commit, which up to `batch` groups share. If the process dies
+        before that, the messages are received again. Raises QueueDisabled while the queue's STATUS is OFF (77),
+        PartitionHalted when Kafka contradicts itself, SteppedDown when another process claims a partition that the
+        caller has named for this reader, OutcomeUnknown when `timeout` would end the iteration and Kafka has not
+        acknowledged all finished work.
         """
         idle_since = time.monotonic()
         while True:
@@ -345,13 +351,13 @@ class Reader(Operating, Receiving):
 
     @checked
     def run(self, handler: Callable[[Transaction], object], *, threads: int = 1) -> None:
-        """Call `handler` for every transaction from so many threads until the reader ends, like an activated procedure.
+        """Call `handler` for every transaction, in several threads, until the reader ends: an activated procedure.
 
-        A handler that raises rolls its transaction back and stops nothing: the exception is logged with the ids of its
-        messages, and they come again after the others. After five attempts in a row its conversation group is
-        suspended, which is logged too; `resume`, `skip` or `end` it. What is no `Exception` (KeyboardInterrupt,
-        SystemExit) ends the other threads, which have 30 s to finish what they are at, and is raised here, as is what
-        iterating raises. InvalidProcedure (29).
+        A handler that raises rolls its transaction back and stops nothing: the exception is logged with the ids of the
+        messages, and they come again after the others. After five failed attempts in a row the conversation group is
+        suspended, which is logged too; `resume`, `skip` or `end` it. An exception that is no `Exception`
+        (KeyboardInterrupt, SystemExit), or one that iteration raises, stops the other threads and is raised here; their
+        handlers have 30 s to finish. Raises InvalidProcedure for an unfit handler (29).
         """
         if not 1 <= threads <= HANDLER_THREADS_MAX:
             raise InvalidSettings(
@@ -366,16 +372,16 @@ class Reader(Operating, Receiving):
             self._stopping = False
 
     def stop(self) -> None:
-        """Let `run` return behind the handlers that are at work. A signal handler may call it."""
+        """Let `run` return when the handlers that are at work have finished. A signal handler may call it."""
         self._stopping = True
 
     @checked
     def settle(self, timeout_s: Seconds = SETTLE_S) -> None:
-        """Commit what is finished and wait until it counts and its outputs are delivered and acknowledged.
+        """Commit finished work, and wait until it counts and its outputs are delivered and acknowledged.
 
-        Raises SteppedDown when, since this was called last, a partition was lost, or a `with` block ended after its
-        partition had gone to another process: what was not committed is received again, here or there. Raises
-        OutcomeUnknown when Kafka stays silent for `timeout_s`.
+        Raises SteppedDown when, since the last call, a partition was lost, or a `with` block ended after its partition
+        had gone to another process: messages whose work was not committed are received again, here or there. Raises
+        OutcomeUnknown when that takes Kafka longer than `timeout_s`.
         """
         self._work_off(timeout_s)
         told, self._lost_told = self._lost_told, self._share.lost
@@ -408,18 +414,18 @@ class Reader(Operating, Receiving):
 
     @property
     def _expecting(self) -> bool:
-        """Some group is handed out again soon."""
+        """Whether some group will be handed out again soon."""
         return bool(self._handing_out.resting) or any(owner.trial.resting for owner in self.owners)
 
     def _settled(self) -> bool:
-        """Whether everything that was finished counts and nothing is left to be received again here."""
+        """Whether all finished work counts and nothing is left to be received again here."""
         lost = self._share.lost
         self._work_off(SETTLE_S)
         return self._share.lost == lost and not self._share.waiting and not self._handing_out.ready
 
     @property
     def lost(self) -> int:
-        """How often finished work came too late for its partition, or may have, so far (see `settle`)."""
+        """How often finished work came too late for its partition, or may have (see `settle`)."""
         return self._share.lost
 
     @property
@@ -429,13 +435,13 @@ class Reader(Operating, Receiving):
 
     @property
     def partitions(self) -> frozenset[int]:
-        """Partitions that are ours now."""
+        """Numbers of the partitions that this reader owns now."""
         with self._lock:
             return frozenset(n for n, owner in self._owning.owners.items() if owner.phase is LEADING)
 
     @property
     def conversations(self) -> int:
-        """Conversation endpoints that live in these partitions."""
+        """Number of conversation endpoints that live in these partitions."""
         with self._lock:
             return sum(len(side) for owner in self._owning.owners.values() for side in owner.fold.state.sides)
 
@@ -446,18 +452,18 @@ class Reader(Operating, Receiving):
             return list(self._owning.owners.values())
 
     def ask(self, partition: int, question: Callable[[Partition], Any]) -> Any:
-        """What the state of a partition answers, for tools that look inside; None when the partition is not ours."""
+        """Apply `question` to the state of a partition, for tools that look inside; None when it is not owned here."""
         with self._lock:
             owner = self._owning.owners.get(partition)
             return question(owner.fold.state) if owner is not None and owner.phase is LEADING else None
 
     def keep_up(self) -> None:
-        """Commit and fetch without waiting, for a thread of the application that waits for something else."""
+        """Commit and fetch without waiting, for a thread of the application that is waiting for something else."""
         self._advance(keep_up=True)
 
     @checked
     def wait_for_partitions(self, count: int, timeout_s: Seconds = 30.0) -> None:
-        """Return when at least `count` partitions are ours; SteppedDown when that does not happen in time.
+        """Return when this reader owns at least `count` partitions. Raises SteppedDown after `timeout_s`.
 
         Raises BadInput when the queue has fewer.
         """
@@ -476,16 +482,16 @@ class Reader(Operating, Receiving):
             raise BrokerClosed(f"the reader of queue {self.queue.name!r} was closed; make another with broker.reader")
 
     def leave(self, timeout_s: float) -> None:
-        """The program ends, and so does `run`, behind the handlers that are at work; close, as that is no crash."""
+        """The program ends: stop `run`, wait up to `timeout_s` for handlers at work, and close, as this is no crash."""
         if self._crew.busy:
             self.stop()
             self._crew.wait(timeout_s)
             self.close()
 
     def close(self) -> None:
-        """Commit what is finished, deliver its outputs, give the partitions back, leave the group. Safe to call twice.
+        """Commit finished work, deliver its outputs, give the partitions back, leave the group. Safe to call twice.
 
-        Transactions that are not finished are received again by the next owner.
+        The next owner receives the messages of unfinished transactions again.
         """
         try:
             self.settle(CLOSE_S)
@@ -539,15 +545,15 @@ class Reader(Operating, Receiving):
     # ------------------------------------------------------------------------------------------------------ pumping
 
     def _advance(self, *, keep_up: bool = False) -> bool:
-        """Do what can be done; wait a little when nothing can. True when something new is there to take.
+        """Drive the owners; wait a little when there is nothing to do. True when there may be something to take.
 
-        To keep up with Kafka is to do that without waiting although there is something to take: what slow handlers
-        have finished is committed, and the group hears of us.
+        With `keep_up` it does not wait, and works although there is something to take: it commits what slow handlers
+        have finished, and polls, so that the group does not miss this reader.
         """
         self._advance_at = time.monotonic() + ADVANCE_EVERY_S
         if not self._pumping.acquire(blocking=False):
             if keep_up:
-                return False  # whoever has it does that
+                return False  # the thread that pumps keeps up
             with self._returned:
                 self._others_wait += 1
                 self._returned.wait(WAIT_S)
@@ -561,7 +567,7 @@ class Reader(Operating, Receiving):
                 self._owning.pump()
                 self._share.see_stopped()
                 self._handing_out.hand_out_again(now_ms())
-                if keep_up:  # before the group may say that a partition is not ours any more
+                if keep_up:  # before the group may revoke a partition
                     self._commit_finished(acknowledgements=False)
                 elif self._handing_out.ready:
                     return True
@@ -596,5 +602,5 @@ class Reader(Operating, Receiving):
 
 
 def _size_of(transaction: Transaction, size_bytes: int | None) -> int:
-    """The bytes of the bodies that wait for its conversations, where somebody asks."""
+    """Bytes of the bodies that wait for its conversations; 0 when `size_bytes` sets no bound."""
     return 0 if size_bytes is None else sum(bytes_of(endpoint.queue) for endpoint in transaction.members)

@@ -1,7 +1,8 @@
-"""Queues that services have left, and that nobody reads any more: readers of the new queues look after them.
+"""Substitute readers for queues that services have left (ALTER SERVICE) and that nobody reads any more.
 
-What began on the old queue is still addressed there, and somebody has to send it on. A substitute owns partitions of
-the old queue that have no owner, hands nothing out, and gives way to any reader of that queue (docs/guide/README.md).
+Messages of older conversations are still addressed to the old queue, and an owner there has to send them on. So a
+process that reads the new queue makes a substitute: it owns those partitions of the old queue that have no owner, hands
+nothing out, and gives way to any reader of that queue (protocol.md section 7.3).
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger("konverse.substituting")
 PUMP_EVERY_S: Final = 0.02
 WANTED_EVERY: Final = 100
-"""So many pumps pass between two looks whether a substitute is still wanted."""
+"""Pumps between two checks which substitutes are wanted."""
 
 
 class Substitutes:
-    """Those of one process: one for each queue that services have left for one that is read here."""
+    """The substitutes of one process: one for each queue that services have left for a queue that is read here."""
 
     def __init__(self, catalog: Catalog, readers: Callable[[], list[Reader]], make: Callable[[Queue], Reader]) -> None:
         self._catalog = catalog
@@ -34,14 +35,14 @@ class Substitutes:
         self._make = make
         self._lock = threading.Lock()
         self._wanted: dict[str, Queue] = {}
-        """By name, as owners have said."""
+        """Name -> queue that owners have asked to look after."""
         self._open: dict[str, Reader] = {}
         self._thread: threading.Thread | None = None
         self._closing = threading.Event()
         self._mistakes = Seldom()
 
     def look_after(self, queue: Queue) -> None:
-        """Some reader of this process has services that were on this queue before."""
+        """Look after a queue that services have left for a queue that this process reads."""
         with self._lock:
             self._wanted[queue.name] = queue
             if self._thread is None and not self._closing.is_set():
@@ -53,7 +54,7 @@ class Substitutes:
             if turn % WANTED_EVERY == 0:
                 try:
                     self._choose()
-                except Exception as error:  # noqa: BLE001  # nobody else would look after what is wanted
+                except Exception as error:  # noqa: BLE001  # without this thread no queue is looked after
                     self._say("which queues have to be looked after cannot be known now", error)
             turn += 1
             for name, reader in list(self._open.items()):
@@ -67,14 +68,14 @@ class Substitutes:
             self._leave(name)
 
     def _say(self, what: str, error: Exception) -> None:
-        """What is foreseen is told in passing; a mistake of ours with where it was made, now and again."""
+        """Log an expected error briefly, an unexpected one with its traceback and throttled."""
         if isinstance(error, FORESEEN):
             log.info("%s: %s", what, error)
         elif self._mistakes.due(what):
             log.error("%s: nobody foresaw this", what, exc_info=error)
 
     def _choose(self) -> None:
-        """Begin with what is wanted and has no reader here; leave what nobody wants any more."""
+        """Make substitutes for queues that are wanted and not read here; close those that are no longer wanted."""
         read = {reader.queue.name for reader in self._readers() if not reader.closed}
         with self._lock:
             known = dict(self._wanted)
@@ -108,11 +109,11 @@ class Substitutes:
         if reader is not None:
             try:
                 reader.close()
-            except Exception as error:  # noqa: BLE001  # its partitions are taken by whoever finds them silent
+            except Exception as error:  # noqa: BLE001  # other readers find its partitions silent and claim them
                 self._say(f"queue {name!r} was not given back as it should be", error)
 
     def close(self) -> None:
-        """Give everything back."""
+        """Give all partitions back and end the thread."""
         self._closing.set()
         with self._lock:
             thread = self._thread
