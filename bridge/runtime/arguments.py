@@ -1,4 +1,4 @@
-"""Arguments of public calls: what the signature does not allow is told before anything is done."""
+"""Checks the arguments of public calls against their annotations, before a call does anything."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 Seconds = Annotated[float, Field(ge=0)]
-"""How long a call of the public API may wait, at most."""
+"""Longest wait of a public call, in seconds, from 0 on."""
 
 Timeout = Annotated[float, SkipValidation]
-"""Seconds of a timer or a lifetime, which are looked at where all ways of giving them do so (`schemas.timeouts`)."""
+"""Seconds of a timer or a lifetime. `schemas.timeouts` checks them, however they are given."""
 
 Body = Annotated[bytes, SkipValidation]
-"""A message body, which is looked at where all ways of sending do so (`schemas.wire.bodies`)."""
+"""A message body. `schemas.wire.bodies` checks it, however it is sent."""
 
 Count = Annotated[int, Field(ge=1)]
-"""How many, at least one."""
+"""A number of things, from 1 on."""
 
 Partitions = Annotated[Sequence[int], BeforeValidator(lambda given: [*given] if isinstance(given, range) else given)]
-"""Numbers of partitions. A `range` is a sequence, too, which pydantic does not know when it is strict."""
+"""Numbers of partitions. Also takes a `range`, which pydantic in strict mode does not accept as a sequence."""
 
 _STRICT: Final = ConfigDict(strict=True, arbitrary_types_allowed=True, allow_inf_nan=False)
 _SHOWN_CHARACTERS: Final = 60
@@ -51,13 +51,13 @@ _NAMED: Final = {
     "tuple_type": "a pair",
     "uuid_type": "a UUID",
 }
-"""What should have been given, by pydantic's name of the fault."""
+"""pydantic's error type -> the kind of value that the caller should have given."""
 
 
 def checked(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
-    """Raise BadInput for an argument of another type than the annotation says. For calls that are not made by message.
+    """Raise BadInput for an argument whose type differs from the annotation.
 
-    The check costs some microseconds.
+    The check costs some microseconds, so calls that are made for each message go without.
     """
     validated = validate_call(config=_STRICT)(function)
     names = list(signature(function).parameters)
@@ -84,7 +84,7 @@ def _reason(function: str, names: list[str], error: ValidationError) -> str:
     if kind.startswith("missing"):
         how = f"; write {name}=…" if kind == "missing_keyword_only_argument" else ""
         return f"{function} needs the argument {name!r}{how}"
-    # of what an argument may be, the form that what was given is nearest to was followed most deeply
+    # A union fails once per alternative. The alternative that pydantic followed deepest is nearest to the given value.
     faults = [fault for fault in error.errors() if fault["loc"][:1] == first["loc"][:1]]
     nearest = [fault for fault in faults if len(fault["loc"]) == max(len(fault["loc"]) for fault in faults)]
     wanted = " or ".join(dict.fromkeys(map(_fault_of, nearest))).replace(" or give ", " or ")
@@ -92,7 +92,7 @@ def _reason(function: str, names: list[str], error: ValidationError) -> str:
 
 
 def _fault_of(error: ErrorDetails) -> str:
-    """What pydantic finds wrong, in our words: those of our own checks, or what should have been given."""
+    """A fault found by pydantic, as the text of our own check or as the kind of value to give."""
     if error["type"] == "value_error":
         return str(error["ctx"]["error"])
     if error["type"] == "is_instance_of":
@@ -110,6 +110,6 @@ def _a_kind_of(name: str, place: tuple[int | str, ...]) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """The end of a sentence about a name that is not known: a like one, or nothing."""
+    """The end of an error about an unknown name: asks for the most similar known one; empty when none is similar."""
     like = get_close_matches(name, list(known), n=1)
     return f"; did you mean {like[0]!r}?" if like else ""

@@ -1,4 +1,4 @@
-"""The clock that owners, followers and sessions are told."""
+"""The clock of this machine, passed to owners, followers and sessions as `now_ms`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ import time
 
 
 def now_ms() -> int:
-    """A clock of this machine that also runs while it sleeps, where there is one; only durations are taken from it."""
+    """Milliseconds of a clock that also runs while the machine sleeps, if the system has one; for durations only."""
     boot_time = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
     return time.clock_gettime_ns(boot_time) // 1_000_000

@@ -7,7 +7,7 @@ from typing import Final
 from konverse.schemas.errors import BadInput, KonverseError, StackError, Unavailable
 
 FAILED: Final = 7
-"""Another failure; the text says which."""
+"""Any other failure; the error text says which."""
 
 _EXIT_CODES: Final[tuple[tuple[type[KonverseError], int], ...]] = (
     (BadInput, 2),
@@ -17,13 +17,13 @@ _EXIT_CODES: Final[tuple[tuple[type[KonverseError], int], ...]] = (
 )
 
 BUG: Final = 70
-"""EX_SOFTWARE of sysexits.h: what nobody foresaw. 1 is left to `verify`, which has refuted something then."""
+"""EX_SOFTWARE of sysexits.h: an unexpected exception. Code 1 is reserved for `verify`, when it refutes a promise."""
 
 CUT_OFF: Final = 8
-"""`run`: it was stopped, and handlers were still at work when their time was over."""
+"""`run` was stopped, and some handlers had not finished when the grace period ended."""
 
 NOBODY_READS: Final = 141
-"""As a shell says it of a program that SIGPIPE ended."""
+"""The reader of the output has gone: the code that a shell reports for a program killed by SIGPIPE."""
 
 
 def exit_code(error: KonverseError) -> int:

@@ -1,7 +1,8 @@
-"""The end of a program that has not closed its brokers: what was sent is delivered first, or its loss is said aloud.
+"""A program that ends without closing its brokers: pending messages are flushed, or logged as lost.
 
-Senders are known here weakly, so that a closed or forgotten one is gone. In a forked child they are closed already
-(`bridge.runtime.forks`). `atexit` runs while the client's threads and ours still work, and behind those of the program.
+Senders are held by weak references, so a closed or collected one is skipped. In a forked child they are closed already
+(`bridge.runtime.forks`). `atexit` runs after the program's own threads have ended, while the daemon threads of Kafka's
+clients and of konverse still work.
 """
 
 from __future__ import annotations
@@ -15,21 +16,21 @@ from weakref import WeakSet
 log: Final = logging.getLogger("konverse.sending")
 
 EXIT_S: Final = 10.0
-"""The end of a program waits so long for Kafka, all senders together."""
+"""Longest wait for Kafka at the end of a program, for all senders together."""
 
 
 class Leaving(Protocol):
-    """Something that may have work left when the program ends."""
+    """An object that may have unfinished work when the program ends."""
 
     def leave(self, timeout_s: float) -> None:
-        """Do it within this time, or say that it was not done."""
+        """Finish the work within this time, or log what was not finished."""
 
 
 _OPEN: Final[WeakSet[Leaving]] = WeakSet()
 
 
 def leave_at_exit(thing: Leaving) -> None:
-    """Call `thing.leave` when the program ends, if it lives then."""
+    """Call `thing.leave` when the program ends, if the object still exists."""
     _OPEN.add(thing)
 
 

@@ -1,6 +1,7 @@
-"""Forked children: the threads of Kafka's clients do not come along, so nothing that the parent connected works there.
+"""Forked children: the threads of Kafka's clients do not survive a fork, so the parent's connections are dead there.
 
-It is closed in the child, without a word to Kafka, and says so when it is used. The parent goes on; the child connects.
+They are closed in the child without sending anything to Kafka, and raise when they are used. The parent's own stay
+open; the child has to connect again.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from weakref import WeakSet
 
 
 class Forkable(Protocol):
-    """Something that must not be used in a child."""
+    """An object that must not be used in a forked child."""
 
     def forked(self) -> None:
-        """Be closed; locks may have been held by threads that are not here."""
+        """Close without I/O. Threads that do not exist in the child may have held the locks: replace these first."""
 
 
 _KNOWN: Final[WeakSet[Forkable]] = WeakSet()

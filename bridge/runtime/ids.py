@@ -1,4 +1,4 @@
-"""Random ids for conversations: those of UUIDs of version 4, of which the system is asked for many at a time."""
+"""Random ids for conversations: UUIDs of version 4, made from random bytes that are read for many ids at a time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _AT_ONCE: Final = 256
 _VERSION: Final = bytes(0x40 | byte & 0x0F for byte in range(256))
 _VARIANT: Final = bytes(0x80 | byte & 0x3F for byte in range(256))
 _ready: Final[list[bytes]] = []
-"""Not handed out yet; a forked child must not hand out the same."""
+"""Ids not used yet. A forked child drops them, because it must not use the same ids as its parent."""
 
 os.register_at_fork(after_in_child=_ready.clear)
 
@@ -17,7 +17,7 @@ os.register_at_fork(after_in_child=_ready.clear)
 def random_id() -> bytes:
     """The 16 bytes of a fresh UUID."""
     try:
-        return _ready.pop()  # no two threads get the same
+        return _ready.pop()  # atomic: no two threads get the same id
     except IndexError:
         drawn = os.urandom(16 * _AT_ONCE)
         ids = [_version_4(drawn[at : at + 16]) for at in range(0, len(drawn), 16)]

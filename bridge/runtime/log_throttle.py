@@ -1,4 +1,4 @@
-"""What goes on and on is said once, and then now and again."""
+"""Throttles a repeated log message: logged at once, then at most every 30 s."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ SUBJECTS_MAX: Final = 10_000
 
 
 class Seldom:
-    """Says when to speak of a subject: at once, and then every `AGAIN_S` for as long as it lasts."""
+    """Decides when to log about a subject: at once, then every `AGAIN_S` for as long as the condition lasts."""
 
     def __init__(self) -> None:
         self._at: dict[Hashable, float] = {}
-        """Subject -> when it may be spoken of again."""
+        """Subject -> time from which it may be logged again."""
         self._count: dict[Hashable, int] = {}
 
     def due(self, subject: Hashable = None) -> int:
-        """How often this was asked since the subject began, when it is time to speak of it; 0 when it is not."""
+        """Number of calls since the subject began, if it should be logged now; 0 if not."""
         now = time.monotonic()
         if subject not in self._at and len(self._at) >= SUBJECTS_MAX:
             self.over(next(iter(self._at)))
@@ -32,18 +32,18 @@ class Seldom:
         return count
 
     def over(self, subject: Hashable = None) -> bool:
-        """The subject has ended; True when it was spoken of."""
+        """Forget a subject whose condition has ended. True when it was logged at least once."""
         self._count.pop(subject, None)
         return self._at.pop(subject, None) is not None
 
 
 class Repeated(logging.Filter):
-    """Lets one of many lines through that differ in numbers alone: clients without a broker write twenty a second."""
+    """Throttles lines that differ only in numbers: Kafka clients without a broker log twenty of them a second."""
 
     def __init__(self) -> None:
         super().__init__()
         self._seldom = Seldom()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the line is said."""
+        """Whether the line is logged."""
         return self._seldom.due(re.sub(r"\d+", "#", record.getMessage())) > 0

@@ -1,4 +1,4 @@
-"""The log of `konverse run`: lines for people, or JSON lines for machines, on standard error."""
+"""The log of `konverse run` on standard error: lines for people, or JSON lines for machines."""
 
 from __future__ import annotations
 
@@ -10,26 +10,25 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 _OWN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-"""Attributes of every log record: any other one came by `extra`."""
+"""Attributes of every log record. Any other attribute was given as `extra=`."""
 
 FIELDS: Final = "konverse"
-"""Attribute of a log record with what it is about: `extra={FIELDS: {…}}`."""
+"""Attribute of a log record that names the objects of the event: `extra={FIELDS: {…}}`."""
 
 _LINE: Final = "%(asctime)s %(levelname)s %(name)s[%(process)d]: %(message)s"
 
 
 _OURS: Final = frozenset({"at", "level", "logger", "process", "message", "exception"})
-"""Fields of a line that no other ones replace."""
+"""Reserved fields of a line, which fields of the application never replace."""
 
 
 class JsonLines(logging.Formatter):
-    """A record as one line of JSON, whatever it holds: a line that cannot be written would be lost."""
+    """Formats any record as one line of JSON. It never raises, because the line would be lost."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Time, level, logger, process and message, what it is about, and the traceback.
+        """Time, level, logger, process, message, the objects of the event, and the traceback.
 
-        Fields that the application gave as `extra=` stand beside ours. One that has the name of ours is called
-        `extra_…`.
+        Fields that the application gave as `extra=` stand beside these; a field with a reserved name becomes `extra_…`.
         """
         line: dict[str, object] = {
             "at": _or_text(_time, record.created),
@@ -47,7 +46,7 @@ class JsonLines(logging.Formatter):
 
 
 def _add(line: dict[str, object], fields: dict[Any, object]) -> None:
-    """Each field under a name that is free."""
+    """Add each field, prefixed with `extra_` as often as it takes to get a free name."""
     taken = _OURS | {*line}
     for given, value in fields.items():
         name = _text(given)
@@ -63,12 +62,12 @@ def _time(seconds: float) -> str:
 def _message(record: logging.LogRecord) -> str:
     try:
         return record.getMessage()
-    except Exception:  # noqa: BLE001  # arguments that do not fit the text, and whatever their own code raises
+    except Exception:  # noqa: BLE001  # arguments that do not fit the text, or whose own code raises
         return f"{_text(record.msg)} {_text(record.args)}" if record.args else _text(record.msg)
 
 
 def _json(value: object) -> str:
-    """JSON of a value; a circle, or what is nested too deep, is written as text."""
+    """JSON of a value. A circular or too deeply nested value is written as text."""
     try:
         return json.dumps(_plain(value), ensure_ascii=False, allow_nan=False)
     except Exception:  # noqa: BLE001  # a value may raise anything
@@ -76,7 +75,7 @@ def _json(value: object) -> str:
 
 
 def _plain(value: object) -> object:
-    """What JSON has, and the text of everything else: NaN and the infinities are none of its numbers."""
+    """Values that JSON has stay; everything else becomes text, also NaN and the infinities."""
     if isinstance(value, dict):
         return {_key(key): _plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
@@ -99,7 +98,7 @@ def _or_text(write: Callable[[Any], str], value: object) -> str:
 
 
 def _text(value: object) -> str:
-    """The text of a value, or of its type when it has none."""
+    """The text of a value, or the name of its type when `str` raises."""
     try:
         return str(value)
     except Exception:  # noqa: BLE001  # a value may raise anything
@@ -107,7 +106,7 @@ def _text(value: object) -> str:
 
 
 def log_to_stderr(*, as_json: bool) -> None:
-    """Say what konverse and the application log, from INFO on; an application that has set up logging keeps that."""
+    """Log konverse and the application to standard error, from INFO on, unless the application has set up logging."""
     if logging.getLogger().handlers:
         return
     handler = logging.StreamHandler()

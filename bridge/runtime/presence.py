@@ -1,7 +1,7 @@
-"""Whether a process has died in a handler: a byte that outlives it, for whoever started it.
+"""Tells a supervisor whether a dead worker process was inside a handler: a shared byte outlives the process.
 
-The journal attributes such a death to what the handler had: the next owner looks for the message, and suspends it in
-the end. Another death may mean that the process cannot work at all.
+The next owner attributes a death inside a handler to a message, finds that message and finally suspends it. A death
+outside of handlers may mean that the process cannot work at all.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ _ELSEWHERE = b"\0"
 
 
 class Seen:
-    """The side of the process that starts another one, and tells it the file."""
+    """The supervisor's side: makes the file that a worker process inherits."""
 
     def __init__(self) -> None:
-        """Raises OSError."""
+        """Raises OSError when the file cannot be made."""
         self._file = tempfile.TemporaryFile()  # noqa: SIM115  # closed below
         self._file.truncate(mmap.PAGESIZE)
 
     @property
     def file(self) -> int:
-        """The descriptor that the other process inherits."""
+        """The descriptor that the worker process inherits."""
         return self._file.fileno()
 
     def in_a_handler(self) -> bool:
-        """Whether it was in a handler at last."""
+        """Whether the worker process was last seen inside a handler."""
         return os.pread(self._file.fileno(), 1, 0) == _IN_A_HANDLER
 
     def close(self) -> None:
-        """Look no more."""
+        """Close the file."""
         self._file.close()
 
 
 class Presence:
-    """The side of the process that has handlers: a context manager around each call of one, in any thread."""
+    """The worker's side: a context manager around each call of a handler, in any thread."""
 
     def __init__(self, file: int | None) -> None:
-        """Without a file nobody looks."""
+        """`file` is the inherited descriptor; None when no supervisor watches."""
         self._shared = None if file is None else mmap.mmap(file, mmap.PAGESIZE)
         self._lock = threading.Lock()
         self._count = 0
@@ -60,7 +60,7 @@ class Presence:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """A handler that ends its process by SystemExit has not come back."""
+        """Leave the byte set when a handler ends its process, by SystemExit for example: it has not returned."""
         if kind is not None and not issubclass(kind, Exception):
             return
         with self._lock:

@@ -1,4 +1,4 @@
-"""URLs of Redis: checked before they are used, and shown without what may be a password."""
+"""Redis URLs: checks their options before use, and masks every part that may be a password."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from redis.connection import URL_QUERY_ARGUMENT_PARSERS
 
 _OPTION: Final = re.compile(r"(?<=[?&#])[^?&#]+")
 _OPEN_OPTION: Final = re.compile(rf"(?:{'|'.join(URL_QUERY_ARGUMENT_PARSERS)})=[\w.-]*")
-"""Numbers and switches; any other option may be a password whose name was misspelt."""
+"""Options that are safe to show: numbers and switches. Any other may be a password under a misspelt name."""
 _PORT: Final = re.compile(
     r"\A((?:.*@|\w[\w+.-]*://)?+(?:\[[\da-f:.]*\]|[^:/?#]|:\d*(?=[,/?#]|\Z))*+):.*", re.DOTALL | re.IGNORECASE
 )
-"""From a port that is no number: it may be a password behind which the host was forgotten."""
+"""A port that is no number, and everything after it: it may be a password whose host was left out."""
 _USER: Final = re.compile(r"\A((?:\w[\w+.-]*://)?+[^:]*):.*(?=@)", re.DOTALL)
-"""Up to the last @: a password that is not percent-encoded may hold any sign. The scheme may have been forgotten."""
+"""User and password up to the last @: an unencoded password may contain any character. The scheme may be missing."""
 
 
 def masked(url: str) -> str:
-    """The URL of a server, with or without its scheme, without what may be a password."""
+    """The URL of a server, with or without a scheme, with `***` in place of every possible password."""
     return _OPTION.sub(_masked_option, _PORT.sub(r"\1:***", _USER.sub(r"\1:***", url, count=1), count=1))
 
 
@@ -32,12 +32,12 @@ def _masked_option(option: re.Match[str]) -> str:
 
 
 def check_options(url: str) -> None:
-    """Raise ValueError for an option of the URL that the client does not know, or whose value it cannot read."""
+    """Raise ValueError for an option of the URL that redis-py does not know, or whose value it cannot parse."""
     try:
         with redis.Redis.from_url(url) as client:
-            client.connection_pool.make_connection()  # it connects later
+            client.connection_pool.make_connection()  # parses the options without connecting
     except TypeError as error:
         unknown = re.search(r"'[^']+'", str(error))
         raise ValueError(f"has the option {unknown[0] if unknown else '?'}, which redis-py does not know") from None
-    except redis.RedisError:  # its text may show the value
+    except redis.RedisError:  # the error text may contain the value, perhaps a password
         raise ValueError("has an option with a value that redis-py does not know") from None

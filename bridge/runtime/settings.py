@@ -41,7 +41,7 @@ OWN_PROPERTIES: Final = frozenset({
     "enable.auto.offset.store", "enable.idempotence", "enable.partition.eof", "group.id", "group.protocol",
     "isolation.level", "message.timeout.ms", "request.required.acks", "transactional.id",
 })  # fmt: skip
-"""Properties of librdkafka with which a guarantee stands or falls."""
+"""Properties of librdkafka on which a guarantee depends: users must not set them."""
 
 
 SECRET: Final = re.compile(r"password|secret|oauthbearer\.config|jaas|\.pem$|token", re.IGNORECASE)
@@ -49,7 +49,7 @@ SECRET: Final = re.compile(r"password|secret|oauthbearer\.config|jaas|\.pem$|tok
 
 
 ENCODED: Final = "write / as %2F, # as %23, ? as %3F, @ as %40, : as %3A, [ as %5B, ] as %5D and % as %25"
-"""How a sign of a user or password is written in a URL."""
+"""How to write a reserved character of a user or password in a URL; part of errors."""
 UNREADABLE: Final = f"needs a host, and a port from 0 to 65535; in a user or password {ENCODED}"
 URLS: Final = frozenset({"kafka", "redis"})
 
@@ -57,33 +57,33 @@ DEFAULT_DATABASE: Final = "default"
 
 
 class Settings(BaseSettings):
-    """Where the servers are and how patient we are with them. The file is `konverse.toml` in the working folder."""
+    """Addresses of the servers, and timeouts. The settings file is `konverse.toml` in the working folder."""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, extra="forbid", frozen=True, toml_file=FILE)
 
     kafka: str = "kafka://localhost:9092"
     """`kafka://host:port,host:port`."""
     redis: str | None = None
-    """`redis://host:port/db`; without it the view is not written."""
+    """`redis://host:port/db`; None: no view is written."""
     database: str = DEFAULT_DATABASE
-    """Names are looked up in this database, like SQL Server's."""
+    """The database in which names are looked up, as in SQL Server."""
     instance: str = "konverse"
-    """First part of every topic name: systems with different instances share a Kafka cluster without meeting."""
+    """First part of every topic name: systems with different instances can share a Kafka cluster."""
     replication_factor: int = Field(default=-1, ge=-1)
-    """Of topics that are created; -1 leaves it to the broker."""
+    """Replication factor of topics that konverse creates; -1: the default of the Kafka broker."""
     connect_timeout_s: float = Field(default=10.0, gt=0)
     """How long `connect` waits for Kafka."""
     append_timeout_s: float = Field(default=15.0, gt=0)
-    """An append to a journal without an answer for so long has an unknown outcome."""
+    """Time after which an append to a journal without an answer has an unknown outcome."""
     send_timeout_s: float = Field(default=60.0, gt=0)
     """How long `send` waits for room before QueueFull, and `flush` for acknowledgements before OutcomeUnknown."""
     silence_timeout_s: float = Field(default=600.0, ge=1, allow_inf_nan=False)
-    """A partition whose journal stood still for so long has lost its owner, whatever the consumer group says: a reader
-    claims it. The same for all processes, and more than the longest handler of a reader with one thread."""
+    """A partition whose journal got no record for this long has lost its owner, whatever the consumer group says, and
+    a reader claims it. Set the same value in all processes, above the longest handler of a reader with one thread."""
     group_protocol: Literal["consumer", "classic"] = "consumer"
     """`consumer` is KIP-848 (Kafka 4.0 and newer), `classic` works everywhere."""
     transmit: bool = True
-    """A process that makes transactions also delivers them; without it somebody runs `konverse transmit`."""
+    """A process that sends client transactions also delivers them. False: run `konverse transmit` to deliver them."""
     client: dict[str, str] = Field(default_factory=dict)
     """Further librdkafka properties for every client (security.protocol, sasl.* …)."""
 
@@ -138,15 +138,15 @@ class Settings(BaseSettings):
         settings_cls: type[BaseSettings],
         init_settings: PydanticBaseSettingsSource,
         env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003  # the signature is pydantic's
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003  # pydantic sets the signature
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Arguments before environment before file."""
+        """Arguments win over the environment, the environment over the file."""
         return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
 
     @classmethod
     def load(cls, **given: Any) -> Self:
-        """Settings from all sources; InvalidSettings names the setting that is wrong."""
+        """Settings from all sources; a given None counts as not given. InvalidSettings names the wrong setting."""
         _warn_of_misspelt()
         try:
             return cls(**{name: value for name, value in given.items() if value is not None})
@@ -163,22 +163,22 @@ class Settings(BaseSettings):
             ) from None
         except TOMLDecodeError as error:
             raise InvalidSettings(f"{Path(FILE).resolve()} cannot be read: {error}") from None
-        except (SettingsError, ValueError) as error:  # pydantic's own and those of json and the codecs
+        except (SettingsError, ValueError) as error:  # pydantic's own error, and those of json and the codecs
             raise InvalidSettings(f"the environment or {FILE} cannot be read: {error}") from None
 
     @property
     def encrypted(self) -> bool:
-        """Whether what goes to Kafka and comes from it is encrypted on the way (TLS)."""
+        """Whether connections to Kafka use TLS."""
         return self.client.get("security.protocol", "").lower() in {"ssl", "sasl_ssl"}
 
     @property
     def bootstrap(self) -> str:
-        """Broker addresses as librdkafka wants them."""
+        """Broker addresses in the form that librdkafka takes."""
         return urlsplit(self.kafka).netloc
 
 
 def _shown(name: str, value: object) -> str:
-    """A value for a message or a representation; a secret is none of either."""
+    """The text of a value for an error or a representation, with secrets masked."""
     if SECRET.search(name):
         return "'***'"
     if isinstance(value, dict):
@@ -191,7 +191,7 @@ def _shown(name: str, value: object) -> str:
 
 
 def _parts(url: str) -> SplitResult:
-    """The parts of a URL; the text of urllib's own error would show what may be a password."""
+    """The parts of a URL. urllib's own error is replaced, because its text may contain a password."""
     try:
         return urlsplit(url)
     except ValueError:
@@ -206,7 +206,7 @@ def _port(parts: SplitResult) -> int | None:
 
 
 def _warn_of_misspelt() -> None:
-    """Tell of environment variables that look like one of ours and are none."""
+    """Warn of environment variables whose names resemble one of konverse's but are not read."""
     known = {f"{PREFIX}{name.upper()}" for name in Settings.model_fields}
     for variable in os.environ:
         if variable.startswith(PREFIX) and variable not in known:
@@ -217,23 +217,23 @@ def _warn_of_misspelt() -> None:
 
 @dataclass(frozen=True, slots=True)
 class ReaderOptions:
-    """How a queue is read."""
+    """Arguments of `broker.reader`."""
 
     batch: int = 100
     """Conversation groups that share one commit, at most."""
     max_messages: int | None = None
     """Messages of a conversation in one transaction, at most (TOP n)."""
     timeout: float | None = None
-    """Iteration ends when nothing came for so many seconds; None waits for ever (behaviours 69, 70)."""
+    """Iteration ends after this many seconds without a message; None waits for ever (behaviours 69, 70)."""
     partitions: tuple[int, ...] | None = None
-    """Take exactly these partitions instead of a share that the consumer group suggests."""
+    """Read exactly these partitions, instead of the share that the consumer group suggests."""
     standby: bool = False
-    """Follow the other partitions, so that one which becomes ours is led at once."""
+    """Follow the other partitions too, so that this reader can take one over at once."""
     substitute: bool = False
-    """Take what has no owner, hand nothing out, and give way to everybody (`bridge.reader.substitutes`)."""
+    """Own only partitions without an owner, deliver nothing, give way to any reader (`bridge.reader.substitutes`)."""
 
     def check(self, queue: Queue) -> None:
-        """Raise InvalidSettings for what cannot be."""
+        """Raise InvalidSettings for a value that is out of range, or a partition that the queue does not have."""
         if self.batch < 1:
             raise InvalidSettings(f"batch is {self.batch}; at least one conversation group goes into a commit")
         if self.timeout is not None and self.timeout < 0:
@@ -249,31 +249,31 @@ class ReaderOptions:
 
 @dataclass(frozen=True, slots=True)
 class PoolOptions:
-    """How conversations are used again."""
+    """Arguments of `broker.pool`: how conversations are shared and recycled."""
 
     from_service: str
     to_service: str
     contract: str
     name: str | None = None
-    """Processes that use it one after the other go on with the same conversations; None: this one's alone."""
+    """Processes that use the name one after the other continue the same conversations; None: private to this one."""
     size: int | None = None
-    """So many conversations that take turns; None: one for each key, or for each thread where no key is given."""
+    """Number of conversations, used in turn; None: one for each key, or for each thread where no key is given."""
     max_age: float = 3600.0
     """Seconds after which a conversation is recycled."""
     max_messages: int | None = None
-    """Messages after which it is."""
+    """Messages after which a conversation is recycled; None: no limit."""
     lifetime: float | None = None
-    """Of each conversation, in seconds."""
+    """Lifetime of each conversation, in seconds; None: unlimited."""
     end_of_stream: str = "EndOfStream"
-    """Message type that tells the target that nothing more comes on a conversation."""
+    """Message type that tells the target that no more messages follow on a conversation."""
     read: bool = True
-    """A thread reads the queue of `from_service` and answers what the targets say about the end of conversations."""
+    """A broker thread reads the queue of `from_service`, to process EndDialog and Error."""
 
     @property
     def timer_s(self) -> float | None:
-        """Seconds after which the dialog timer of a conversation is due: later than its sender recycles it.
+        """Seconds after which the dialog timer of a conversation fires: later than its sender recycles it.
 
-        None when its lifetime is over before it is recycled.
+        None when its lifetime ends before it is recycled.
         """
         due_s = self.max_age + min(max(self.max_age, POOL_SLACK_MS_MIN / 1000), POOL_SLACK_MS / 1000)
         if self.lifetime is None:
@@ -281,7 +281,7 @@ class PoolOptions:
         return min(due_s, (self.max_age + self.lifetime) / 2) if self.max_age < self.lifetime else None
 
     def check(self) -> None:
-        """Raise InvalidSettings or InvalidTimeout for what cannot be."""
+        """Raise InvalidSettings or InvalidTimeout for a value that is out of range."""
         if self.max_age <= 0:
             raise InvalidSettings(
                 f"max_age is {self.max_age:g}; give the seconds after which a conversation is recycled, above 0, or "

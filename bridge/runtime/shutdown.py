@@ -1,4 +1,4 @@
-"""While a process stops, servers may stop before it: that connections to them end then is no news."""
+"""Hides lost-connection log lines of Kafka's clients while a process stops: its servers may stop before it does."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ _CONNECTION: Final = re.compile(r"Connection (refused|reset)|Disconnected|broker
 
 
 class Departing(logging.Filter):
-    """Lets through what Kafka's clients say, but for lost connections of a process that stops."""
+    """Drops log lines about lost connections while the process stops; every other line passes."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._lock = threading.RLock()  # also for a signal handler
+        self._lock = threading.RLock()  # reentrant, because a signal handler calls `begin`
         self._leaving = 0
 
     def begin(self) -> None:
-        """The process stops."""
+        """Note that the process stops, from here on for good."""
         with self._lock:
             self._leaving += 1
 
     @contextmanager
     def closing(self) -> Iterator[None]:
-        """A connection is closed while the block runs, and its process may go on."""
+        """Drop these lines while the block closes a connection; the process may go on afterwards."""
         self.begin()
         try:
             yield
@@ -36,7 +36,7 @@ class Departing(logging.Filter):
                 self._leaving -= 1
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the line is said."""
+        """Whether the line is logged."""
         return not (self._leaving and _CONNECTION.search(record.getMessage()))
 
 

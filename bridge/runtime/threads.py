@@ -1,4 +1,4 @@
-"""Threads of ours: one that ends before its time says so, whatever it has met."""
+"""Background threads that log any exception that ends them."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from konverse.schemas.errors import KonverseError
 log: Final = logging.getLogger("konverse.background")
 
 AGAIN_S: Final = 1.0
-"""After something that may pass by itself a thread goes on this much later."""
+"""Pause of a background thread after an error that may pass by itself."""
 
 FORESEEN: Final = (KafkaException, KonverseError)
-"""What every thread may meet. Some of it `passes`."""
+"""Errors that every background thread has to expect. `passes` tells which of them are worth a retry."""
 
 
 def in_background(name: str, work: Callable[[], object]) -> threading.Thread:
-    """Do the work in a thread of its own, which does not keep the program from ending."""
+    """Start a daemon thread that does the work."""
     thread = threading.Thread(target=said, args=(name, work), name=name, daemon=True)
     thread.start()
     return thread
 
 
 def said(name: str, work: Callable[[], object]) -> None:
-    """Do the work; log what nobody foresaw, for nobody waits for the result."""
+    """Do the work and log an unexpected exception, since no caller waits for the result."""
     try:
         work()
     except Exception:
@@ -36,7 +36,7 @@ def said(name: str, work: Callable[[], object]) -> None:
 
 
 def passes(error: Exception) -> bool:
-    """Whether trying again may help."""
+    """Whether a retry may help."""
     if isinstance(error, KafkaException):
         return not error.args[0].fatal()
     return isinstance(error, KonverseError) and error.retriable
