@@ -1,15 +1,31 @@
-"""Routing services: they receive first messages, and pass each conversation on to the service that fits its content.
+"""Routing services: a router receives the first message of each dialog and passes the dialog on by its content.
 
-`routing` decides, from the messages alone. This package gives the decisions a process: it receives, calls the
-classifier with a limit of time, and commits what `routing.step` says together with what was received.
+`konverse.routing` decides, without I/O: what to do with the messages of one transaction. This package runs the
+decisions. It reads the router's queue, calls the classifier under a time limit, and commits the outputs of
+`konverse.routing.step` in the same transaction as the received messages. `konverse run` and `RoutingService.run` drive
+it.
 
-    service    `broker.router` and `app.router`: a classifier with its clauses
-    registry   which services of an application are routers
-    contracts  what the catalog knows of targets: a router accepts the union of their contracts
-    watchdog   a classifier that takes too long is named
-    figures    what flows, shown in Redis once a second
+    service    `RoutingService`: a classifier and its clauses, run as the handler of a queue
+    registry   `broker.router` and `app.router`: which services of an application are routers
+    contracts  checks routers and targets against the catalog
+    watchdog   logs a classifier that takes too long
+    figures    counts of each router, written to Redis once a second
 
-A router either forwards (it stands between both sides and passes messages on, both ways) or redirects (it tells the
-initiator where to go, and ends). A message that cannot be routed is tried again and then suspended, like any poison
-message; the others go on. Routers that lead to each other are found by the hops that a conversation carries.
+A router works in one of two modes. A forwarding router stands between both sides and passes messages on in both
+directions. A redirecting router tells the initiator where to go and ends the dialog.
+
+Laws:
+
+1. A router has its queue for itself, and no target of it is on that queue: a message would come back for ever.
+2. A forwarding router accepts the union of the contracts of its targets, as far as these are known beforehand. A
+   redirecting one accepts only contracts that let the target send the redirection. Both are checked before the router
+   starts and when its classifier is replaced.
+3. Receiving a message and passing it on is one transaction. A router that is killed leaves the messages as they were,
+   and several processes may share the partitions of its queue.
+4. A message that cannot be routed is tried again and then suspended, like any poison message; other dialogs go on.
+   A message that the classifier rejects is not tried again: its dialog ends with Error 1 (behaviour 232).
+5. Routers that lead to each other in a circle are found by the hop count that each conversation carries.
+6. Figures in Redis are for people. Routing never depends on them.
+
+Source: behaviours 230 to 233.
 """

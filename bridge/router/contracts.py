@@ -1,4 +1,4 @@
-"""What the catalog says of a router and of its decisions, for routers of every kind: services, and jobs of Spark."""
+"""Checks a router and its decisions against the catalog, for both kinds of router: services and Spark jobs."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from konverse.schemas.errors import InvalidRoute, Unavailable
 
 
 class Resolving:
-    """Looks at what a classifier has decided (`konverse.routing.step.Resolve`)."""
+    """Checks the target that a classifier chose (implements `konverse.routing.step.Resolve`)."""
 
     def __init__(self, catalog: Catalog, queue: str, *, forwards: bool) -> None:
-        """`queue` is the one that the router receives."""
+        """`queue` is the name of the router's own queue."""
         self._catalog = catalog
         self._queue = queue
         self._forwards = forwards
 
     def __call__(self, target: Target, contract: str) -> Target:
-        """The target by the catalog; of another database it is left as it is.
+        """The target, checked against the catalog. A target in another database is returned unchecked.
 
-        Raises ServiceNotFound; InvalidRoute for a service on the router's queue, and, to forward, for one that does not
-        accept the contract of the conversation.
+        Raises ServiceNotFound. Raises InvalidRoute for a service on the router's queue and, when forwarding, for a
+        service that does not accept the contract of the conversation.
         """
         if target.broker_instance not in {None, str(self._catalog.broker_id)}:
             return target
@@ -36,7 +36,7 @@ class Resolving:
                 "which the router itself receives: it would come back for ever. Let the classifier answer with a "
                 "service on another queue, or null"
             )
-        if not self._forwards:  # the initiator chooses the contract
+        if not self._forwards:  # the redirected initiator chooses the contract itself
             return target
         if contract not in service.contracts:
             service = self._anew(service)
@@ -44,7 +44,7 @@ class Resolving:
         return target._replace(broker_instance=None)
 
     def _anew(self, service: Service) -> Service:
-        """As it is now: somebody may just have added the contract."""
+        """The service after a refresh of the catalog: the contract may have been added just before."""
         with suppress(Unavailable):
             self._catalog.refresh()
         return self._catalog.get(Service, service.name)
@@ -53,9 +53,9 @@ class Resolving:
 def check_forwarding(
     catalog: Catalog, router: Service, declared: Collection[str] | None, targets: Collection[str] | None
 ) -> None:
-    """Raise InvalidRoute unless the router accepts what it was declared with, and the union of what its targets accept.
+    """Raise InvalidRoute unless the router accepts the declared contracts and the union of its targets' contracts.
 
-    Nothing is said of what is None. Raises ServiceNotFound for a target that does not exist.
+    An argument that is None is not checked. Raises ServiceNotFound for a target that does not exist, ContractNotFound.
     """
     _check_declared(catalog, router, declared)
     if targets is not None:
@@ -64,7 +64,7 @@ def check_forwarding(
 
 
 def _check_declared(catalog: Catalog, router: Service, declared: Collection[str] | None) -> None:
-    """Raise InvalidRoute unless these are the contracts that the router accepts, ContractNotFound."""
+    """Raise InvalidRoute unless the router's service lists exactly these contracts; ContractNotFound."""
     for name in declared or ():
         catalog.get(Contract, name)
     if declared is not None:
@@ -72,7 +72,7 @@ def _check_declared(catalog: Catalog, router: Service, declared: Collection[str]
 
 
 def check_redirecting(catalog: Catalog, router: Service, declared: Collection[str] | None, redirect_type: str) -> None:
-    """Raise InvalidRoute unless each contract of the router lets it tell the initiator where to go."""
+    """Raise InvalidRoute unless each contract of the router lets the target send `redirect_type`."""
     _check_declared(catalog, router, declared)
     for name in router.contracts:
         if catalog.get(Contract, name).sent_by.get(redirect_type) not in {SentBy.TARGET, SentBy.ANY}:

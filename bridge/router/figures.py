@@ -1,11 +1,11 @@
-"""The figures of a router in Redis, to be looked at: each of its processes writes its own, once a second.
+"""The figures of a router in Redis, for people: each process of the router writes its own once a second.
 
-Nothing rests on them. Redis may be away or empty: routing goes on, and the figures come again.
+Nothing depends on them. While Redis is away or empty, routing goes on; the figures are written again later.
 
 The key is a hash, `konverse:{<catalog topic>}:<database>:router:<service>`:
-    <process>     JSON: `at_ms`, when it was written; counts as in `Routed`; `last_errors`, the latest first
-It goes by itself when no process has written for a minute. Until then each process that begins takes out those of gone
-ones that are too many.
+    <process>     JSON: `at_ms`, time of the write; counts as in `Routed`; `last_errors`, the latest first
+The key expires a minute after the last write. Until then, each process that starts removes the oldest entries if there
+are too many.
 """
 
 from __future__ import annotations
@@ -41,37 +41,37 @@ log: Final = logging.getLogger("konverse.router")
 
 PUBLISH_EVERY_S: Final = 1.0
 FRESH_MS: Final = 5_000
-"""A process that has written nothing for so long runs no more."""
+"""A process whose last write is older than this counts as ended."""
 
 KEPT_S: Final = 60
 ERRORS_SHOWN: Final = 5
 
 
 class Routes(Protocol):
-    """As much of a `RoutingService` as is shown."""
+    """The parts of a `RoutingService` that are published."""
 
     service: str
     shown_as: str
-    """Tells it from others of its process, however often it is run there."""
+    """A random name that tells the router from others of the same process."""
 
     @property
     def routed(self) -> Routed:
-        """Counts."""
+        """What the router has done in this process, counted."""
         ...
 
     @property
     def last_errors(self) -> list[Failure]:
-        """The latest first."""
+        """Failures, the latest first."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What all processes of a router have done since they were started."""
+    """Totals over all processes of a router since each was started."""
 
     at_ms: int
     processes: int
-    """That run."""
+    """Number of processes that run."""
     routed: Routed
     last_errors: tuple[Failure, ...]
     """The latest first."""
@@ -79,7 +79,7 @@ class Figures:
 
 @contextmanager
 def publishing(broker: Host, router: Routes) -> Iterator[None]:
-    """While the block runs, and once behind it, write what a router does in this process. Without Redis: nothing."""
+    """Write the router's figures while the block runs, and once after it. Without Redis, do nothing."""
     if not broker.settings.redis:
         yield
         return
@@ -116,7 +116,7 @@ def publishing(broker: Host, router: Routes) -> Iterator[None]:
 
 
 def _make_room(client: redis.Redis, key: str) -> None:
-    """Take out the figures that are not read any more: those of too many processes that wrote last (`summed`)."""
+    """Remove the oldest entries once there are twice as many as `summed` reads."""
     with suppress(redis.RedisError):
         if client.hlen(key) >= 2 * ROUTER_PROCESS_ENTRIES_MAX:
             found = cast("Mapping[bytes, bytes]", client.hgetall(key))
@@ -125,15 +125,15 @@ def _make_room(client: redis.Redis, key: str) -> None:
 
 
 def _written_ms(value: bytes) -> int:
-    with suppress(ValueError, TypeError, KeyError, AttributeError):  # anybody may write into Redis
+    with suppress(ValueError, TypeError, KeyError, AttributeError):  # an entry may be garbage from another program
         return _unpacked(value)[0]
     return 0
 
 
 def read_figures(broker: Host, service: str) -> Figures:
-    """What Redis has of a router.
+    """The totals of a router, read from Redis.
 
-    Raises InvalidSettings when no Redis was named, ServiceNotFound, and RedisUnavailable when it is away.
+    Raises InvalidSettings when no Redis was named, ServiceNotFound, and RedisUnavailable when Redis does not answer.
     """
     if not broker.settings.redis:
         raise InvalidSettings(
@@ -155,16 +155,16 @@ def _values(client: redis.Redis, key: str) -> list[bytes]:
     try:
         found: Mapping[bytes, bytes] = client.hgetall(key)  # type: ignore[assignment]  # a sync client
     except redis.ResponseError:
-        return []  # something else than figures
+        return []  # the key is no hash
     return list(found.values())
 
 
 def summed(values: list[bytes], at_ms: int) -> Figures:
-    """The figures of all processes together, of too many of those that wrote last; what is none is left out."""
+    """The sum over the entries that were written last, up to ROUTER_PROCESS_ENTRIES_MAX; garbage is left out."""
     routed, processes, failures = Routed(), 0, list[Failure]()
     known = []
     for value in values:
-        with suppress(ValueError, TypeError, KeyError, AttributeError):  # anybody may write into Redis
+        with suppress(ValueError, TypeError, KeyError, AttributeError):  # an entry may be garbage from another program
             known.append(_unpacked(value))
     known.sort(key=itemgetter(0), reverse=True)
     for written_ms, counts, errors in known[:ROUTER_PROCESS_ENTRIES_MAX]:
@@ -199,7 +199,7 @@ def _unpacked(value: bytes) -> tuple[int, Routed, list[Failure]]:
 
 
 def redis_time_ms(client: redis.Redis) -> int:
-    """The time of Redis, as the clocks of the machines on which the processes run may differ. Raises RedisError."""
+    """The clock of Redis, in milliseconds: the clocks of the processes' machines may differ. Raises RedisError."""
     seconds, microseconds = client.time()
     return seconds * 1_000 + microseconds // 1_000
 

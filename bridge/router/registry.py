@@ -1,4 +1,4 @@
-"""Which services are routers, said where the classifier stands; `konverse run` and `RoutingService.run` do it."""
+"""Declares routers: `broker.router` and `app.router`. `konverse run` and `RoutingService.run` start them."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ GROUPS_PER_COMMIT: Final = 1_000
 
 
 class Routing(Activating):
-    """The part of an `App` and of a `Broker` that says who answers which queue, and which services are routers."""
+    """The part of an `App` and of a `Broker` that registers handlers and routers."""
 
     _opened: Callable[[], AbstractContextManager[Host]]
-    """A connection for a router that runs by itself."""
+    """Opens the connection of a router that is started with `RoutingService.run`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class Routing(Activating):
 
     @property
     def routers(self) -> list[RoutingService]:
-        """What was made by `router`, in that order."""
+        """The routers declared with `router`, in order of declaration."""
         return list(self._routers.values())
 
     @checked
@@ -54,14 +54,15 @@ class Routing(Activating):
     ) -> Callable[[Classify], RoutingService]:
         """Make a service of this database a router: the decorated function classifies the first message of each dialog.
 
-        It takes the message and answers with a `Target` or the name of a service, or with `Unclassifiable` or None,
+        The function takes the message and returns a `Target` or the name of a service, or `Unclassifiable` or None,
         which ends the dialog with Error 1 (behaviour 232). With mode "forward" the router passes messages on and
         replies back (230, 231); with "redirect" it tells the initiator where to go (233), by a message of type
-        `redirect_type`. `contracts` are those that the service lists, in any order: the union of what its targets
-        accept. `max_readers`, `batch` and `max_messages` are those of `activate`. A classifier that does not come back
-        within `classify_timeout_s` seconds is logged; a reader process is ended then. What this returns is a
-        `RoutingService` in place of the function. Raises InvalidSettings, InvalidProcedure for what is no classifier,
-        AlreadyExists for a service that is a router already, unless that was refused.
+        `redirect_type`. `contracts`, if given, must be exactly those that the service lists, in any order: the union
+        of the contracts that its targets accept. `max_readers`, `batch` and `max_messages` are those of `activate`.
+        A classifier that does not return within `classify_timeout_s` seconds is logged, and a reader process that
+        serves this queue alone then ends itself. The decorator returns a `RoutingService` in place of the function.
+        Raises InvalidSettings, InvalidProcedure for a function that cannot be called with one message, AlreadyExists
+        for a service that is a router already, unless that router was refused when it was started.
         """
         check_name("service", service)
         listed = None if contracts is None else tuple(contracts)
@@ -78,9 +79,9 @@ class Routing(Activating):
         return register
 
     def answering(self, broker: Host) -> list[Activation]:
-        """Who answers which queue of this database, routers among them.
+        """The activations of all queues of this database, those of routers included.
 
-        Raises AlreadyExists for a queue that two of them answer, and what `RoutingService.run` raises of a router.
+        Raises AlreadyExists for a queue with two activations, and what `RoutingService.run` raises for a router.
         """
         answering = {activation.queue: activation for activation in self.activations}
         for router in self.routers:

@@ -1,7 +1,7 @@
-"""Data-dependent routing as a service: a classifier between those who begin dialogs and the services that they are for.
+"""Data-dependent routing as a service: a classifier between the initiators of dialogs and the services they need.
 
-What is done with a conversation group is `konverse.routing.step`, in the transactions of whoever owns the partition; so
-a router that is killed leaves the messages as they were, and several of them share the partitions of its queue.
+`konverse.routing.step` handles each conversation group, in a transaction of the partition's owner. So a router that is
+killed leaves the messages as they were, and several processes can share the partitions of its queue.
 
 Source: behaviours 230 to 233.
 """
@@ -45,10 +45,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RouterClauses:
-    """How a router routes, and how its queue is read."""
+    """Arguments of `broker.router`: how a router routes, and how its queue is read."""
 
     contracts: tuple[str, ...] | None
-    """What it is declared with; None: whatever its service lists."""
+    """The declared contracts; None: any that its service lists."""
     mode: str
     redirect_type: str
     max_readers: int
@@ -57,7 +57,7 @@ class RouterClauses:
     classify_timeout_s: float | None
 
     def check(self, service: str) -> None:
-        """Raise InvalidSettings for what cannot be."""
+        """Raise InvalidSettings for a value that is out of range."""
         Router(self.mode)
         if not 0 <= self.max_readers <= QUEUE_READERS_MAX:
             raise InvalidSettings(
@@ -72,9 +72,9 @@ class RouterClauses:
 
 
 class RoutingService:
-    """A service that routes by what first messages say. `broker.router` and `app.router` make one of a classifier.
+    """A service that routes dialogs by their first message. `broker.router` and `app.router` make one of a classifier.
 
-    Calling it classifies a message, as the function that it was made of does.
+    Calling it calls the classifier.
     """
 
     def __init__(
@@ -87,15 +87,15 @@ class RoutingService:
         check_called_with(classify, "message")
         self.service = service
         self.shown_as = random_id().hex()
-        """Under this its figures are shown, beside host and process."""
+        """Random name of its figures in Redis, after host and process."""
         self.refused = False
-        """It could not be what it was declared as when that was last looked at: it may be declared again."""
+        """The last check against the catalog failed, so `router` may declare this service again."""
         self.clauses = clauses
         self._opened = opened
         self._classify = classify
         self._watched = Watched(service, clauses.classify_timeout_s, self._keep)
         self._catalog: Catalog | None = None
-        """Of the database in which it routes, from when it was opened there."""
+        """Catalog of the database in which it routes; None before its first activation."""
         self._router = Router(clauses.mode, redirect_type=clauses.redirect_type)
         self._lock = threading.Lock()
         self._tally = Tally()
@@ -104,15 +104,15 @@ class RoutingService:
         self._stopping = False
 
     def __call__(self, message: Message) -> Any:
-        """What the classifier says of a message."""
+        """The classifier's answer for a message."""
         return self._classify(message)
 
     @property
     def classify(self) -> Classify:
-        """The classifier. Another one may be set while the router runs: it has the next first message.
+        """The classifier. It may be replaced while the router runs; the new one gets the next first message.
 
-        Raises InvalidProcedure for what cannot be called with a message, InvalidRoute when its targets are known and do
-        not fit to the contracts of the router: then the one before stays.
+        Setting raises InvalidProcedure for an object that cannot be called with one message, and InvalidRoute when the
+        targets are known and do not fit the contracts of the router. The old classifier then stays.
         """
         return self._classify
 
@@ -126,16 +126,16 @@ class RoutingService:
 
     @property
     def routed(self) -> Routed:
-        """What it has done in this process, counted, also by target.
+        """Counts of what the router has done in this process, in total and by target.
 
-        Figures for people: what a lost partition has another process do again counts there too.
+        For people: work that another process repeats after it took over a partition is counted in both.
         """
         with self._lock:
             return self._tally.routed
 
     @property
     def last_errors(self) -> list[Failure]:
-        """What it could not do in this process, what it has refused with Error 1, and where its classifier is late.
+        """Failures in this process: errors, dialogs rejected with Error 1, and classifier calls that took too long.
 
         The latest first; 100 at most.
         """
@@ -144,11 +144,11 @@ class RoutingService:
 
     @checked
     def run(self, *, threads: int | None = None, timeout: Seconds | None = None) -> None:
-        """Route until `stop`, Ctrl-C or the end of the broker; or until nothing came for `timeout` seconds.
+        """Route until `stop`, Ctrl-C or the end of the broker, or until no message came for `timeout` seconds.
 
-        By so many threads, or as many as `max_readers` says. Operators of any process are obeyed meanwhile
+        `threads` defaults to `max_readers`. Instructions of operators in any process are carried out meanwhile
         (`broker.resume`, `konverse resume` and the like). Raises InvalidRoute for contracts that are not the union of
-        what the targets accept, ServiceNotFound, QueueDisabled, and what iterating over a reader raises.
+        the targets' contracts, ServiceNotFound, QueueDisabled, and what iterating over a reader raises.
         """
         threads = max(1, self.clauses.max_readers) if threads is None else threads
         if threads > HANDLER_THREADS_MAX:
@@ -167,7 +167,7 @@ class RoutingService:
                 reader.run(self.route, threads=threads)
 
     def stop(self) -> None:
-        """Let `run` return behind the transactions that are at work, or the next `run` return at once.
+        """Let `run` return after the current transactions; if it is not running, let the next `run` return at once.
 
         A signal handler may call it.
         """
@@ -176,11 +176,11 @@ class RoutingService:
             self._reader.stop()
 
     def _stopped(self) -> None:
-        """`run` returns: it may be called again."""
+        """Reset, so that `run` can be called again."""
         self._stopping, self._reader = False, None
 
     def activation(self, broker: Host) -> Activation:
-        """The activation of its queue in this database. Raises as `run`."""
+        """Check the router against the catalog and return the activation of its queue. Raises as `run`."""
         self.refused = True
         service = broker.catalog.get(Service, self.service)
         classify = bound(broker.catalog, self._classify)
@@ -195,15 +195,15 @@ class RoutingService:
         )
 
     def route(self, transaction: Transaction) -> None:
-        """Do what the messages of a conversation group ask for: the handler of its queue."""
+        """Route the messages of one conversation group: the handler of the router's queue."""
         try:
             self._check_own(transaction)
             step = self._router.take_step(transaction, self._decide)
-        except GroupLocked:  # it comes again when whoever has that group is done
+        except GroupLocked:  # redelivered when the transaction that has the other group is over
             raise
         except Exception as error:
             first = self._note(transaction, str(error), failed=1)
-            if first is not None:  # for the log, which does not know what a queue is for
+            if first is not None:  # the log line names the queue only, not the router
                 error.add_note(f"router {self.service!r} was at a message of type {first.type!r}")
             raise
         if "rejected" in step.counts:
@@ -213,7 +213,7 @@ class RoutingService:
             self._tally.add(step.counts, step.far_service, step.to)
 
     def _check_own(self, transaction: Transaction) -> None:
-        """Raise InvalidState for what is of another service."""
+        """Raise InvalidState for a conversation of another service on the router's queue."""
         if transaction.dialog.service != self.service:
             raise InvalidState(
                 f"conversation {transaction.dialog.id} is one of service {transaction.dialog.service!r}, on the queue "
@@ -225,7 +225,7 @@ class RoutingService:
         return self._watched.ask(self._classify, message)
 
     def _note(self, transaction: Transaction, text: str, *, failed: int = 0) -> Message | None:
-        """Count and keep what could not be done. Returned is the message that was received first."""
+        """Count and record a failure. Returns the first received message, None when there is none."""
         first = next(iter(transaction), None)
         with self._lock:
             self._tally.add({"failed": failed})
@@ -245,7 +245,7 @@ class RoutingService:
             self._failures.append(failure)
 
     def _check(self, catalog: Catalog, classify: Classify) -> None:
-        """Raise InvalidRoute for contracts that do not fit to what is routed."""
+        """Raise InvalidRoute when the router's contracts do not fit its mode or its targets."""
         service, clauses = catalog.get(Service, self.service), self.clauses
         if clauses.mode == REDIRECT:
             check_redirecting(catalog, service, clauses.contracts, clauses.redirect_type)
@@ -256,6 +256,6 @@ class RoutingService:
 
     @contextmanager
     def _at_work(self, broker: Host, alone: bool) -> Iterator[None]:  # noqa: FBT001  # a callback's shape
-        """While its queue is read: its classifier is watched, and its figures are shown."""
+        """Watch the classifier and publish the figures while the queue is read."""
         with self._watched.watching(alone=alone), publishing(broker, self):
             yield

@@ -1,8 +1,8 @@
-"""A classifier at work, and who watches how long it takes.
+"""Watches how long a classifier takes.
 
-A thread cannot be ended. So a classifier that does not come back is said to whoever operates the router, once for each
-message, while the other threads go on; a reader process, which has one thread, ends itself, so that the attempt counts
-and the conversation is suspended after some of them, as with every handler that kills its process.
+Python cannot end a thread. So a classifier that does not return is logged, once for each message, while other threads
+go on. A reader process with one thread ends itself instead: its death counts as an attempt, and the conversation is
+suspended after some attempts, as with every handler that kills its process.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from konverse.schemas.errors import InvalidRoute
 log: Final = logging.getLogger("konverse.router")
 
 Classify = Callable[[Message], Any]
-"""Says for which service a message is: a Target or its name, Unclassifiable, or None for what is unclassifiable."""
+"""A classifier: takes the first message of a dialog; returns a Target or a service name, or Unclassifiable or None."""
 
 LOOKS: Final = 4
-"""So often is looked within the time that a classifier may take."""
+"""Number of checks within the time that a classifier may take."""
 
 _ENDS: Final = "this process ends, and the attempt counts"
 _WAITS: Final = (
@@ -35,22 +35,22 @@ _WAITS: Final = (
 )
 
 HANGING: Final = 103
-"""Exit code of a reader process whose classifier did not come back."""
+"""Exit code of a reader process whose classifier did not return."""
 
 
 class Watched:
-    """Calls of a classifier, from several threads."""
+    """Calls a classifier, from several threads, and watches the calls."""
 
     def __init__(self, router: str, timeout_s: float | None, note: Callable[[Message, str], None]) -> None:
-        """`router` is its service; without `timeout_s` nobody watches. `note` keeps what is to be said of a message."""
+        """`router` is its service; with `timeout_s` None nothing is watched; `note` records a message and an error text."""
         self._router = router
         self._note = note
         self._timeout_s = timeout_s
         self._at_work: dict[int, tuple[float, Message]] = {}
-        """Thread -> since when it classifies which message."""
+        """Thread -> start of its current call, and the message."""
 
     def ask(self, classify: Classify, message: Message) -> Decision:
-        """What the classifier decides. Raises InvalidRoute when it raises, and for what is no answer."""
+        """The decision of the classifier. Raises InvalidRoute when the classifier raises or returns no valid answer."""
         thread = threading.get_ident()
         self._at_work[thread] = (time.monotonic(), message)
         try:
@@ -67,7 +67,7 @@ class Watched:
 
     @contextmanager
     def watching(self, *, alone: bool) -> Iterator[None]:
-        """Watch while the block runs. `alone`: this process does nothing else, and may be ended."""
+        """Watch while the block runs. `alone`: this process serves no other queue, and may end itself."""
         timeout_s = self._timeout_s
         if timeout_s is None:
             yield

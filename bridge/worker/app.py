@@ -1,4 +1,4 @@
-"""An application: what `konverse run module:app` starts, and how it is found."""
+"""`App`, the application object that `konverse run module:app` starts, and the import of `module:app`."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from konverse.schemas.errors import InvalidSettings, KonverseError
 
 
 class App(Routing):
-    """Handlers and routers, and the database whose queues they answer. Making one connects to nothing.
+    """Handlers and routers, and the database whose queues they serve. Creating one does not connect.
 
-    `konverse run module:app` starts it. Arguments are those of `konverse.connect`; what is not given comes from the
+    `konverse run module:app` starts it. Arguments are those of `konverse.connect`; missing ones come from the
     environment or `konverse.toml` when it connects.
     """
 
@@ -32,15 +32,15 @@ class App(Routing):
         return self.connect()
 
     def connect(self) -> Broker:
-        """A connection of its own, as `konverse.connect` makes it; raises InvalidSettings, KafkaUnavailable."""
+        """A new connection, as from `konverse.connect`. Raises InvalidSettings, KafkaUnavailable."""
         prepare_collector()
         return Broker(Settings.load(**self._settings))
 
 
 def load(name: str) -> App | Broker:
-    """The application that `module:name` says, looked for in the working folder first. Raises InvalidSettings.
+    """Import the application `module:name`, from the working folder first. Raises InvalidSettings.
 
-    What of konverse's own errors the module raises is raised here, as KafkaUnavailable by one that connects.
+    Errors of konverse that the module raises pass through, such as KafkaUnavailable from a module that connects.
     """
     module_name, colon, attribute = name.partition(":")
     if not (module_name and colon and attribute):
@@ -73,5 +73,5 @@ def load(name: str) -> App | Broker:
 
 
 def connection(app: App | Broker) -> Broker:
-    """The broker of an application, which is to be closed."""
+    """The broker of an application. The caller closes it."""
     return app.connect() if isinstance(app, App) else app

@@ -1,6 +1,6 @@
-"""A process of `konverse run`: readers of an application's queues, until they are stopped or the queues are drained.
+"""A worker process of `konverse run`: reads an application's queues until it is stopped or the queues are drained.
 
-`python -m konverse.bridge.worker.process '<job>'` is such a process. Its standard input is its lifeline: when the
+Started as `python -m konverse.bridge.worker.process '<job>' <descriptor>`. Its standard input is its lifeline: when the
 parent closes it or dies, the process stops. SIGTERM stops it too.
 """
 
@@ -39,41 +39,41 @@ from .app import App, connection, load
 log: Final = logging.getLogger("konverse.run")
 
 IDLE_S: Final = 1.0
-"""Of a queue that is to be drained: when nothing came for so long it is looked whether anything is left."""
+"""When draining: a queue without a message for this long is checked for anything left."""
 
 OFF_S: Final = 0.5
-"""A queue that is OFF is looked at so often."""
+"""Interval at which a queue with STATUS OFF is tried again."""
 
 LATE_S: Final = 5.0
-"""Whoever started this process ends it when its time is over; it does so itself so much later, as he may be dead."""
+"""A process that outlives its grace period by this much ends itself: the parent that should kill it may be dead."""
 
 DRAINED: Final = 100
 STOPPED: Final = 101
 AGAIN: Final = 102
-"""Something has failed that may pass: the process is to be started again."""
+"""A failure that may pass: start the process again."""
 IN_VAIN: Final = 110
-"""Exit codes from here on: starting it again would not help; what `konverse run` exits with is added."""
+"""A failure that a restart does not mend. The code is this number plus the exit code of `konverse run`."""
 
 _LASTING: Final = (BadInput, PartitionHalted, TopicMismatch)
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What one process does."""
+    """The task of one worker process."""
 
     app: str
     """`module:name`."""
     queue: str | None
-    """The one queue that it reads, with one thread; None: all of them, with `max_readers` threads each."""
+    """The only queue to read, with one thread; None: all queues, with `max_readers` threads each."""
     until_drained: bool
     grace_s: float
-    """Handlers that are at work when it is stopped have so long."""
+    """Time that running handlers get to finish when the process is stopped."""
     as_json: bool
     """The log is JSON lines."""
 
 
 class Working:
-    """Readers of one process, and the threads in which they call handlers."""
+    """The readers of one process, and the threads that call the handlers."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Working:
         until_drained: bool,
         presence: Presence | None = None,
     ) -> None:
-        """With `queue` that one is read by one thread here, else all are by `max_readers` of them."""
+        """With `queue`, one thread reads this queue alone; else `max_readers` threads read each queue."""
         self.name = "this process"
         self._broker = broker
         self._app = [activation for activation in app.answering(broker) if activation.max_readers]
@@ -94,7 +94,7 @@ class Working:
         self._stopping = False
         self._readers: list[Reader] = []
         self._off: set[str] = set()
-        """Queues that were found to be OFF."""
+        """Queues whose STATUS was OFF when they were last read."""
 
     def run(self) -> None:
         """Work until `stop`, or until all queues are drained. Raises what iterating over a reader raises."""
@@ -107,17 +107,17 @@ class Working:
         Crew().work(lambda: self._work(*works.get()), len(self._readers), self.stop, self)
 
     def stop(self) -> None:
-        """Let handlers that are at work finish and commit, and give the partitions back. For signal handlers, too."""
+        """Let running handlers finish and commit, then give the partitions back. A signal handler may call it."""
         self._stopping = True
         for reader in self._readers:
             reader.stop()
 
     def at_work(self) -> list[str]:
-        """Queues that are read still, in words."""
+        """Queues that are still being read, as words for a log line."""
         return [f"queue {reader.queue.name!r}" for reader in self._readers if not reader.closed]
 
     def leave(self) -> None:
-        """Nobody waits for them any more: they are closed with their broker."""
+        """Do nothing: readers whose threads hang are closed with their broker."""
 
     def _reader_of(self, activation: Activation) -> Reader:
         return self._broker.reader(
@@ -128,7 +128,7 @@ class Working:
         )
 
     def _work(self, activation: Activation, reader: Reader) -> None:
-        """Call the handler; the reader is closed behind it, which commits and gives its partitions back."""
+        """Call the handler for each transaction. Closing the reader then commits and gives its partitions back."""
         threads = 1 if self._queue else activation.max_readers
         log.info("reads queue %r with %d thread%s", activation.queue, threads, "" if threads == 1 else "s")
         alone = self._queue is not None
@@ -162,7 +162,7 @@ class Working:
         return call
 
     def _wait_for(self, queue: str, error: QueueDisabled) -> None:
-        """The queue is OFF: nothing is to be done in it for now, and the others go on."""
+        """Pause this queue, whose STATUS is OFF; other queues go on."""
         if queue not in self._off:
             self._off.add(queue)
             log.warning("%s", error)
@@ -170,7 +170,7 @@ class Working:
 
 
 def main() -> None:
-    """Do the job that the command line holds; the exit code tells whoever started this what to do."""
+    """Do the job on the command line. The exit code tells the supervisor what to do next."""
     job = Job(**json.loads(sys.argv[1]))
     try:
         try:
@@ -179,13 +179,13 @@ def main() -> None:
             log_to_stderr(as_json=job.as_json)
         code = _do(app, job, Presence(int(sys.argv[2])) if len(sys.argv) > 2 else None)
     except _LASTING as error:
-        log.error("%s", error)  # noqa: TRY400  # it says it all
+        log.error("%s", error)  # noqa: TRY400  # the text is enough
         code = IN_VAIN + exit_code(error)
     except (KonverseError, KafkaException) as error:
         log.error("this process ends: %s", error)  # noqa: TRY400
         code = AGAIN
     except SystemExit as error:
-        log.error(  # noqa: TRY400  # it says it all
+        log.error(  # noqa: TRY400  # the text is enough
             "a handler has ended this process (SystemExit: %s); an exception of another kind rolls back its own "
             "transaction alone",
             error,
@@ -222,8 +222,8 @@ def _do(app: App | Broker, job: Job, presence: Presence | None) -> int:
 
 
 def command(job: Job, file: int) -> list[str]:
-    """The command line of a process that does this. `file` shows whether it is in a handler (`runtime.presence`)."""
-    # -P: what lies in the working folder, where the application is looked for, does not hide a module of Python's own.
+    """The command line of a process for this job. `file` is the descriptor of `runtime.presence`."""
+    # -P: modules in the working folder, from which the application is imported, must not hide Python's own.
     return [sys.executable, "-P", "-m", "konverse.bridge.worker.process", json.dumps(asdict(job)), str(file)]
 
 

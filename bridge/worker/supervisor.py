@@ -1,4 +1,4 @@
-"""`konverse run`: starts the processes that read an application's queues, again when one dies, and ends them."""
+"""`konverse run`: starts the worker processes of an application, restarts those that die, and stops them."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ LOOK_EVERY_S: Final = 0.05
 BACK_OFF_S: Final = 0.5
 BACK_OFF_S_MAX: Final = 30.0
 WELL_S: Final = 60.0
-"""A process that lived so long was well: it is started again as soon as it would be the first time.
+"""A process that lived longer than this was healthy: its death counts as the first in a row.
 
-So is one that died in a handler, at whatever age: what has killed it is found and suspended by the next ones.
+So does a death inside a handler at any age, because the next owners find and suspend the message that caused it.
 """
 
 LONG_SESSION_S: Final = 10.0
-"""A worker that Kafka misses only later holds up its partitions longer than a shop expects."""
+"""A session timeout above this is worth a warning: the partitions of a killed worker wait that long."""
 
 _FOR_GOOD: Final = frozenset({IN_VAIN + 2, IN_VAIN + 7})
-"""Codes of a process that would end so again and again; a handler may end its process with any other."""
+"""Codes after which a restart would fail the same way. Any other code may come from a handler that ends its process."""
 
 _STOPS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 def back_off_s(deaths: int) -> float:
-    """How long after the n-th death in a row (1 being the first) a process is started again."""
+    """Seconds to wait before a restart after the n-th death in a row (1 is the first)."""
     return min(BACK_OFF_S_MAX, BACK_OFF_S * (1 << min(deaths - 1, 16)))
 
 
 def jobs(app: App | Broker, job: Job, *, processes: bool) -> list[Job]:
-    """What each process does, like `job`; connects once, and raises what would hinder all of them."""
+    """The jobs of all processes, copied from `job`. Connects once, and raises errors that would stop all of them."""
     with connection(app) as broker:
         answering = app.answering(broker)
         for activation in answering:
@@ -60,7 +60,7 @@ def jobs(app: App | Broker, job: Job, *, processes: bool) -> list[Job]:
 
 
 def warn_of_a_long_session(seconds: float, protocol: str) -> None:
-    """Say how long the partitions of a worker that dies wait, when that is long, and which setting changes it."""
+    """Warn if the partitions of a dead worker would wait long for another one, and name the setting to change."""
     if seconds <= LONG_SESSION_S:
         return
     name, place = (
@@ -84,7 +84,7 @@ def _each_reader(activations: list[Activation]) -> Iterator[str]:
 
 
 class Child:
-    """One process, and its successors."""
+    """One worker process and its restarts."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -93,17 +93,17 @@ class Child:
         self._started_at = 0.0
         self._process: subprocess.Popen[bytes] | None = None
         self._seen: Seen | None = None
-        """Whether it is in a handler."""
+        """Tells whether the process is inside a handler."""
         self.code: int | None = None
-        """What the last one has ended with for good; None while it works, or is to be started again."""
+        """Final exit code; None while a process runs or is to be restarted."""
 
     @property
     def alive(self) -> bool:
-        """A process runs."""
+        """Whether a process runs."""
         return self._process is not None and self._process.poll() is None
 
     def look(self) -> None:
-        """Start it when it is time; see whether it has ended."""
+        """Start the process if it is due, and note its end."""
         if self.code is not None:
             return
         if self._process is None:
@@ -114,7 +114,7 @@ class Child:
 
     def _start(self) -> None:
         self._started_at = time.monotonic()
-        # A session of its own: Ctrl-C reaches whoever waits for it alone, and he lets it finish.
+        # Its own process session: Ctrl-C reaches only the supervisor, which lets the worker finish.
         try:
             self._seen = Seen()
             file = self._seen.file
@@ -148,7 +148,7 @@ class Child:
         )
 
     def _died_in_a_handler(self) -> bool:
-        """Asked once of each process."""
+        """Whether the last process died inside a handler. Call once per process: the file is closed."""
         seen, self._seen = self._seen, None
         if seen is None:
             return False
@@ -156,12 +156,12 @@ class Child:
             return seen.in_a_handler()
 
     def stop(self) -> None:
-        """Ask it to finish what it is at."""
+        """Ask the process to finish its running handlers and end."""
         if self._process is not None:
             self._close(self._process)
 
     def kill(self) -> None:
-        """End it now."""
+        """Kill the process and wait for its end."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -174,7 +174,7 @@ class Child:
 
 
 def _signal_name(number: int) -> str:
-    """Real-time signals have none."""
+    """The name of a signal; its number for real-time signals, which have no name."""
     return signal.Signals(number).name if number in set(signal.Signals) else str(number)
 
 
@@ -182,17 +182,17 @@ class Supervisor:
     """The processes of one `konverse run`."""
 
     def __init__(self, jobs: list[Job], grace_s: float, *, ends_process: bool = False) -> None:
-        """`ends_process`: this process ends behind `run`, and a signal that comes when all is over changes nothing."""
+        """`ends_process`: this process ends after `run`, so later signals are ignored."""
         self._children = [Child(job) for job in jobs]
         self._grace_s = grace_s
         self._signals = 0
         self._ends_process = ends_process
 
     def run(self) -> int:
-        """Work until all is drained, something lasting has failed, or a signal comes; returns the exit code.
+        """Run until all queues are drained, a worker fails for good, or a signal arrives; returns the exit code.
 
-        On SIGTERM and SIGINT handlers that are at work have `grace_s` seconds to finish and commit. Then, or at a
-        second signal, they are cut off: what they had not committed is received again.
+        On SIGTERM and SIGINT, running handlers have `grace_s` seconds to finish and commit. Then, or at a second
+        signal, the processes are killed, and their uncommitted messages are redelivered.
         """
         with self._listening():
             try:
@@ -204,7 +204,7 @@ class Supervisor:
         return failed - IN_VAIN if failed else CUT_OFF if cut_off else 0
 
     def _work(self) -> int:
-        """Look after the processes until there is no more reason to; with what one has ended for good, or 0."""
+        """Watch the processes until all are drained, one fails for good, or a signal arrives. Its code, else 0."""
         while not self._signals:
             for child in self._children:
                 child.look()
@@ -217,7 +217,7 @@ class Supervisor:
         return 0
 
     def _stop(self) -> bool:
-        """Let all processes finish; whether some had to be cut off."""
+        """Let all processes finish. Returns whether the grace period ended before some of them did."""
         for child in self._children:
             child.stop()
         deadline = time.monotonic() + self._grace_s
