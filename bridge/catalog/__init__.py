@@ -1,19 +1,30 @@
 """The objects of a database: message types, contracts, queues, services, priorities, routes, routing tables.
 
-The catalog of an instance is a journal of its own, in topic `<instance>.catalog`. A change carries the offset that it
-expects to get and counts only if it got it. Two administrators at once never lose a change: the later one reads,
-checks its own statement against what it finds, and appends again.
+The catalog of an instance is a journal of its own, in topic `<instance>.catalog`, for all databases of the instance.
+Each process folds it into a copy of the objects and reads it again in the background. Administrators append changes
+(`bridge.admin`); sessions, readers, routers and views look objects up.
 
-    catalog        what is known here, and `change`
-    journal        the topic: read, appended to, watched
-    objects        what each kind is called, what creates it, what every database is born with
-    lookups        what classifiers ask, without asking Kafka for each message
-    judge          whether a message may be received: its contract and its body
-    homes          ALTER SERVICE … ON QUEUE, as the readers of a queue see it
-    destinations   whether the topics that records go to are still those of their queues
+    catalog        `Catalog`: the copy of one process, its lookups, and `change`
+    journal        the topic: reads it, appends to it, watches its settings
+    objects        the name of each kind, the error for a missing object, the objects of every new database
+    lookups        lookups of classifiers, without a request to Kafka for each message
+    judge          whether a message may be received: checks its contract and its body
+    homes          ALTER SERVICE … ON QUEUE, as the readers of a queue apply it
+    destinations   whether destination topics still belong to their queues
     mirror         the catalog in Redis, for people
 
-Every process keeps its catalog fresh in the background, and reads it again before it reports that something is
-missing. What is known is told without waiting: the lock of the journal is held while Kafka is asked, the lock of the
-objects never.
+Laws:
+
+1. A change carries the offset that it expects, and counts only at exactly this offset (protocol.md section 2.1). Two
+   administrators at once never lose a change: the later one reads again, checks its own statement against the new
+   catalog, and appends again.
+2. The catalog is the fold of its journal. Redis only mirrors it, and nothing reads the mirror back.
+3. The fold of a queue never reads the catalog. The catalog is checked before a message is written and while an owner
+   ingests it; the verdict then stands in the owner's COMMIT.
+4. A process reads the journal again before it reports that an object is missing. Changes of known objects are noticed
+   within seconds.
+5. Lookups of known objects do not block: the lock of the journal is held while Kafka is asked, the lock of the
+   objects never is.
+6. Records to a topic that was deleted and created again are never received. So the ids of destination topics are
+   compared with those in the catalog before a `flush` returns.
 """

@@ -1,6 +1,6 @@
-"""The catalog of an instance: message types, contracts, queues, services and so on, kept in a journal of its own.
+"""The catalog: the fold of the catalog journal in this process, its lookups, and how it is changed.
 
-A change carries the offset that it expects to get and is valid iff it got it (protocol.md section 2.1). Two
+A change carries the offset that it expects, and counts only at exactly this offset (protocol.md section 2.1). Two
 administrators at once therefore never lose a change: the later one reads, checks again and appends again.
 """
 
@@ -44,12 +44,12 @@ log: Final = logging.getLogger("konverse.catalog")
 
 FRESH_EVERY_S: Final = 2.0
 ROUTED_FRESH_EVERY_S: Final = 0.2
-"""Where somebody routes by a table: a small request or two to Kafka, so often, for a whole process."""
+"""Refresh interval of a process that routes by a table; each refresh is one or two small requests to Kafka."""
 
 Object = TypeVar("Object", bound=CatalogObject)
 
 FIRST_USER_ID: Final = 65_536
-"""Numbers below it are those of objects that every database is born with."""
+"""Smaller numbers belong to the objects that every database starts with."""
 
 _TABLE: Final = kind_of(RoutingTable)
 
@@ -64,41 +64,41 @@ _BORN_IDS: Final[dict[tuple[str, str], int]] = {
 
 
 class Catalog:
-    """What is known of one database, read from the catalog journal and re-read when something is missing."""
+    """The objects of one database, folded from the catalog journal, refreshed when a name is missing. Thread-safe."""
 
     def __init__(self, kafka: Kafka, instance: str, database: str, mirror: CatalogMirror | None = None) -> None:
         self.instance = instance
         self.database = database
         self._log = CatalogLog(kafka, instance)
         self._journal = threading.RLock()
-        """Held while the journal is read or appended to, so while Kafka is asked. It is taken before `_lock`."""
+        """Held while the journal is read or appended to, so during requests to Kafka. Taken before `_lock`."""
         self._lock = threading.Lock()
-        """Held while what is known changes or is copied, never while anything is awaited."""
+        """Held while the objects change or are copied, never during a wait."""
         self._objects: dict[str, dict[tuple[str, str], CatalogObject | None]] = {}
-        """Of each database; None for what it was born with and that was dropped."""
+        """Database -> (kind, name) -> object; None for a dropped object that every database starts with."""
         self._ids: dict[tuple[str, str, str], int] = {}
-        """Database, kind and name -> number."""
+        """Database, kind and name -> number of the object."""
         self._placed: dict[tuple[str, str], int] = {}
-        """Database and service -> where the journal put it on its queue."""
+        """Database and service -> offset of the change that put the service on its queue."""
         self._position = 0
         self._keeper: threading.Thread | None = None
         self._closing = False
         self._wake = threading.Event()
         self._every_s = FRESH_EVERY_S
         self._parts: dict[tuple[str, str], list[TableChange]] = {}
-        """Database and routing table -> parts of a change that wait for its last one."""
+        """Database and routing table -> parts of an unfinished change."""
         self._mirror = mirror
         self._changed = False
-        """Here, and Redis has not been told yet."""
+        """This process has changed the catalog and not mirrored the change yet."""
         self._allowed: set[tuple[str, Role, str]] = set()
-        """Another one with each change: what was looked up before it does not get into the next one."""
+        """Sends found to be allowed. A change replaces the set, so a lookup made before cannot get into the new one."""
         self._ways: dict[tuple[str, str, str], tuple[Queue, Queue]] = {}
-        """So is this."""
+        """Source, target and contract -> queues. Replaced with each change, like `_allowed`."""
 
     # ------------------------------------------------------------------------------------------------------- read
 
     def find(self, kind: type[Object], name: str) -> Object | None:
-        """The object of that name, or None; reads what others have changed before it says None."""
+        """The object of that name, or None. Reads the journal again before it returns None."""
         found = self._known(kind, name)
         if found is None:
             self.refresh()
@@ -106,7 +106,7 @@ class Catalog:
         return found
 
     def get(self, kind: type[Object], name: str) -> Object:
-        """The object of that name, or the error that says it does not exist."""
+        """The object of that name. Raises the UnknownObject error of its kind when it does not exist."""
         found = self.find(kind, name)
         if found is None:
             raise MISSING[kind](
@@ -116,27 +116,30 @@ class Catalog:
         return found
 
     def heard_of(self, kind: type[Object], name: str) -> Object | None:
-        """The object of that name as far as it is known here; Kafka is not asked."""
+        """The object of that name, as far as known here; Kafka is not asked."""
         return self._known(kind, name)
 
     def all(self, kind: type[Object]) -> list[Object]:
-        """All objects of a kind, by name."""
+        """All objects of a kind, sorted by name, after a refresh."""
         self.refresh()
         return self.known(kind)
 
     def known(self, kind: type[Object]) -> list[Object]:
-        """Those of them that were heard of here, without asking Kafka."""
+        """All objects of a kind that are known here, sorted by name; Kafka is not asked."""
         with self._lock:
             objects = {**BORN_WITH, **self._objects.get(self.database, {})}
         return sorted((o for o in objects.values() if isinstance(o, kind)), key=lambda o: o.name)
 
     def queues(self) -> dict[str, Queue]:
-        """Queues of all databases of the instance that were heard of here, by topic; Kafka is not asked."""
+        """Data topic -> queue, for all databases of the instance, as far as known here; Kafka is not asked."""
         with self._lock:
             return {q.topic: q for known in self._objects.values() for q in known.values() if isinstance(q, Queue)}
 
     def dropped_queue(self, name: str) -> Queue | None:
-        """The queue of that name as it was when it was dropped last; None when there was none. Reads all changes."""
+        """The queue of that name as it was before its last DROP; None if there was none, or it exists again.
+
+        Reads the whole journal.
+        """
         found: Queue | None = None
         with self._journal:
             self.refresh()
@@ -151,39 +154,39 @@ class Catalog:
         return found if self._known(Queue, name) is None else None
 
     def id_of(self, kind: type[Object], name: str) -> int | None:
-        """The number of an object, the same for everybody: FIRST_USER_ID and where its CREATE stands in the journal.
+        """The number of an object, the same in every process: FIRST_USER_ID plus the journal offset of its CREATE.
 
-        An ALTER leaves it, a DROP and a CREATE give another one; no other object ever gets it. None: not known here.
+        An ALTER keeps the number; a new CREATE gives a new one. No number is used twice. None: not known here.
         """
         key = (kind_of(kind), name)
         return _BORN_IDS.get(key, self._ids.get((self.database, *key)))
 
     def placed(self, service: str) -> int:
-        """A number that is another one when the service is put on another queue, also when it comes back later."""
+        """A number that changes whenever the service moves to another queue, also when it moves back later."""
         return self._placed.get((self.database, service), -1)
 
     @property
     def version(self) -> int:
-        """Rises with each change that is known here."""
+        """Rises with each change that this process reads."""
         return self._position
 
     @property
     def broker_id(self) -> UUID:
-        """The id of this database, by which routes and BEGIN DIALOG name it."""
+        """The id of this database (`service_broker_guid`), by which routes and BEGIN DIALOG name it."""
         return self.broker_id_of(self.database)
 
     def broker_id_of(self, database: str) -> UUID:
-        """The id of a database of this instance; it need not exist."""
+        """The id of a database of this instance. The database need not exist."""
         return broker_id(self._topic_id(), database)
 
     def databases(self) -> list[str]:
-        """Names of the databases of this instance that something was created in."""
+        """Names of the databases of this instance that have objects of their own, sorted."""
         self.refresh()
         with self._lock:
             return sorted(name for name, objects in self._objects.items() if name and objects)
 
     def queues_of(self, from_service: str, to_service: str, contract: str) -> tuple[Queue, Queue]:
-        """Queues of the initiator and of the target; the error of whatever does not exist."""
+        """Queues of the initiator and of the target. Raises ServiceNotFound, ContractNotFound, QueueNotFound."""
         ways = self._ways
         way = ways.get((from_service, to_service, contract))
         if way is None:
@@ -196,7 +199,10 @@ class Catalog:
         return way
 
     def check_send(self, contract: str, role: Role, message_type: str) -> None:
-        """Raise unless that side may send that type under the contract (behaviours 45 to 47)."""
+        """Raise unless that side may send that type under the contract (behaviours 45 to 47).
+
+        Raises NotInContract, WrongDirection, MessageTypeNotFound, ContractNotFound.
+        """
         allowed = self._allowed
         if (contract, role, message_type) in allowed:
             return
@@ -218,7 +224,7 @@ class Catalog:
         allowed.add((contract, role, message_type))
 
     def keep_fresh(self, every_s: float = FRESH_EVERY_S) -> None:
-        """Read what others change, every few seconds or more often from here on, and have Redis show it."""
+        """Refresh in the background from here on, at least every `every_s` seconds, and mirror the changes to Redis."""
         with self._lock:
             hurry, self._every_s = every_s < self._every_s, min(every_s, self._every_s)
             if self._keeper is None:
@@ -236,14 +242,14 @@ class Catalog:
                 self.refresh()
             except TopicMismatch as error:
                 self._log.say(error)
-            except FORESEEN as error:  # whoever needs something of it is told
+            except FORESEEN as error:  # a lookup that needs the journal raises the error itself
                 log.debug("the catalog is not read: %s", error)
             else:
                 self._show()
                 self._log.look()
 
     def _show(self) -> None:
-        """Let Redis show what is known."""
+        """Write the present objects to the mirror in Redis."""
         if self._mirror is None:
             return
         topic_id = self._topic_id()
@@ -254,7 +260,7 @@ class Catalog:
         self._mirror.show(*place, [known for known in objects.values() if known is not None])
 
     def refresh(self) -> None:
-        """Read what was added to the journal since. Raises TopicMismatch when it is another one, or not whole."""
+        """Read new records of the journal. Raises TopicMismatch when its topic was replaced or truncated."""
         with self._journal:
             for messages, position in self._log.added(self._position):
                 with self._lock:
@@ -265,13 +271,14 @@ class Catalog:
     # ------------------------------------------------------------------------------------------------------ change
 
     def parts_of(self, table: str) -> list[TableChange]:
-        """The parts of a change of a routing table that wait for others, as far as they were heard of here."""
+        """The parts of an unfinished change of a routing table, as far as known here."""
         return list(self._parts.get((self.database, table), ()))
 
     def change(self, name: str, decide: Callable[[], Written | None], kind: type[Object]) -> None:
-        """Append what `decide` says (a new value, or None for a drop), deciding again whenever somebody was first.
+        """Append a change: the value that `decide` returns, or a drop when it returns None.
 
-        `decide` looks at the catalog and raises when the change may not be.
+        `decide` checks the catalog and raises to refuse the change. It is called again whenever another change got the
+        expected offset first.
         """
         with self._journal:
             while True:
@@ -288,7 +295,7 @@ class Catalog:
     # ------------------------------------------------------------------------------------------------------ inside
 
     def _topic_id(self) -> bytes:
-        """Kafka's own id of the journal's topic; Kafka is asked once."""
+        """Kafka's id of the journal's topic; Kafka is asked once."""
         if not self._log.topic_id:
             with self._journal:
                 self._log.open()
@@ -305,7 +312,7 @@ class Catalog:
         except MalformedRecord:
             return
         if change.expected_offset != offset:
-            return  # somebody else was first; its author appends again
+            return  # another change was first; the author of this one appends again
         objects = self._objects.setdefault(change.database, {})
         key = change.kind, change.name
         known, value = objects.get(key), self._value(objects.get(key), change)
@@ -325,7 +332,7 @@ class Catalog:
         self._ways = {}
 
     def _value(self, known: CatalogObject | None, change: Change) -> CatalogObject | None:
-        """What an object is behind a change of it."""
+        """The value of an object after a change; None when it is dropped."""
         parts = self._parts.setdefault((change.database, change.name), []) if change.kind == _TABLE else []
         if not isinstance(change.value, TableChange):
             parts.clear()
@@ -345,5 +352,5 @@ class Catalog:
 
 
 def _changes_in(messages: Iterable[Message]) -> Iterator[Message]:
-    """Records of the journal that may be changes. One with our header was meant for a queue, and is none."""
+    """Records that may be changes. A record with konverse's header was meant for a queue, and is left out."""
     return (message for message in messages if header_of(message) is None)

@@ -1,7 +1,8 @@
-"""Whether the topics that a session sends to are still those of the queues that it means.
+"""Whether destination topics still belong to the queues that records were sent to.
 
-A topic that was deleted and created again takes records like the first one, and nobody ever reads them. So a `flush`
-asks Kafka for the ids of its topics behind the last acknowledgement (a third of a millisecond) before it returns.
+A topic that was deleted and created again accepts records like the first one, but they are never received. So a `flush`
+asks Kafka for the ids of its topics after the last acknowledgement, before it returns. This takes a third of a
+millisecond. Owners check the destinations of their outputs the same way.
 """
 
 from __future__ import annotations
@@ -27,56 +28,56 @@ from konverse.schemas.identifiers import Address, journal_topic
 from .catalog import Catalog
 
 ANSWER_S: Final = 2.0
-"""Kafka has so long to describe topics; without an answer nothing is known against them."""
+"""Longest wait for Kafka to describe topics. Topics without an answer are not taken for gone."""
 ANSWER_S_MIN: Final = 0.1
-"""So long it has in any case."""
+"""Shortest such wait, also when the caller has less time left."""
 
 
 AGAIN: Final = "was deleted and created again since the queue was created"
 
 
 class Destination(NamedTuple):
-    """A queue as records name it."""
+    """A queue as records address it: the data topic, and the tag of the queue's incarnation."""
 
     topic: str
     tag: bytes
-    """Of the queue's incarnation."""
+    """Tag of the queue's incarnation."""
 
 
 class Question(NamedTuple):
-    """What Kafka was asked about topics."""
+    """A pending request to Kafka to describe topics."""
 
     asked: set[Destination]
     answers: Mapping[str, Future[TopicDescription]]
 
     @property
     def done(self) -> bool:
-        """Kafka has answered, or is not expected to any more."""
+        """Whether every answer has arrived or timed out."""
         return all(answer.done() for answer in self.answers.values())
 
 
 def destination_of(address: Address) -> Destination:
-    """The queue of a partition."""
+    """The queue of an address, without its partition."""
     return Destination(address.topic, address.tag)
 
 
 def addresses_of(dialog: SessionDialog) -> list[Address]:
-    """Where records of a dialog go."""
+    """The partitions that get records of a dialog: its home and its target."""
     return [dialog.home.address, dialog.target.address]
 
 
 class Reached(NamedTuple):
-    """How far the records of a session to a partition are."""
+    """Progress of a session's records to one partition."""
 
     writer: bytes
     counter: int
-    """Below it Kafka has everything that is sent directly."""
+    """Kafka has all direct records with counters below this."""
     transactions: int
-    """How many have arrived there."""
+    """Number of the session's transactions delivered there."""
 
 
 def reached_of(session: Session, addresses: Iterable[Address]) -> dict[Address, Reached]:
-    """How far the records to these partitions are acknowledged, and by which writer."""
+    """Acknowledged progress to each of these partitions, with the writer it belongs to."""
     found = [session.lanes[address] for address in addresses if address in session.lanes]
     return {lane.address: _reached(session, lane, lane.window.acked) for lane in found}
 
@@ -86,35 +87,35 @@ def _reached(session: Session, lane: Lane, counter: int) -> Reached:
 
 
 class Destinations:
-    """The topics of one sender, for any of its threads."""
+    """Destination topics of one sender or one reader's owners, checked against the catalog. Thread-safe."""
 
     def __init__(self, kafka: Kafka, catalog: Catalog | None = None) -> None:
-        """Without a catalog each topic is meant as it is found first."""
+        """Without a catalog, the expected id of a topic is the one found first."""
         self._kafka = kafka
         self._catalog = catalog
         self._lock = threading.Lock()
-        """Held while an answer of Kafka is compared, not while it is awaited."""
+        """Held while an answer of Kafka is compared, never while one is awaited."""
         self._ids: dict[Destination, bytes] = {}
-        """Topics that are in no catalog here, such as that of transmission, as they were found first."""
+        """First id found of topics that the catalog does not have, such as the transmission queue's."""
         self.gone: dict[Destination, str] = {}
-        """Destinations that receive nothing any more, and why."""
+        """Destination that receives nothing any more -> the reason, as an error text."""
         self.verified: dict[Address, Reached] = {}
-        """What Kafka had when the topic was found to be its queue's."""
+        """Progress to each partition when its topic was last found to belong to its queue."""
         self._told: set[Destination] = set()
-        """Those of which a caller was told."""
+        """Gone destinations for which TopicMismatch was raised."""
 
     def _has_topic(self, topic: str) -> bool:
         return self._catalog is None or topic in self._catalog.queues()
 
     def has_queue(self, address: Address) -> bool:
-        """Whether a queue of this instance has that partition, as far as is known; without a catalog always."""
+        """Whether a queue of this instance has that partition, as far as known. Always True without a catalog."""
         if self._catalog is None:
             return True
         queue = self._catalog.queues().get(address.topic)
         return queue is not None and address.partition < queue.partitions
 
     def read_queues(self) -> bool:
-        """Hear of the queues that others have created and dropped; False when the catalog cannot be read now."""
+        """Refresh the catalog, to learn of created and dropped queues; False when it cannot be read now."""
         if self._catalog is not None:
             try:
                 self._catalog.refresh()
@@ -123,22 +124,25 @@ class Destinations:
         return True
 
     def takes(self, address: Address, own: Address | None) -> bool:
-        """Whether something may arrive there, as far as is known; `own` is that of transmission. Asks nobody."""
+        """Whether records to this address may be received, as far as known; without I/O.
+
+        `own` is the address of the session's transmission queue.
+        """
         is_own = own is not None and own.topic == address.topic
         return destination_of(address) not in self.gone and (is_own or self._has_topic(address.topic))
 
     def check(self, *addresses: Address) -> None:
-        """Raise TopicMismatch for a destination that was found gone; asks nobody."""
+        """Raise TopicMismatch for a destination that was found gone; without I/O."""
         for address in addresses if self.gone else ():
             self._raise(destination_of(address))
 
     def check_untold(self, addresses: Iterable[Address]) -> None:
-        """The same, unless a caller was told of that destination."""
+        """Like `check`, for destinations for which TopicMismatch was not raised before."""
         for destination in {*map(destination_of, addresses)} - self._told:
             self._raise(destination)
 
     def unverified(self, session: Session) -> list[Address]:
-        """Where records went, directly or by transactions, of which nobody was told that they count."""
+        """Partitions with records, direct or by transactions, sent since their topic was last verified."""
         transactions, verified = session.transactions, self.verified
         awaited = {at for one in (*transactions.flying, *transactions.waiting) for at in one.destinations}
         used = [
@@ -153,24 +157,27 @@ class Destinations:
         ]
 
     def look(self, addresses: Iterable[Address], timeout_s: float = ANSWER_S) -> bool:
-        """Ask Kafka whether the topics are those of the queues; False when it has not answered all in time."""
+        """Ask Kafka whether the topics still belong to their queues, and wait for the answer.
+
+        Returns False when some answers did not arrive in time, or the catalog could not be read. Updates `gone`.
+        """
         return self.learn(self.ask(addresses, timeout_s))
 
     def ask(self, addresses: Iterable[Address], timeout_s: float = ANSWER_S) -> Question:
-        """The same without waiting; `learn` takes the answer."""
+        """Ask as `look` does, without waiting. Give the result to `learn`."""
         asked = {destination_of(address) for address in addresses}
         queues = self._queues()
         topics = {destination.topic for destination in asked}
         journals = {journal_topic(name, queues[name].subscription) for name in topics if name in queues}
-        # journals: who may not see one goes without
+        # journals too; a sender without the right to describe them gets no answer about them, and does without
         return Question(asked, self._describe(topics | journals, min(timeout_s, ANSWER_S)))
 
     def learn(self, question: Question) -> bool:
-        """What Kafka has answered, waiting for it if need be; False when it has not answered all."""
+        """Compare Kafka's answers with the queues, waiting for them if necessary. Returns as `look`."""
         asked, found = question.asked, _found(question.answers)
         with self._lock:
             problems = self._problems(asked, found)
-        if problems and not self.read_queues():  # maybe nobody here has heard of a DROP and a CREATE
+        if problems and not self.read_queues():  # this process may not know of a DROP and CREATE QUEUE yet
             return False
         with self._lock:
             problems = self._problems(asked, found) if problems else {}
@@ -181,12 +188,12 @@ class Destinations:
         return all(map(has_answered, question.answers.values()))
 
     def means(self, address: Address) -> bool:
-        """Whether the queue that has this topic now is the one that the address names, as far as is known."""
+        """Whether the present queue of this topic has the incarnation that the address names, as far as known."""
         queue = self._queues().get(address.topic)
         return queue is not None and queue.address(0).tag == address.tag
 
     def changed(self, meant: Mapping[str, bytes], timeout_s: float = ANSWER_S) -> dict[str, str]:
-        """Ask Kafka which of these topics have another id than is meant, or are gone, and why that matters."""
+        """Ask Kafka which topics are gone or have another id than `meant`. Returns topic -> error text."""
         return changes(meant, _found(self._describe({*meant}, timeout_s)))
 
     def _raise(self, destination: Destination) -> None:
@@ -209,7 +216,7 @@ class Destinations:
             topic, tag = destination
             queue = queues.get(topic)
             if queue is None:
-                if destination not in self._ids:  # nobody knows; or it was dropped, which the sender sees for itself
+                if destination not in self._ids:  # unknown so far; or the queue was dropped, which its sender notices
                     if found.get(topic):
                         self._ids[destination] = found[topic] or b""
                     continue
@@ -231,7 +238,7 @@ class Destinations:
 
 
 def _found(answers: Mapping[str, Future[TopicDescription]]) -> dict[str, bytes | None]:
-    """The id of each topic, None for one that does not exist; without those of which Kafka says nothing."""
+    """Topic -> id, None for a topic that does not exist. Topics without an answer are left out."""
     found: dict[str, bytes | None] = {}
     for topic, answer in answers.items():
         try:
@@ -243,7 +250,7 @@ def _found(answers: Mapping[str, Future[TopicDescription]]) -> dict[str, bytes |
 
 
 def changes(meant: Mapping[str, bytes], found: Mapping[str, bytes | None]) -> dict[str, str]:
-    """Which topics are not those that are meant, and why that matters; None was found for one that is gone."""
+    """Topic -> error text, for topics whose found id differs from the one `meant`. A found None means deleted."""
     return {
         name: _gone(name, "was deleted" if found[name] is None else AGAIN)
         for name in meant.keys() & found.keys()

@@ -1,4 +1,4 @@
-"""What ALTER SERVICE … ON QUEUE has done to the services of one queue, as far as its readers know (behaviour 19)."""
+"""Applies ALTER SERVICE … ON QUEUE to one queue: conversations follow their service to its new queue (behaviour 19)."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from konverse.schemas.identifiers import Address
 from .judge import CatalogJudge, Rules
 
 LATER_S: Final = 5.0
-"""Where services have left, what may still come for them is looked for this often."""
+"""Interval at which a queue that services have left is checked for late arrivals."""
 
 
 class Elsewhere(NamedTuple):
-    """What the catalog says of services that have changed their queue."""
+    """Services that have changed their queue, as the catalog has them."""
 
     gone: Mapping[str, Queue]
-    """Services that were on the queue that is read, and where they are."""
+    """Service that has left the queue being read -> its new queue."""
     left: Sequence[Queue]
-    """Queues that services have left which are on it."""
+    """Former queues of services that are on the queue being read."""
 
 
 class Altered:
-    """Services that are on another queue by now, and queues from which services have come here."""
+    """Tracks, for one queue, the services that have left it and the former queues of services that have come to it."""
 
     def __init__(self, rules: Rules, queue: Queue) -> None:
         """Reads the catalog. Raises Unavailable."""
@@ -38,7 +38,7 @@ class Altered:
         self._look_after = rules.look_after
         self._queue = queue
         self.places: dict[str, Place] = {}
-        """Of the services that have left this queue: where each group goes."""
+        """Service that has left this queue -> function from a group id to its new address."""
         self._names: dict[str, str] = {}
         self.see(self.read(), {})
 
@@ -51,7 +51,11 @@ class Altered:
         return () if self._look_after is None else judge.left_for(self._queue)
 
     def see(self, elsewhere: Elsewhere, owners: Mapping[Owner, Mapping[int, Arrival]]) -> None:
-        """Have these owners send away what does not belong here, but for what has come since (`Altering.look`)."""
+        """Have these owners move the conversations of departed services (`Altering.look`).
+
+        `owners` gives, per owner, the conversations that had arrived from elsewhere before the catalog was read. Later
+        arrivals stay until the next reading.
+        """
         gone = elsewhere.gone
         self._names = {service: queue.name for service, queue in gone.items()}
         self.places = {service: partial(place_in, queue) for service, queue in gone.items()}
@@ -71,5 +75,5 @@ class Altered:
 
 
 def place_in(queue: Queue, group: bytes) -> Address:
-    """Where a group that comes to a queue lives there: the same place for all of it, whoever sends it."""
+    """The partition where a group lives after its move to a queue: the same for every sender of the group."""
     return queue.address(choose_home(group, queue.partitions, frozenset[int]()))

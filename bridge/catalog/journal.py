@@ -1,4 +1,4 @@
-"""The topic that holds the catalog of an instance: read, appended to, and watched for what others do to it."""
+"""The topic of an instance's catalog: reads it, appends to it, and watches it for deletion and changed settings."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ log: Final = logging.getLogger("konverse.catalog")
 
 
 class CatalogLog:
-    """One process's access to the topic. Not thread-safe: a lock of the catalog guards it, save `look` and `say`."""
+    """The access of one process to the topic. Not thread-safe: the catalog's lock guards all but `look` and `say`."""
 
     def __init__(self, kafka: Kafka, instance: str) -> None:
         self._kafka = kafka
@@ -31,7 +31,7 @@ class CatalogLog:
         self._topic = catalog_topic(instance)
         self._topics = Topics(kafka)
         self.topic_id = b""
-        """Kafka's own id of the topic, once it is open."""
+        """Kafka's id of the topic; empty until it is open."""
         self._reader: LogReader | None = None
         self._producer: Producer | None = None
         self._first = 0
@@ -40,13 +40,13 @@ class CatalogLog:
         self._has_grown = False
 
     def open(self) -> None:
-        """Find the topic, or make it."""
+        """Find the topic or create it. Raises TopicMismatch when it was deleted while topics of its queues remain."""
         self._open()
 
     def added(self, position: int) -> Iterator[tuple[list[Message], int]]:
-        """Records from `position` on, and where each part ends.
+        """Chunks of records from `position` on, each with the position behind it.
 
-        Raises TopicMismatch when the topic is gone, another one, or not whole.
+        Raises TopicMismatch when the topic was deleted, created again or truncated.
         """
         reader = self._open()
         try:
@@ -64,14 +64,17 @@ class CatalogLog:
             raise self._lost(f"does not hold offset {position} any more") from None
 
     def all(self) -> Iterator[list[Message]]:
-        """Everything that the topic still holds."""
+        """Chunks of all records that the topic still holds."""
         reader = self._open()
         first, end = reader.ends(self._topic, 0)
         with suppress(LogTruncated):
             yield from (messages for messages, _ in reader.read(self._topic, 0, first, end))
 
     def append(self, record: bytes, what: str) -> int:
-        """The offset that the record got; `what` it says. Raises TopicMismatch, KafkaUnavailable, OutcomeUnknown."""
+        """Append a record and return its offset. Raises TopicMismatch, KafkaUnavailable, OutcomeUnknown.
+
+        `what` names the change in errors.
+        """
         if self._producer is None:
             self._open()  # the topic exists
             self._producer = self._kafka.journal_producer()
@@ -83,7 +86,7 @@ class CatalogLog:
 
         try:
             self._producer.produce(self._topic, record, None, 0, on_delivery)
-            with suppress(KafkaException):  # then there is no answer
+            with suppress(KafkaException):  # the outcome stays empty, which is handled below
                 self._producer.flush(self._kafka.settings.append_timeout_s + 1)
         except KafkaException as error:
             self._discard_producer()
@@ -100,7 +103,7 @@ class CatalogLog:
         )
 
     def look(self) -> None:
-        """Log what others have changed of the topic, when it is time to look again."""
+        """Check the topic's settings at most every WATCH_EVERY_S, and log what is wrong."""
         now = time.monotonic()
         if now < self._look_at:
             return
@@ -115,7 +118,7 @@ class CatalogLog:
             log.debug("the topic of the catalog cannot be looked at: %s", error)
 
     def say(self, problem: TopicMismatch) -> None:
-        """Log what is wrong with the topic, now and then."""
+        """Log what is wrong with the topic, at most every 30 s."""
         if self._said.due(str(problem)):
             log.error("%s", problem)
 
@@ -137,7 +140,7 @@ class CatalogLog:
         return self._reader
 
     def _check(self) -> None:
-        """Raise TopicMismatch for a setting with which the catalog would be lost."""
+        """Raise TopicMismatch for a setting that would lose the catalog. Warn once of extra partitions."""
         self._topics.check(self._topic, 1, JOURNAL_CONFIG, may_grow=True)
         found = self._topics.partitions(self._topic) or 1
         if found > 1 and not self._has_grown:

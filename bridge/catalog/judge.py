@@ -1,7 +1,9 @@
-"""Whether a message may be received: what the catalog says of its contract, and what its type says of its body.
+"""Whether a message may be received: checks its contract against the catalog, and its body against its message type.
 
-Source: behaviours 3 to 6, 16, 132, 133. The verdict is the receiver's, by the catalog as this process knows it: a name
-that it has never heard is looked up at once, and what was changed is noticed within seconds.
+The receiver judges, by the catalog as its process knows it: an unknown name is looked up at once, and changes are
+noticed within seconds (protocol.md section 7.8).
+
+Source: behaviours 3 to 6, 16, 132, 133.
 """
 
 from __future__ import annotations
@@ -39,36 +41,36 @@ SENT_BY_INITIATOR: Final = 8457
 SERVICE_NOT_FOUND: Final = 8470
 TYPE_NOT_IN_CONTRACT: Final = 8498
 NO_XML: Final = (9616, 9615)
-"""Of a message that its initiator, or its target, has received."""
+"""Errors for a body that fails XML validation, by the receiver's role: initiator, target."""
 NOT_EXAMINED: Final = 9704
-"""Its body took more time or memory to validate than is allowed."""
+"""The body could not be validated within the limits of time and memory."""
 
 
 class Demand(NamedTuple):
-    """What has to be looked for in bodies."""
+    """The check that a message type demands of bodies."""
 
     validation: Validation
     schema: Known | None
-    """Ready for the validator; None: there is no schema."""
+    """The schema, encoded for the validator; None: no schema."""
 
 
 class Rules(NamedTuple):
-    """What the owners of a reader go by."""
+    """Policy of a reader's owners: admission, sending, beginning dialogs."""
 
     send: Rule
-    """Raises for what a handler may not send."""
+    """Raises for a message that a handler may not send."""
     judge: CatalogJudge | None = None
-    """Rejects what may not be received; None: everything may."""
+    """Rejects messages that may not be received; None: all are accepted."""
     begin: Callable[[Queue, int, Clauses], tuple[bytes, Begin]] | None = None
-    """Makes a dialog that a handler begins in a partition; None: it may not."""
+    """Makes the dialog that a handler begins in a partition; None: handlers may not begin dialogs."""
     look_after: Callable[[Queue], None] | None = None
-    """Told of queues that services have left for the one that is read; None: nobody is."""
+    """Takes each former queue of a service that is on the queue being read; None: former queues are left alone."""
     catalog: Catalog | None = None
-    """Knows the topics of the queues to which outputs go; None: each is meant as it is found first."""
+    """Knows the topic ids of destination queues; None: a topic's id is taken from its first description."""
 
 
 class CatalogJudge:
-    """What the owners of one reader ask (`konverse.dialog.state.partition.Judge`)."""
+    """Judges messages for the owners of one reader (implements `konverse.dialog.state.partition.Judge`)."""
 
     def __init__(self, catalog: Catalog, validator: Validator, level: int = logging.WARNING) -> None:
         """Verdicts are logged at `level`."""
@@ -77,13 +79,13 @@ class CatalogJudge:
         self._level = level
         self._version = catalog.version
         self._allowed: dict[tuple[str, str, Role, str], Demand] = {}
-        """What the catalog lets through, and what has to be looked for in its bodies; of names that it has."""
+        """Accepted combination of service, contract, role and message type -> the check of its bodies."""
         self._levels: dict[tuple[str, str, str], int] = {}
         """Priorities by contract, local and remote service."""
         self._unavailable = Seldom()
 
     def changed(self) -> bool:
-        """Whether the catalog has, since this was asked last: then nothing of before holds."""
+        """Whether the catalog has changed since the last call. If so, forget all cached verdicts."""
         if self._catalog.version == self._version:
             return False
         self._version = self._catalog.version
@@ -92,7 +94,7 @@ class CatalogJudge:
         return True
 
     def verdict(self, terms: Terms, role: Role, message_type: str, body: bytes | None) -> Rejection | None:
-        """Why the side `role` may not receive this; None when it may."""
+        """Why the side `role` may not receive this message; None when it may."""
         key = terms.service, terms.contract, role, message_type
         demand = self._allowed.get(key)
         if demand is None:
@@ -123,13 +125,13 @@ class CatalogJudge:
             return Finding(fault_of(demand.validation, body))
         try:
             return self._validator.look(demand.schema, body or b"")
-        except ValidatorUnavailable as error:  # the partition is claimed again, and then it is looked anew
+        except ValidatorUnavailable as error:  # the partition is claimed again, and its messages are validated again
             if self._unavailable.due():
-                log.error("messages wait, as nobody can validate them here: %s", error)  # noqa: TRY400  # words enough
+                log.error("messages wait, as nobody can validate them here: %s", error)  # noqa: TRY400  # text suffices
             raise
 
     def level(self, contract: str, local_service: str, remote_service: str) -> int:
-        """The priority of a side that begins, by the broker priorities that are known here (behaviours 216, 217)."""
+        """The level of a new side, by the broker priorities known here; Kafka is not asked (behaviours 216, 217)."""
         names = contract, local_service, remote_service
         level = self._levels.get(names)
         if level is None:
@@ -139,15 +141,15 @@ class CatalogJudge:
         return level
 
     def examines(self, message_type: str) -> bool:
-        """Whether bodies of this type are looked at."""
+        """Whether bodies of this type are checked. True for an unknown type."""
         found = self._catalog.find(MessageType, message_type)
         return found is None or found.validation is not Validation.NONE
 
     def has(self, queue: Queue, service: str) -> bool:
-        """Whether a service of that name is on this queue, or was and is on another one since (behaviour 19).
+        """Whether a service of that name is on this queue, or was before it moved to another one (behaviour 19).
 
-        Raises Unavailable when nobody can say so now. What comes here from another queue has left it behind its ALTER,
-        so whoever does not know of that reads it now.
+        Reads the catalog again before it says no: a conversation that arrives from another queue has left it after an
+        ALTER SERVICE that this process may not know yet. Raises Unavailable when the catalog cannot be read.
         """
         found = self._catalog.find(Service, service)
         if found is not None and queue.name not in (found.queue, *found.queues_before):
@@ -156,37 +158,37 @@ class CatalogJudge:
         return found is not None and queue.name in (found.queue, *found.queues_before)
 
     def gone_from(self, queue: Queue) -> Iterator[tuple[str, Queue]]:
-        """Services that were on this queue, and where they are. Raises Unavailable."""
+        """Services that have left this queue, each with its present queue. Raises Unavailable."""
         for service in self._catalog.all(Service):
             if queue.name in service.queues_before:
                 yield service.name, self._catalog.get(Queue, service.queue)
 
     def left_for(self, queue: Queue) -> list[Queue]:
-        """Queues that services have left which are on this one, by what is known here. Raises Unavailable."""
+        """Former queues of the services that are on this one, as far as known here. Raises Unavailable."""
         services = [service for service in self._catalog.known(Service) if service.queue == queue.name]
         names = sorted({name for service in services for name in service.queues_before})
         return [left for name in names if (left := self._catalog.find(Queue, name)) is not None]
 
     def has_contract(self, name: str) -> bool:
-        """Whether there is a contract of that name. Raises Unavailable when nobody can say so now."""
+        """Whether the contract exists. Raises Unavailable when the catalog cannot be read."""
         return self._catalog.find(Contract, name) is not None
 
     def check_service(self, name: str) -> None:
-        """Raise ServiceNotFound when there is none of that name."""
+        """Raise ServiceNotFound unless the service exists."""
         self._catalog.get(Service, name)
 
     def keeps(self, queue: Queue) -> bool:
-        """Whether the queue was not dropped, as far as is known here."""
+        """Whether the queue still exists, in the same incarnation, as far as known here."""
         known = self._catalog.find(Queue, queue.name)
         return known is not None and known.incarnation == queue.incarnation
 
     def receives(self, queue: Queue) -> bool:
-        """Whether the STATUS of the queue is ON, as far as is known here; also of one that was dropped."""
+        """Whether the STATUS of the queue is ON, as far as known here. True for a queue that was dropped."""
         known = self._catalog.heard_of(Queue, queue.name)
         return known is None or known.incarnation != queue.incarnation or known.status
 
     def letter(self, message_type: str) -> str:
-        """What a message type says of bodies, as a letter."""
+        """The letter of a message type's validation (`letter_of`)."""
         return letter_of(self._catalog, message_type)
 
     def _reason(self, terms: Terms, role: Role, message_type: str) -> int:
@@ -209,7 +211,7 @@ class CatalogJudge:
 
 
 def rule_of(catalog: Catalog, message_type: MessageType) -> SchemaRule | None:
-    """What bodies of a type are held against in another process; None when there is no schema for them.
+    """The schema rule of a message type, for the validator process; None for a type without a schema.
 
     Raises SchemaCollectionNotFound.
     """
@@ -222,6 +224,6 @@ def rule_of(catalog: Catalog, message_type: MessageType) -> SchemaRule | None:
 
 
 def letter_of(catalog: Catalog, message_type: str) -> str:
-    """What a message type says of bodies, as a letter; N for one that was dropped."""
+    """The letter of a message type's validation, as in the views' `validation` columns; N for a dropped type."""
     found = catalog.find(MessageType, message_type)
     return "N" if found is None else found.validation.letter

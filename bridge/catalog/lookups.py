@@ -1,4 +1,4 @@
-"""What classifiers ask of a catalog, as it is known in this process."""
+"""Catalog lookups of classifiers, answered from the copy of this process."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from .catalog import ROUTED_FRESH_EVERY_S, Catalog
 
 
 def lookup_of(catalog: Catalog, clock: Callable[[], float] = time.monotonic) -> Lookup:
-    """The tables, services and schemas of a catalog, whenever they are asked for."""
+    """Lookups of routing tables, services and Avro schemas; each call sees the catalog as it is then."""
     return Lookup(partial(catalog.get, RoutingTable), _Services(catalog, clock), partial(_avro_schema, catalog))
 
 
 class _Services:
-    """Whether there is a service. Strangers may ask for any number of names that nobody has: few are read for."""
+    """Whether a service exists. Limits refreshes, because message contents may name any number of unknown services."""
 
     def __init__(self, catalog: Catalog, clock: Callable[[], float]) -> None:
         self._catalog = catalog
@@ -39,9 +39,9 @@ class _Services:
 
 
 def bound(catalog: Catalog, classify: Any) -> Any:
-    """A classifier with this catalog to ask, when it is a ready one; a function of the user's as it is.
+    """A ready `Classifier`, bound to this catalog. A function of the user is returned unchanged.
 
-    From here on the catalog hears within a fraction of a second of what others change.
+    Binding makes the catalog refresh several times a second, so that changes by others are noticed quickly.
     """
     if not isinstance(classify, Classifier):
         return classify

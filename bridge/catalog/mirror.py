@@ -1,12 +1,12 @@
-"""The catalog of a database in Redis, to be looked at: written by whoever changes it, and by readers of queues.
+"""A copy of a database's catalog in Redis, for people. Processes that change the catalog or read queues write it.
 
-Nothing rests on it and nothing reads it back: the catalog is what its journal says. Redis may be away, empty or full of
-lies; the mirror is written again within seconds, as long as a reader of the database runs.
+Nothing depends on it and nothing reads it back: the journal is the catalog. Redis may be away, empty or hold garbage;
+as long as a reader of the database runs, the mirror is rewritten within seconds.
 
 The key is a hash, `konverse:{<catalog topic>}:<database>`:
-    catalog, journal, objects   id of the topic, the position in it for which the mirror stands, number of objects
-    <kind> <name>               an object, as JSON: `queue Orders`, `message type //sales/Order`; of a large routing
-                                table the number of its keys
+    catalog, journal, objects   id of the topic, journal position of the mirrored state, number of objects
+    <kind> <name>               an object as JSON: `queue Orders`, `message type //sales/Order`; of a large routing
+                                table only the number of its keys, not the entries
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from .objects import kind_of
 log: Final = logging.getLogger("konverse.mirror")
 
 ENTRIES_SHOWN: Final = 1_000
-"""Of a routing table, if it has no more."""
+"""A routing table with more entries is mirrored without them."""
 
 _HEADER: Final = ("catalog", "journal", "objects")
 
 
 class CatalogMirror:
-    """What Redis shows of the catalog of one database. Thread-safe."""
+    """Writes the mirror of one database. Thread-safe."""
 
     def __init__(self, url: str, topic: str, database: str) -> None:
-        """`topic` is the one that holds the catalog."""
+        """`topic` is the topic of the catalog."""
         self._client = connect_redis(url)
         self._key = mirror_key(topic, database)
         self._script = self._client.register_script(
@@ -50,12 +50,12 @@ class CatalogMirror:
         self._lock = threading.Lock()
         self._trouble = Trouble(log, "the catalog", "mirrored")
         self._written = False
-        """By this process, whose first one is written whatever stands there."""
+        """This process has written before. Its first write is not skipped, even if the header in Redis matches."""
         self._newer = b""
-        """A position above ours that Redis has shown; we have read the whole journal before each call."""
+        """Position that Redis showed last time. If it is above ours again, it is garbage: ours is the journal's end."""
 
     def show(self, topic_id: bytes, position: int, objects: Iterable[CatalogObject]) -> None:
-        """Write what the journal says at its end, `position`, unless it is there. Waits 2 s for Redis at most."""
+        """Write the objects at `position`, the journal's end, unless Redis has them. Waits at most 2 s for Redis."""
         values = list(objects)
         header = [topic_id.hex().encode(), b"%d" % position, b"%d" % len(values)]
         with self._lock:
@@ -81,7 +81,7 @@ class CatalogMirror:
         self._newer = shown[1] or b""
 
     def _shown(self) -> tuple[list[bytes | None], int]:
-        """The header, and how many fields there are; nothing of a key that holds something else."""
+        """The header and the number of fields; empty values and 0 when the key is no hash."""
         pipeline = self._client.pipeline(transaction=False)
         pipeline.hmget(self._key, _HEADER)
         pipeline.hlen(self._key)
@@ -102,7 +102,7 @@ def _value(value: CatalogObject) -> str:
 
 
 def _table(value: RoutingTable) -> dict[str, Any]:
-    """A routing table; a large one without its entries, which each change of the catalog would write anew."""
+    """A routing table as JSON data. A large one has no entries: every change of the catalog would write all of them."""
     few = len(value.entries) <= ENTRIES_SHOWN
     return {
         "name": value.name,
@@ -115,5 +115,5 @@ def _table(value: RoutingTable) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> str:
-    """What JSON does not have: ids, and words of a fixed choice."""
+    """Text of a value that JSON lacks: an enum member, or an id in hex."""
     return str(value.value) if isinstance(value, Enum) else bytes(value).hex()

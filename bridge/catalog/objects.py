@@ -1,4 +1,4 @@
-"""What the objects of a catalog are called, what defines each, and which of them every database is born with."""
+"""The kinds of catalog objects: their names, their defining fields, and the objects that every database starts with."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MISSING: Final[dict[type, type[UnknownObject]]] = {
     BrokerPriority: PriorityNotFound,
     RoutingTable: RoutingTableNotFound,
 }
-"""What is raised when there is none of the name."""
+"""Kind -> error for a name that does not exist."""
 
 _KINDS: Final[dict[type[object], str]] = {
     MessageType: "message type",
@@ -58,7 +58,7 @@ _DEFINITION: Final[dict[type[object], tuple[str, ...]]] = {
     BrokerPriority: ("contract", "local_service", "remote_service", "level"),
     RoutingTable: ("entries", "default", "routers"),
 }
-"""What whoever creates an object has said of it, save when a route expires: that is counted from its making."""
+"""Kind -> fields that its CREATE sets. A route's expiry is left out, because it is counted from the creation."""
 
 SYSTEM_TYPES: Final = frozenset({END_DIALOG, ERROR, DIALOG_TIMER})
 
@@ -70,28 +70,28 @@ BORN_WITH: Final[dict[tuple[str, str], CatalogObject]] = {
     ("contract", DEFAULT): Contract(DEFAULT, {DEFAULT: SentBy.ANY}),
     ("route", AUTO_CREATED_LOCAL): Route(AUTO_CREATED_LOCAL, LOCAL),
 }
-"""Of these only the route can be dropped (behaviours 8, 155)."""
+"""Objects that every database starts with. Only the route can be dropped (behaviours 8, 155)."""
 
 _SHORT: Final = Repr()
 _SHORT.maxstring = 60
 
 
 def kind_of(value: type[object]) -> str:
-    """The words for an object's class: `message type`, `XML schema collection` and so on."""
+    """The kind of a class in words: `message type`, `XML schema collection` and so on."""
     return _KINDS[value]
 
 
 def creator_of(value: type[object]) -> str:
-    """The method of a broker that makes one: `create_message_type` for one."""
+    """The broker method that creates an object of this class, such as `create_message_type`."""
     return f"create_{kind_of(value).replace(' ', '_').lower()}"
 
 
 def differences(found: CatalogObject, wanted: CatalogObject) -> str:
-    """In which part of its definition an object is another than the one that was wanted; empty when in none."""
+    """Text that names the differing fields of two definitions and their values; empty when they are equal."""
     words = []
     for name in _DEFINITION[type(found)]:
         is_, should_be = getattr(found, name), getattr(wanted, name)
-        if type(is_) is tuple:  # names, whose order means nothing
+        if type(is_) is tuple:  # names, in any order
             is_, should_be = sorted(is_), sorted(should_be)
         if is_ != should_be:
             words.append(f"{name} {_said(is_)}, not {_said(should_be)}")

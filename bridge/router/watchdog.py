@@ -42,7 +42,7 @@ class Watched:
     """Calls a classifier, from several threads, and watches the calls."""
 
     def __init__(self, router: str, timeout_s: float | None, note: Callable[[Message, str], None]) -> None:
-        """`router` is its service; with `timeout_s` None nothing is watched; `note` records a message and an error text."""
+        """`router` is its service. With `timeout_s` None nothing is watched. `note` records a message and an error."""
         self._router = router
         self._note = note
         self._timeout_s = timeout_s

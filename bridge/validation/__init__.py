@@ -1,16 +1,26 @@
-"""Bodies against their types: NONE, EMPTY, WELL_FORMED_XML, VALID_XML, and by extension JSON Schema and Avro.
+"""Validates message bodies against schemas: XML Schema, and by extension JSON Schema and Avro.
 
-A body may be hostile: entities that explode, schemas that never end, a parser that crashes. So bodies are held
-against schemas in a process of its own, with bounds on time and memory. When that process dies, the message that
-killed it is rejected with Service Broker's Error -9615, and the next one finds a new process.
+`bridge.catalog.judge` drives this package when an owner ingests a message whose type has a schema. `bridge.admin` uses
+it to check a schema before it enters the catalog. Types without a schema (NONE, EMPTY, WELL_FORMED_XML) are checked in
+`konverse.schemas.validation`.
 
-    validator      asks the process, and starts another one when it has died
-    worker         the process: one question, one answer
-    rules          which check a type has, and how its schema is read
+    validator      `Validator`: asks the validation process, and starts a new one when it has died
+    worker         the validation process: one question, one or several answers
+    rules          `Rule`: a schema and its kind, and which library reads it
     xml_schemas    XML Schema, by lxml
     json_schemas   JSON Schema, by jsonschema-rs
     avro_schemas   Avro's binary encoding, by fastavro
 
-Validation happens at the target, when a message is ingested: the verdict is part of the COMMIT, so every fold takes
-it from there and no schema is asked twice. A body that was accepted stays accepted when the schema changes later.
+Laws:
+
+1. A body may be hostile: exploding entities, endless schemas, input that crashes a parser. So schemas and bodies are
+   read only in a process of its own, with bounds on processor time and memory, which cannot open a file or a socket.
+2. A body that exceeds the bounds or kills the process is rejected as not examined (Error -9704). It gets a second
+   process first, because the first may have died by chance. The next body gets a new process, and the process of the
+   application goes on.
+3. When validation itself is impossible (a library is missing, no process can be started), nothing is rejected:
+   ValidatorUnavailable is raised, and the messages wait.
+4. A schema is never fetched. A schema that refers to anything outside itself or its collection is refused.
+5. The receiver validates, when it ingests a message. The verdict is part of the COMMIT, so every fold takes it from
+   there. A message that was accepted stays accepted when the schema changes later.
 """

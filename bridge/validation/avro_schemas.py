@@ -1,4 +1,4 @@
-"""Avro's binary encoding of one datum, nothing before and nothing behind it, by fastavro."""
+"""Checks that a body is exactly one datum in Avro's binary encoding, with fastavro."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _PARTS: Final = {
     "array": ("items",),
     "map": ("values",),
 }
-"""What a type needs beside its `type`."""
+"""Attributes that a complex type must have besides `type`."""
 
 
 def check_of(documents: Sequence[str]) -> Check:
-    """A check of bodies by this schema; InvalidSchema when it is none, or names what is not in it."""
+    """Make the check of bodies by an Avro schema. Raises InvalidSchema, also for a type named but not defined in it."""
     given: Any = loaded(documents[0])
     _check_parts(given)
     try:
@@ -47,7 +47,7 @@ def check_of(documents: Sequence[str]) -> Check:
             schemaless_reader(source, schema, None)
         except (MemoryError, RecursionError):
             raise
-        except Exception as error:  # noqa: BLE001  # fastavro raises a dozen types for broken input; they all mean this
+        except Exception as error:  # noqa: BLE001  # fastavro raises a dozen exception types for broken input
             return f"no datum of its Avro schema: {error!r}"
         rest = len(body) - source.tell()
         return f"{rest} bytes behind the datum of its Avro schema" if rest else ""
@@ -56,7 +56,7 @@ def check_of(documents: Sequence[str]) -> Check:
 
 
 def _check_parts(schema: Any) -> None:
-    """Raise InvalidSchema for a type that lacks a part, by what the part is called: the library tells a key alone."""
+    """Raise InvalidSchema for a type without a required attribute, with a clear text: fastavro's names only the key."""
     for each in schema if isinstance(schema, list) else [schema]:
         if not isinstance(each, dict):
             continue
@@ -78,7 +78,7 @@ def _check_parts(schema: Any) -> None:
 
 
 def _endless(schema: Any) -> list[str]:
-    """The records of a parsed schema that have no finite datum, by name."""
+    """Names of the records of a parsed schema that have no finite datum, because they contain themselves."""
     records: dict[str, list[Any]] = {}
     _collect(schema, records)
     finite: set[str] = set()
@@ -92,7 +92,7 @@ def _endless(schema: Any) -> list[str]:
 
 
 def _collect(schema: Any, records: dict[str, list[Any]]) -> None:
-    """Every record, with the types of its fields."""
+    """Add every record of a schema to `records`: name -> types of its fields."""
     for each in schema if isinstance(schema, list) else [schema]:
         if not isinstance(each, dict):
             continue
@@ -104,7 +104,7 @@ def _collect(schema: Any, records: dict[str, list[Any]]) -> None:
 
 
 def _ends(one: Any, records: dict[str, list[Any]], finite: set[str]) -> bool:
-    """Whether a type is known to have a finite datum."""
+    """Whether a type has a finite datum, given the records known to have one."""
     if isinstance(one, list):
         return any(_ends(branch, records, finite) for branch in one)
     if isinstance(one, dict):

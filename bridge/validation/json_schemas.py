@@ -1,6 +1,6 @@
-"""JSON against a JSON Schema, by jsonschema-rs. A schema without `$schema` is one of draft 2020-12.
+"""Validates JSON bodies against a JSON Schema, with jsonschema-rs. Draft 2020-12, unless the schema has `$schema`.
 
-`format` is a remark and refuses nothing, as the standard has it.
+`format` is an annotation and rejects nothing, as the standard says.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from .rules import Check, loaded
 
 
 def check_of(documents: Sequence[str]) -> Check:
-    """A check of bodies by this schema; InvalidSchema when it is none, or refers to what is not in it."""
-    from jsonschema_rs import validator_for  # noqa: PLC0415  # it may be absent, and then nobody comes here
+    """Make the check of bodies by a JSON Schema. Raises InvalidSchema, also for a reference to another document."""
+    from jsonschema_rs import validator_for  # noqa: PLC0415  # optional library: the caller checks that it is installed
 
     schema: Any = loaded(documents[0])
     try:
@@ -47,7 +47,7 @@ def _refuse(place: str) -> Any:
 
 
 def _said(error: ValueError) -> str:
-    """The library's error has its words, and the place in the document, apart."""
+    """The text of a library error, with the place in the document, which the library keeps apart."""
     path = "".join(f"[{step!r}]" for step in getattr(error, "instance_path", ()))
     return f"{getattr(error, 'message', error)}{f' (at {path})' if path else ''}"
 

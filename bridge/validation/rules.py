@@ -1,7 +1,7 @@
-"""What a body is held against, and how a schema is read. The modules for XML, JSON and Avro each do that for one kind.
+"""`Rule`, a schema that bodies are validated against, and the choice of the module that reads it.
 
-A check is a function of a body that says what is wrong with it, and nothing when it is fine. A schema is never fetched:
-what it refers to is in it, or it is refused.
+A check is a function that takes a body and returns what is wrong with it, or an empty text. A schema is never fetched:
+one that refers to another document is refused.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ Check = Callable[[bytes], str]
 
 
 class Rule(NamedTuple):
-    """A schema, and which kind of one."""
+    """A schema and its kind."""
 
     validation: Validation
     documents: tuple[str, ...]
-    """Of VALID_XML all documents of the collection, else the one schema."""
+    """For VALID_XML all documents of the collection; else one schema."""
 
     def encoded(self) -> bytes:
-        """The bytes that name it from process to process."""
+        """The rule as bytes, for the validation process."""
         return json.dumps([self.validation, *self.documents], ensure_ascii=False).encode()
 
 
 def decoded(data: bytes) -> Rule:
-    """What was `encoded`."""
+    """The inverse of `Rule.encoded`."""
     validation, *documents = json.loads(data)
     return Rule(Validation(validation), tuple(documents))
 
 
 def digest_of(encoded: bytes) -> bytes:
-    """32 bytes that stand for the rule."""
+    """SHA-256 of an encoded rule: its key in the validation process."""
     return sha256(encoded).digest()
 
 
 class MissingLibrary(Exception):
-    """What reads this kind of schema is not installed."""
+    """The library for this kind of schema is not installed."""
 
 
 NEEDED: Final = {
@@ -50,18 +50,18 @@ NEEDED: Final = {
     Validation.JSON_SCHEMA: ("jsonschema_rs", "jsonschema-rs"),
     Validation.AVRO: ("fastavro", "fastavro"),
 }
-"""The library's module for each kind, and its distribution."""
+"""Kind of schema -> module of the library that reads it, and its distribution."""
 
 MODULES: Final = {
     Validation.VALID_XML: "konverse.bridge.validation.xml_schemas",
     Validation.JSON_SCHEMA: "konverse.bridge.validation.json_schemas",
     Validation.AVRO: "konverse.bridge.validation.avro_schemas",
 }
-"""Ours for each kind."""
+"""Kind of schema -> module of this package that makes its checks."""
 
 
 def check_of(rule: Rule) -> Check:
-    """Read the schema. Raises InvalidSchema when it is none, MissingLibrary."""
+    """Read a rule's schema and make its check. Raises InvalidSchema, MissingLibrary."""
     module, distribution = NEEDED[rule.validation]
     try:
         import_module(module)
@@ -75,7 +75,7 @@ def check_of(rule: Rule) -> Check:
 
 
 def loaded(text: str) -> object:
-    """A schema that is written in JSON; InvalidSchema for anything else."""
+    """Parse a schema that is written in JSON. Raises InvalidSchema."""
     try:
         return json.loads(text)
     except RecursionError:

@@ -1,7 +1,7 @@
-"""Whoever has bodies to validate: asks a process of its own, and starts another one when that has died.
+"""The client of the validation process: sends it rules and bodies, and starts a new process when one has died.
 
-A body that kills the process, by the time or the memory that it takes, or by a mistake in a library, is not lost: it
-gets a verdict that says so. What such a process does to this one is nothing.
+A body that kills the process, by its time, its memory or a bug in a library, gets a verdict that says so. The process
+of the client is not affected.
 """
 
 from __future__ import annotations
@@ -27,33 +27,33 @@ from .worker import ANSWER, QUESTION, Answer, Operation, Verdict, packed, take
 log: Final = logging.getLogger("konverse.validating")
 
 DEATHS_MAX: Final = 2
-"""So many processes die over one body; then the body is what kills them."""
+"""After this many deaths in a row over one body, the body counts as the cause."""
 
 
 class Finding(NamedTuple):
-    """What came of a body."""
+    """The result for one body."""
 
     fault: str
-    """What is wrong with it; empty when nothing is."""
+    """What is wrong with the body; empty when it is valid."""
     examined: bool = True
-    """Whether it could be held against its schema within the limits."""
+    """Whether the body could be validated within the limits."""
 
 
 class Known(NamedTuple):
-    """A rule, ready to be asked for."""
+    """A rule, encoded for the validation process."""
 
     encoded: bytes
     digest: bytes
 
     @classmethod
     def of(cls, rule: Rule) -> Known:
-        """The rule as it goes over the wire."""
+        """Encode a rule."""
         encoded = rule.encoded()
         return cls(encoded, digest_of(encoded))
 
 
 class Validator:
-    """One process, started when it is needed first. Thread-safe; close it."""
+    """One validation process, started at first use. Thread-safe; close it after use."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -61,16 +61,16 @@ class Validator:
         self._connection: socket.socket | None = None
         self._closed = False
         self.deaths = 0
-        """Processes that died, so far."""
+        """Number of validation processes that died."""
 
     def look(self, known: Known, body: bytes) -> Finding:
-        """Hold a body against a rule. Raises ValidatorUnavailable when that cannot be done here."""
+        """Validate a body against a rule. Raises ValidatorUnavailable when this machine cannot do it."""
         with self._lock:
             answer = self._judge(known, body)
         return _finding(answer)
 
     def look_at_each(self, known: Known, bodies: Sequence[bytes]) -> list[Finding]:
-        """The same for several bodies, in fewer questions: what one of them does to the process is no other's fault."""
+        """Validate several bodies in fewer requests. A body that kills the process does not affect other results."""
         findings: list[Finding] = []
         while len(findings) < len(bodies):
             with self._lock:
@@ -79,7 +79,7 @@ class Validator:
         return findings
 
     def check(self, known: Known) -> None:
-        """Raise InvalidSchema unless the rule can be read within the limits; ValidatorUnavailable."""
+        """Raise InvalidSchema unless the rule's schema can be read within the limits. Raises ValidatorUnavailable."""
         with self._lock:
             verdict, words = self._ask(Operation.READ, known, known.encoded)
         if verdict is Verdict.MISSING:
@@ -94,18 +94,18 @@ class Validator:
             self._end()
 
     def forked(self) -> None:
-        """In a forked child: the process is the parent's."""
+        """Let go of the process in a forked child: it belongs to the parent."""
         self._lock = threading.Lock()
         self._closed = True
         if self._connection is not None:
             self._connection.close()
             self._connection = None
         if self._process is not None:
-            self._process.returncode = 0  # it is no child of this process, which must not wait for it
+            self._process.returncode = 0  # not a child of this process, so Popen must not wait for it
             self._process = None
 
     def _judge(self, known: Known, body: bytes) -> Answer:
-        """What is said of a body, by a second process if the first one dies: it may have been killed by chance."""
+        """The answer for one body. If the process dies, a second one is asked: the first may have died by chance."""
         answer = Verdict.DIED, ""
         for _ in range(DEATHS_MAX):
             answer = self._ask(Operation.CHECK, known, body)
@@ -118,7 +118,7 @@ class Validator:
         return answer
 
     def _judge_each(self, known: Known, bodies: Sequence[bytes]) -> list[Answer]:
-        """What is said of the first of these bodies, one at least: those behind a deadly one are asked about again."""
+        """Answers for the first of these bodies, at least one. The caller asks again for bodies after a deadly one."""
         data = packed(bodies)
         answers = self._answers(Operation.CHECK_EACH, known, data, len(bodies))
         if answers[0][0] is Verdict.UNKNOWN:
@@ -130,17 +130,17 @@ class Validator:
         return said or [self._judge(known, bodies[0])]
 
     def _learn(self, known: Known) -> Answer:
-        """Have the rule read."""
+        """Send the rule to the process, which reads it."""
         verdict, words = self._ask(Operation.READ, known, known.encoded)
-        # a fault would be the schema's, which could be read where it was made
+        # The schema was readable where it was created, so its fault here must not count as a fault of the body.
         return (Verdict.TOO_MUCH if verdict is Verdict.FAULT else verdict), words
 
     def _ask(self, operation: Operation, known: Known, data: bytes) -> Answer:
-        """One question, one answer."""
+        """Send one request, receive one answer."""
         return self._answers(operation, known, data, 1)[0]
 
     def _answers(self, operation: Operation, known: Known, data: bytes, count: int) -> list[Answer]:
-        """One question, and so many answers; fewer when the process has died, and then the last one says so."""
+        """Send one request and receive `count` answers; fewer if the process dies, with its death as the last one."""
         connection = self._connected()
         answers: list[Answer] = []
         with suppress(ConnectionError):
@@ -160,7 +160,7 @@ class Validator:
         return answers
 
     def _death(self) -> Answer:
-        """What is said of a body over which the process has died."""
+        """The verdict on a body that killed the process."""
         code = self._end()
         self.deaths += 1
         if code == -signal.SIGPROF:
@@ -173,10 +173,10 @@ class Validator:
             raise ValidatorUnavailable("the broker was closed, or its process was forked; connect again")
         if self._connection is None:
             ours, theirs = socket.socketpair()
-            path = os.pathsep.join(filter(None, sys.path))  # what is found here is found there
+            path = os.pathsep.join(filter(None, sys.path))  # the process imports from the same places as this one
             with theirs:
                 try:
-                    self._process = subprocess.Popen(  # our own program
+                    self._process = subprocess.Popen(
                         [sys.executable, "-m", "konverse.bridge.validation.worker"],
                         stdin=theirs.fileno(),
                         stdout=subprocess.DEVNULL,
@@ -191,7 +191,7 @@ class Validator:
         return self._connection
 
     def _await_ready(self, connection: socket.socket) -> None:
-        """Else what is asked next would be blamed for a process that has never worked."""
+        """Wait for the process's first answer: else the first body would be blamed for a process that never started."""
         why = "it ended with code"
         try:
             if take(connection, ANSWER.size):
@@ -201,7 +201,7 @@ class Validator:
         raise ValidatorUnavailable(f"the process that validates cannot be started: {why} {self._end()}")
 
     def _end(self) -> int:
-        """End the process, if it has not ended; what it ended with."""
+        """Kill the process if it runs. Returns its exit code, negative for a signal."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -215,7 +215,7 @@ class Validator:
 
 
 def _finding(answer: Answer) -> Finding:
-    """Raises ValidatorUnavailable for what cannot be examined here."""
+    """An answer as a Finding. Raises ValidatorUnavailable when the library is missing."""
     verdict, words = answer
     if verdict is Verdict.MISSING:
         raise ValidatorUnavailable(words)
@@ -223,7 +223,7 @@ def _finding(answer: Answer) -> Finding:
 
 
 def _head(bodies: Sequence[bytes], start: int) -> Sequence[bytes]:
-    """As many bodies from there on as one question may have, and one at least."""
+    """As many bodies from `start` on as fit into one request, at least one."""
     end, size_bytes = start + 1, len(bodies[start])
     while end < min(len(bodies), start + VALIDATION_RECORDS_MAX):
         size_bytes += len(bodies[end])

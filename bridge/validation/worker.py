@@ -1,11 +1,12 @@
-"""The process that holds bodies against schemas: `python -m konverse.bridge.validation.worker`, started by a Validator.
+"""The validation process: `python -m konverse.bridge.validation.worker`, started by a `Validator`.
 
-Its standard input is a socket. A question is an operation, the digest of a rule and bytes: the rule itself, a body, or
-several. An answer is a `Verdict` and words; of several bodies each has its own, as soon as it is known, so that whoever
-asks can tell over which one this process died. One question at a time; a first answer says that it is ready.
+Its standard input is a socket. A request is an operation, the digest of a rule, and bytes: the rule itself, one body,
+or several. An answer is a `Verdict` and a text. Several bodies get one answer each, sent as soon as it is known, so
+that the validator can tell which body killed this process. Requests are handled one at a time. A first answer, sent
+unasked, says that the process is ready.
 
-Whatever a body or schema does stays in here: its processor time and memory are bounded, and once everything is
-imported no file and no socket can be opened any more.
+A hostile body or schema cannot harm anything outside this process: processor time and memory are bounded, and after
+the imports no file or socket can be opened.
 """
 
 from __future__ import annotations
@@ -35,40 +36,40 @@ from konverse.schemas.limits import (
 from .rules import MODULES, NEEDED, Check, MissingLibrary, check_of, decoded
 
 QUESTION: Final = Struct("!B32sI")
-"""Operation, digest of the rule, and how many bytes follow."""
+"""Header of a request: operation, digest of the rule, number of bytes that follow."""
 
 ANSWER: Final = Struct("!BI")
-"""Verdict, and how many bytes of words follow."""
+"""Header of an answer: verdict, number of bytes of text that follow."""
 
 SIZE: Final = Struct("!I")
-"""Before each of several bodies: its bytes."""
+"""Length prefix of each of several bodies, in bytes."""
 
 
 class Operation(IntEnum):
-    """What is asked."""
+    """The operation of a request."""
 
     READ = 1
-    """Read the rule that follows; by its digest it is known from then on, until others are needed more."""
+    """Read the rule that follows, and keep it under its digest until rules used later push it out."""
     CHECK = 2
-    """Hold the body that follows against it."""
+    """Validate the body that follows against the rule."""
     CHECK_EACH = 3
-    """Hold each of the bodies that follow against it."""
+    """Validate each of the bodies that follow against the rule."""
 
 
 class Verdict(IntEnum):
-    """What is answered."""
+    """The verdict of an answer."""
 
     FINE = 0
     FAULT = 1
-    """The words say what is wrong with the body, or the schema."""
+    """The text says what is wrong with the body or the schema."""
     UNKNOWN = 2
     """The rule has to be read first."""
     TOO_MUCH = 3
-    """It took more than is allowed."""
+    """Validation took more time or memory than is allowed."""
     MISSING = 4
     """A library is not installed."""
     DIED = 5
-    """Never said: the process did."""
+    """Never sent: the validator sets it when the process dies."""
 
 
 Answer = tuple[Verdict, str]
@@ -78,13 +79,13 @@ Made = TypeVar("Made")
 
 
 class Checks:
-    """The rules that were read, as many as may be."""
+    """The checks that were made of rules; the least recently used are dropped."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[bytes, Check] = OrderedDict()
 
     def answer(self, operation: int, digest: bytes, data: bytes) -> Answer:
-        """What there is to say; whatever goes wrong is an answer too."""
+        """The answer to a request. Any exception becomes an answer too."""
         try:
             if operation == Operation.READ:
                 return self._read(digest, data)
@@ -99,7 +100,7 @@ class Checks:
             return Verdict.MISSING, str(error)
         except (MemoryError, RecursionError) as error:
             return Verdict.TOO_MUCH, f"it needs more memory than is allowed ({type(error).__name__})"
-        except Exception as error:  # noqa: BLE001  # of a library, about bytes of a stranger
+        except Exception as error:  # noqa: BLE001  # a library may raise anything for a stranger's bytes
             return Verdict.TOO_MUCH, f"it cannot be validated: {error!r}"
         return (Verdict.FAULT, fault) if fault else (Verdict.FINE, "")
 
@@ -111,7 +112,7 @@ class Checks:
 
 
 def limited(cpu_ms: int, work: Callable[[Given], Made], given: Given) -> Made:
-    """Do the work; who takes more processor time than this is killed, wherever the work is then."""
+    """Do the work. SIGPROF kills the process if the work takes more processor time than `cpu_ms`."""
     signal.setitimer(signal.ITIMER_PROF, cpu_ms / 1000)
     try:
         return work(given)
@@ -120,7 +121,7 @@ def limited(cpu_ms: int, work: Callable[[Given], Made], given: Given) -> Made:
 
 
 def serve(connection: socket.socket) -> None:
-    """Answer until whoever asks has gone."""
+    """Answer requests until the validator closes the connection."""
     checks = Checks()
     connection.sendall(ANSWER.pack(Verdict.FINE, 0))
     while head := take(connection, QUESTION.size):
@@ -133,12 +134,12 @@ def serve(connection: socket.socket) -> None:
 
 
 def packed(bodies: Sequence[bytes]) -> bytes:
-    """Several bodies as one."""
+    """Several bodies in one bytes object, each with its length."""
     return b"".join(part for body in bodies for part in (SIZE.pack(len(body)), body))
 
 
 def unpacked(data: bytes) -> Iterator[bytes]:
-    """What was `packed`."""
+    """The inverse of `packed`."""
     at = 0
     while at < len(data):
         (size,) = SIZE.unpack_from(data, at)
@@ -148,12 +149,12 @@ def unpacked(data: bytes) -> Iterator[bytes]:
 
 
 def printable(words: str) -> str:
-    """What may stand in a log, of words that a stranger's body may have a part in."""
+    """A text that is safe to log, shortened: it may quote a stranger's body."""
     return "".join(each if each.isprintable() else "?" for each in words[:FAULT_CHARACTERS_MAX])
 
 
 def take(connection: socket.socket, size: int) -> bytes:
-    """So many bytes; none when the other side has gone."""
+    """Read exactly `size` bytes; empty when the other side closes before."""
     data = bytearray()
     while len(data) < size:
         piece = connection.recv(size - len(data))
@@ -164,12 +165,12 @@ def take(connection: socket.socket, size: int) -> bytes:
 
 
 def confine() -> None:
-    """From here on nothing is opened, and memory is bounded."""
+    """Import all that is needed, then bound memory and forbid to open files and sockets."""
     for name in (*(module for module, _ in NEEDED.values()), *MODULES.values()):
         with suppress(ImportError):
             import_module(name)
     for name in sorted({*aliases.values()}):
-        if name.startswith(("cp125", "iso8859", "koi8")):  # what XML documents are written in besides UTF-8 and UTF-16
+        if name.startswith(("cp125", "iso8859", "koi8")):  # further encodings of XML documents, loaded while that works
             codecs.lookup(name)
     memory = VALIDATION_MEMORY_BYTES_MAX
     for kind, bound in ((resource.RLIMIT_AS, memory), (resource.RLIMIT_NOFILE, 3), (resource.RLIMIT_CORE, 0)):
@@ -179,8 +180,8 @@ def confine() -> None:
 
 
 def main() -> None:
-    """Serve the one who started this."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever starts us ends us
+    """Serve the validator that started this process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the validator ends this process
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     with socket.socket(fileno=0) as connection:
         confine()

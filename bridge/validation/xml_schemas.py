@@ -1,7 +1,7 @@
-"""XML against the documents of a schema collection, by lxml (behaviour 5).
+"""Validates XML bodies against a schema collection, with lxml (behaviour 5).
 
-The documents are put together by their namespaces, whatever they say of places: nothing is opened but what the
-collection holds.
+Imports between the documents are resolved by namespace; their schemaLocation is ignored. No document outside of the
+collection is opened.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _REFUSED: Final = ("include", "redefine", "override")
 
 
 def check_of(documents: Sequence[str]) -> Check:
-    """A check of bodies by these documents; InvalidSchema when they are none, or not all of it."""
-    from lxml import etree  # noqa: PLC0415  # it may be absent, and then nobody comes here
+    """Make the check of bodies by a collection's documents. Raises InvalidSchema, also when a document is missing."""
+    from lxml import etree  # noqa: PLC0415  # optional library: the caller checks that it is installed
 
     plain, resolving = parser_of(etree), parser_of(etree)
     places: dict[str, bytes] = {}
@@ -40,7 +40,7 @@ def check_of(documents: Sequence[str]) -> Check:
         raise InvalidSchema(f"the schemas cannot be used: {_said(error)}") from None
 
     def fault(body: bytes) -> str:
-        found = document_fault(body)  # not a document type, for one
+        found = document_fault(body)  # refuses a DOCTYPE, for example
         if found:
             return found
         try:
@@ -53,13 +53,13 @@ def check_of(documents: Sequence[str]) -> Check:
 
 
 class _Elsewhere(Exception):
-    """Something was to be opened that the collection does not hold."""
+    """lxml tried to open a document that the collection does not hold."""
 
 
 def _resolver(etree: Any, places: dict[str, bytes]) -> Any:
-    """What opens the documents of the collection, and nothing else."""
+    """An lxml resolver that opens the documents of the collection and nothing else."""
 
-    class Places(etree.Resolver):  # type: ignore[misc]  # lxml brings no types
+    class Places(etree.Resolver):  # type: ignore[misc]  # lxml has no type annotations
         def resolve(self, url: str, _public_id: str, context: object) -> object:
             if url not in places:
                 raise _Elsewhere(f"{url!r} is not in the collection, and nothing is fetched")
@@ -69,7 +69,7 @@ def _resolver(etree: Any, places: dict[str, bytes]) -> Any:
 
 
 def read(etree: Any, parser: Any, number: int, document: str) -> Any:
-    """The root of a schema document, with imports that name no place; InvalidSchema."""
+    """Parse a schema document and strip the schemaLocation of its imports. Returns its root. Raises InvalidSchema."""
     data = document.encode()
     fault = document_fault(data)
     if fault:
@@ -89,7 +89,7 @@ def read(etree: Any, parser: Any, number: int, document: str) -> Any:
 
 
 def _whole(places: dict[str, bytes], namespaces: dict[str, list[str]]) -> bytes:
-    """A schema that imports each namespace once: from its document, or from one that includes all of it."""
+    """A schema that imports each namespace once: from its document, or from one that includes all its documents."""
     imports = []
     for number, (namespace, found) in enumerate(namespaces.items()):
         place = found[0]
