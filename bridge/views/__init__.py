@@ -1,16 +1,27 @@
-"""Service Broker's views, from the catalog, from Redis and from the logs.
+"""Service Broker's catalog views (`sys.conversation_endpoints` and so on), made from the catalog, Redis and the logs.
 
-    views          the door: `broker.views.<name>()` and `konverse view NAME`
-    listing        which views there are, and their columns (docs/views.md)
-    endpoints      sys.conversation_endpoints
-    outbox         sys.transmission_queue: what has not arrived yet, and why
-    contents       what waits in a queue
-    objects        the objects of the catalog
-    partitions     owners, readers and how far they are; NO READER
-    reading_state  the same for one queue, from its logs
-    why            where one conversation stands
+People and tools call them as `broker.views.<name>()` or `konverse view NAME` (docs/views.md). No part of konverse bases
+a decision on a view.
 
-A view never shows a state that is not so. Where Redis is behind the journal, the row says since when. Where nobody
-reads a queue, it says NO READER, since when, and how much waits. Where only the logs can answer, they are read, which
-takes longer.
+    views          `Views`: one method for each view
+    rows           the rows: Service Broker's columns, under its names
+    listing        `View`, the result: rows and the source of each partition's rows
+    partitions     folds a partition, or finds that its rows in Redis are fresh enough
+    endpoints      rows of sys.conversation_endpoints and sys.conversation_groups
+    contents       the messages in a queue
+    outbox         rows of sys.transmission_queue: outputs not known to have arrived, and why
+    objects        the views of the catalog
+    reading_state  whether a partition has a reader, and how much waits before it
+    why            `konverse why`: where one conversation stands, and what keeps it
+
+Laws:
+
+1. A view reads and changes nothing: it claims no partition, consumes no message, takes no lock.
+2. A view shows only states that count: the fold of journal and data, with the data that no owner has ingested yet
+   judged as the next owner would judge it.
+3. Rows come from Redis only when it has all columns asked for, the whole partition, and everything older than five
+   seconds. Otherwise the partition is folded from its logs, which takes longer. `View.sources` says which it was.
+4. A column that is not known is None, as NULL in Service Broker, never a guess.
+5. A partition without a reader is reported as such, with the time of its last sign of life and the number of waiting
+   offsets.
 """

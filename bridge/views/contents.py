@@ -1,4 +1,4 @@
-"""What waits in a queue: the messages that RECEIVE would give, and those that are not complete yet."""
+"""The messages in a queue: those that RECEIVE would return, and rows of Spark batches that are not decided yet."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ NOT_COMPLETE: Final = 2
 
 
 class Contents:
-    """Makes rows of the messages of one queue, partition by partition."""
+    """Makes the rows of one queue's messages, partition by partition."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
         self._types: dict[str, tuple[int | None, str]] = {}
-        """Number and letter of each message type that was met."""
+        """Message type -> its number and the letter of its validation."""
 
     def rows(self, state: Partition) -> list[QueueRow]:
-        """All messages of a partition, by `queuing_order`."""
+        """All messages of a partition, in `queuing_order`."""
         scope = Scope(state.identity.incarnation, state.identity.partition, lambda *_: None)
         found = [self._row(READY, message) for message in _ready(state, scope)]
         found += [self._row(NOT_COMPLETE, message) for message in _undecided(state, scope)]
@@ -68,7 +68,7 @@ class Contents:
 
 
 def _ready(state: Partition, scope: Scope) -> Iterator[Message]:
-    """As a transaction hands them out, whoever has their group."""
+    """The received messages, in the order of delivery within a conversation, also those of locked groups."""
     for endpoint in state.live():
         for offset, kind, body, stamp in endpoint.urgent:
             yield Message(kind, body or b"", SYSTEM_SEQUENCE, endpoint, offset, stamp, scope)
@@ -77,7 +77,7 @@ def _ready(state: Partition, scope: Scope) -> Iterator[Message]:
 
 
 def _undecided(state: Partition, scope: Scope) -> Iterator[Message]:
-    """Messages of attempts that may still win; of a task that was executed twice, those of both."""
+    """Messages of Spark task attempts that may still be committed; of a task that ran twice, those of both attempts."""
     pending = state.pending
     for attempt in pending.live:
         (_, begins), *_ = attempt
@@ -88,7 +88,7 @@ def _undecided(state: Partition, scope: Scope) -> Iterator[Message]:
 
 
 def _receiver(state: Partition, row: Row) -> Endpoint:
-    """The endpoint that receives it, as it would come to be with what the row says of it."""
+    """The endpoint that would receive the row: a known one, or a new one made from the row's BEGIN."""
     role = other(row.role)
     known = state.endpoint(role, row.conversation)
     if known is not None:

@@ -1,4 +1,4 @@
-"""Conversation endpoints and groups: what the packed rows of Redis hold, and what only the state itself does."""
+"""Rows of conversation endpoints and groups, from the packed rows in Redis or from the folded state."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from .rows import ConversationEndpointRow, ConversationGroupRow
 NOT_IN_REDIS: Final = frozenset(
     ("service_contract_id", "conversation_group_id", "service_id", "lifetime", "far_service", "priority")
 )
-"""Columns of `conversation_endpoints` for which the logs have to be folded."""
+"""Columns of `conversation_endpoints` that only the folded logs have."""
 
 _NO_OFFSET: Final = bytes(8)
 
 
 def shown_endpoint(row: Row, broker_id: str) -> ConversationEndpointRow:
-    """An endpoint by its packed row; NOT_IN_REDIS is left None, or at what all have."""
+    """The row of an endpoint, from its packed row. Columns of NOT_IN_REDIS are None; the priority is the default."""
     return ConversationEndpointRow(
         row.conversation,
         row.conversation,
@@ -48,7 +48,7 @@ def shown_endpoint(row: Row, broker_id: str) -> ConversationEndpointRow:
 
 
 def endpoints(state: Partition, catalog: Catalog) -> Iterator[ConversationEndpointRow]:
-    """All of a partition, with every column."""
+    """Rows of all endpoints of a partition, with every column."""
     broker_id = str(catalog.broker_id)
     for endpoint in state.live():
         row = unpack(field_of(endpoint), _NO_OFFSET + pack(endpoint))
@@ -67,7 +67,7 @@ def _time(time_ms: int) -> datetime | None:
 
 
 def groups(state: Partition, catalog: Catalog) -> Iterator[ConversationGroupRow]:
-    """The groups of a partition, each once."""
+    """Rows of the conversation groups of a partition."""
     first: dict[bytes, Endpoint] = {}
     for endpoint in state.live():
         first.setdefault(endpoint.group_id, endpoint)

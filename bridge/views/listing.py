@@ -1,4 +1,4 @@
-"""What a view gives: rows, and where they come from."""
+"""`View`, the result of a view: its rows, and the source of each partition's rows."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ Row = TypeVar("Row")
 
 
 class Source(NamedTuple):
-    """Where the rows of one partition come from."""
+    """The source of one partition's rows."""
 
     queue: str
     partition: int
     from_redis: bool
-    """Else folded from the logs."""
+    """Read from Redis; False: folded from the logs."""
     reason: str = ""
-    """Why Redis did not do; empty when it did, or does not have this view at all."""
+    """Why Redis was not used; empty when it was, and for views that Redis never holds."""
     unseen: int = 0
-    """Offsets of the data log that were not read: more than a view takes wait there (`limits.VIEW_AHEAD_…`)."""
+    """Offsets at the end of the data log that were not read, because more wait than a view reads (`VIEW_AHEAD_…`)."""
 
 
 class View(Sequence[Row], Generic[Row]):
-    """Rows as they stood when the view was asked for, and their sources: a sequence that does not change."""
+    """An immutable sequence of rows, as of the time of the call, and their sources."""
 
     def __init__(self, rows: list[Row], sources: Sequence[Source] = ()) -> None:
         self._rows = rows
         self.sources = tuple(sources)
-        """A `Source` for each partition that was looked at; empty for a view of the catalog."""
+        """A `Source` for each partition that was read; empty for a view of the catalog."""
 
     @overload
     def __getitem__(self, place: int) -> Row: ...

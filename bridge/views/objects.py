@@ -1,6 +1,6 @@
-"""The views of the catalog: its objects, their numbers, and what uses what.
+"""The views of the catalog: its objects, their numbers, and which object uses which.
 
-A view is a function that takes the catalog and gives rows; `door` has a method for each.
+Each function takes the catalog and returns the rows of one view; `Views` has a method for each.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What stands in the outboxes of partitions: outputs that their destinations are not known to have."""
+"""Rows of sys.transmission_queue from the outboxes of partitions: outputs not known to have arrived."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .partitions import Folded
 
 
 def outputs(folded: Folded, silence_timeout_s: float, topics: Collection[str]) -> Iterator[Outgoing]:
-    """What sides of conversations have said, of those whose home or target is one of `topics`."""
+    """Unacknowledged outputs of applications in a partition whose destination or home is one of `topics`."""
     state, _, committed, _ = folded.ahead
     unled = folded.unled(silence_timeout_s)
     begun = _begun(state)
@@ -36,18 +36,18 @@ def outputs(folded: Folded, silence_timeout_s: float, topics: Collection[str]) -
 
 
 def _is_ours(stream: Stream, suffix: Suffix, topics: Collection[str]) -> bool:
-    """Whether it is of this database: the transmission queue serves all of an instance."""
+    """Whether an output belongs to this database: the transmission queue holds those of all databases."""
     home = suffix.begin.home if suffix.begin is not None else suffix.home
     return stream.address.topic in topics or (home is not None and home.topic in topics)
 
 
 def _is_said(state: Partition, kind: Kind, role: Role, run: Run) -> bool:
-    """Whether an application has said it: the END of a side that is forgotten answers the peer's (behaviour 108)."""
+    """Whether an application caused it: an END of a forgotten side only answers the peer's END (behaviour 108)."""
     return kind in (Kind.MESSAGE, Kind.END_CALL) or state.endpoint(role, run.prefix[CONVERSATION_AT:]) is not None
 
 
 def _begun(state: Partition) -> dict[bytes, Names]:
-    """Conversations whose beginning is on its way, too."""
+    """Names of conversations whose BEGIN is in the outbox too."""
     runs = (run for stream in state.streams.values() for run in stream.runs)
     suffixes = {run.prefix[CONVERSATION_AT:]: decode_suffix(run.suffix) for run in runs if _begins(run)}
     return {conversation: Names.of(each.begin) for conversation, each in suffixes.items() if each.begin is not None}
@@ -64,7 +64,7 @@ def _names(state: Partition, role: Role, run: Run) -> Names | None:
 
 
 def _status(folded: Folded, stream: Stream, counter: int, journaled: int) -> str:
-    """What keeps an output of a partition that somebody looks after; empty: nothing."""
+    """What holds up an output of a partition that has an owner; empty when nothing does."""
     if counter >= journaled:
         return f"the owner of {folded.queue.name}/{folded.partition} has not committed it yet"
     if counter >= stream.open_to:

@@ -1,10 +1,10 @@
-"""How the partitions of a database stand: folded from their logs, or as Redis shows them where that will do.
+"""The state of partitions for views: folded from their logs, or read from Redis where it is fresh enough.
 
-Folding costs the reading of the newest snapshot of a partition, of its journal behind that and of what waits in its
-data log, and for a moment the memory of its state. It claims nothing and disturbs nobody.
+Folding a partition reads its newest snapshot, the journal behind it and the data that waits, and needs memory for the
+state for a moment. It claims nothing and delays no reader.
 
-Redis will do when it has all of a partition, written by its last owner, who lives or has given the partition back and
-has ingested all data that is older than LAG_MS. Else it is empty, evicted, or behind, and the
+Redis is fresh enough when it holds the whole partition, written by the last owner, and that owner has ingested all
+data older than LAG_MS and lives or has released the partition. Otherwise Redis is empty, evicted or behind, and the
 logs are folded.
 """
 
@@ -35,10 +35,10 @@ from .listing import Source
 from .reading_state import silence_s
 
 LAG_MS: Final = 5_000
-"""What is younger may be missing in Redis: an owner ingests it and shows what has changed within less."""
+"""Data younger than this may be missing in Redis. A live owner ingests and shows data in less time."""
 
 LAST_RECORDS: Final = 16
-"""Of a journal: among so many is the last COMMIT, unless a partition only changes hands."""
+"""Number of journal records searched for the last COMMIT. It is further back only when owners change constantly."""
 
 NO_REDIS: Final = "no Redis was named"
 MISSING: Final = "Redis does not have all of it"
@@ -55,11 +55,11 @@ class Folded(NamedTuple):
     """Kafka's time."""
 
     def source(self, reason: str = "") -> Source:
-        """What is said of rows that are made of it."""
+        """The `Source` of rows made from this state; `reason` says why Redis was not used."""
         return Source(self.queue.name, self.partition, from_redis=False, reason=reason, unseen=self.ahead.unseen)
 
     def unled(self, silence_timeout_s: float) -> str:
-        """Why its outputs do not leave; empty when somebody sees to it that they do."""
+        """Why nobody sends the partition's outputs; empty when it has a live owner."""
         head, where = self.ahead.head, f"{self.queue.name}/{self.partition}"
         if head.clean:
             return f"{where} has no owner"
@@ -68,28 +68,28 @@ class Folded(NamedTuple):
 
 
 class Looking:
-    """Looks at partitions, one after the other. Close it."""
+    """Reads the state of partitions, one after the other. Close it after use."""
 
     def __init__(self, kafka: Kafka, catalog: Catalog, validator: Validator, redis_url: str | None) -> None:
         self._kafka = kafka
         self._silence_timeout_s = kafka.settings.silence_timeout_s
-        self._judge = CatalogJudge(catalog, validator, logging.DEBUG)  # nothing is rejected here: it is only foreseen
+        self._judge = CatalogJudge(catalog, validator, logging.DEBUG)  # only predicts what the owner will reject
         self._redis = connect_redis(redis_url) if redis_url else None
         self._trouble = "" if redis_url else NO_REDIS
-        """Why Redis is asked nothing (more)."""
+        """Why Redis is not used (any more); empty while it is."""
         self._reader: LogReader | None = None
 
     def fold(self, queue: Queue, partition: int) -> Folded:
-        """The partition as whoever led it now would find it.
+        """The partition as an owner that begins now would find it.
 
-        Raises KafkaUnavailable when Kafka is silent, PartitionHalted when the logs contradict themselves.
+        Raises KafkaUnavailable when Kafka does not answer, PartitionHalted when the logs contradict themselves.
         """
         with Following(self._kafka, queue, partition) as following:
             now_ms = kafka_time_ms(self._kafka)
             return Folded(queue, partition, following.look_ahead(self._judge, now_ms), now_ms)
 
     def shown(self, queue: Queue, partition: int) -> list[Row] | str:
-        """The rows of Redis, or why they will not do. Raises KafkaUnavailable."""
+        """The rows in Redis, or a text that says why they cannot be used. Raises KafkaUnavailable."""
         if self._redis is None or self._trouble:
             return self._trouble
         try:
@@ -116,9 +116,10 @@ class Looking:
 def _is_fresh(
     reader: LogReader, place: tuple[Queue, int], header: Header, now_ms: int, silence_timeout_s: float
 ) -> bool:
-    """Whether what Redis shows is what the owner of that header would show now, by the last records of the journal.
+    """Whether Redis shows the present state, judged by the last records of the journal.
 
-    Records that change no endpoint are not shown: an owner that lives or left in order may have written some behind.
+    A live owner, or one that has released, may have written further records that change no endpoint, so the journal
+    offset in the header need not be the last one. Only for a dead owner it must be.
     """
     queue, partition = place
     journal = journal_topic(queue.topic, queue.subscription)

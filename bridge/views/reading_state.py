@@ -1,4 +1,4 @@
-"""Whether a partition has a reader, as its journal says it."""
+"""Whether a partition has a reader, judged by its journal, and what waits before it."""
 
 from __future__ import annotations
 
@@ -15,52 +15,52 @@ from konverse.schemas.catalog.objects import Queue
 
 
 class ReadingState(NamedTuple):
-    """Who reads a partition, and what waits before its journal."""
+    """The owner of a partition by its journal, and the data that waits to be ingested."""
 
     owner: bytes
-    """The one that the journal names last, which may be gone; empty when there never was one."""
+    """Claim id of the last owner, which may be dead; empty when there never was one."""
     released: bool
     """The last owner has released the partition, or there never was one."""
     last_write_ms: int
     """Kafka's time of the newest record in the journal that counts; 0: the journal is empty."""
     silent_s: float
-    """How long ago that was."""
+    """Seconds since that record."""
     silence_timeout_s: float
     waiting: int
-    """Offsets of the data log that no owner has ingested."""
+    """Offsets of the data log that no commit has ingested."""
     held_up: str = ""
-    """What a stranger's open transaction holds up, and what mends it; empty when there is none."""
+    """What a stranger's open transaction holds up, and how to mend it; empty when there is none."""
 
     forged: int = 0
-    """Contested records: they have the writer and counter of another one, and other content."""
+    """Contested records: same writer and counter as an earlier record, but other content."""
     forged_at: int | None = None
-    """Offset of the last of them, where it is known."""
+    """Offset of the last contested record, if known."""
 
     @property
     def silent(self) -> bool:
-        """The owner has released nothing, and has written nothing for so long that it is dead."""
+        """The owner has not released the partition, and its silence is longer than the timeout: it is dead."""
         return not self.released and self.silent_s > self.silence_timeout_s
 
     @property
     def reader(self) -> bool:
-        """The partition has an owner that lives."""
+        """The partition has a live owner."""
         return not self.released and not self.silent
 
     @property
     def since(self) -> datetime | None:
-        """The last sign of a reader, where there is none now; None where there never was one."""
+        """Time of the last owner's last record, if there is no reader; None if there is one or never was."""
         if self.reader or not self.last_write_ms:
             return None
         return datetime.fromtimestamp(self.last_write_ms // 1000, UTC)
 
 
 def reading_state(head: JournalHead, waiting: int, now_ms: int, silence_timeout_s: float) -> ReadingState:
-    """What the journal up to `head` says at `now_ms`, a time of Kafka."""
+    """The reading state by the journal up to `head`, at the Kafka time `now_ms`."""
     return ReadingState(head.owner, head.clean, head.now_ms, silence_s(head, now_ms), silence_timeout_s, waiting)
 
 
 def reading_states(kafka: Kafka, queue: Queue) -> Iterator[ReadingState]:
-    """That of each partition of a queue, without claiming anything. Raises what `Following.catch_up` raises."""
+    """The reading state of each partition of a queue; claims nothing. Raises what `Following.catch_up` raises."""
     for number in range(queue.partitions):
         with Following(kafka, queue, number) as following:
             folded = following.catch_up()
@@ -72,12 +72,12 @@ def reading_states(kafka: Kafka, queue: Queue) -> Iterator[ReadingState]:
 
 
 def silence_s(head: JournalHead, now_ms: int) -> float:
-    """How long, in seconds, the owner of a partition has written nothing into its journal; `now_ms` is Kafka's time."""
+    """Seconds since the owner's last record in the journal; `now_ms` is Kafka's time."""
     return max(0, now_ms - head.now_ms) / 1000
 
 
 def said_of_forged(forged: int, at: int | None) -> str:
-    """What the view and `konverse why` say of records that a stranger wrote in the name of a sender."""
+    """Text of the view and of `konverse why` about records that a stranger wrote in the name of a sender."""
     last = "" if at is None else f", the last one at offset {at:,}"
     records = f"{forged:,} record{'s have' if forged > 1 else ' has'}"
     return (

@@ -1,9 +1,9 @@
 """The rows of the views: Service Broker's columns, under its names and in its order.
 
-Left out of all of them: `principal_id` and what else tells of owners, keys and permissions (there are none), and what
-tells of fragments and of messages that came out of order (a message is one record, and a fold takes them in order).
-None is Service Broker's NULL. Times are UTC. Ids of conversations and groups are UUIDs; the numbers of catalog objects
-are described at `Catalog.id_of`, and None where the object was dropped.
+Columns about owners, keys and permissions (such as `principal_id`) are left out, because konverse has none of these.
+So are columns about fragments and messages out of order: a message is one record, and a fold takes records in order.
+None is Service Broker's NULL. Times are UTC. Ids of conversations and groups are UUIDs. `Catalog.id_of` describes the
+numbers of catalog objects; they are None where the object was dropped.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class ConversationEndpointRow(NamedTuple):
     """`sys.conversation_endpoints`: one side of a conversation."""
 
     conversation_handle: UUID
-    """The same as `conversation_id`, which every call takes: both sides know the conversation by it (41)."""
+    """The same as `conversation_id`: both sides, and every call, use one id for the conversation (41)."""
     conversation_id: UUID
     """Unique together with `is_initiator`."""
     is_initiator: bool
@@ -29,24 +29,24 @@ class ConversationEndpointRow(NamedTuple):
     lifetime: datetime | None
     """When the conversation expires; None: never."""
     state: str
-    """Two letters. Of what a client sends directly its side learns by the first answer: it is "SO" until then (44)."""
+    """Two letters. "SO" until the first answer where a client sends directly, unseen by its endpoint (44)."""
     state_desc: str
-    """The same, in words: "CONVERSING" …"""
+    """The state in words: "CONVERSING" and so on."""
     far_service: str | None
     far_broker_instance: str
     """The `service_broker_guid` of this database: both sides of a dialog are in it (42)."""
     dialog_timer: datetime | None
     """When the conversation timer of this side fires; None: it is not set."""
     send_sequence: int | None
-    """Number of the next message of this side; None where the client that began the dialog counts them."""
+    """Sequence number of this side's next message; None where the client that began the dialog counts them."""
     receive_sequence: int
-    """Number of the next message that is expected."""
+    """Sequence number of the next expected message."""
     is_system: bool
     priority: int
 
 
 class ConversationGroupRow(NamedTuple):
-    """`sys.conversation_groups`: a group as long as a conversation of it lives (behaviour 93)."""
+    """`sys.conversation_groups`: a group exists as long as one of its conversations (behaviour 93)."""
 
     conversation_group_id: UUID
     service_id: int | None
@@ -57,38 +57,38 @@ class QueueRow(NamedTuple):
     """A message in a queue, with the columns of RECEIVE (behaviours 25, 86)."""
 
     status: int
-    """1: ready. 2: not complete, a row of a Spark batch that is not decided yet. Nothing is retained: never 0 or 3."""
+    """1: ready. 2: not complete, a row of an undecided Spark batch. Never 0 or 3, because nothing is retained."""
     priority: int
     queuing_order: int
     """Offset in the data log of its partition."""
     conversation_group_id: UUID
     conversation_handle: UUID
     message_sequence_number: int | None
-    """-1: a DialogTimer or an Error, which overtake and are not counted. None: not counted yet."""
+    """-1: a DialogTimer or an Error, which overtake and have no number. None: no number yet."""
     service_name: str | None
-    """The service that receives it; None: not known before the batch with its conversation is decided."""
+    """The receiving service; None: unknown until the Spark batch that begins the conversation is decided."""
     service_id: int | None
     service_contract_name: str | None
     service_contract_id: int | None
     message_type_name: str
     message_type_id: int | None
     validation: str
-    """E for empty, N for anything, X for XML: what its type says of bodies now."""
+    """Validation of the message type at present: E for empty, N for none, X for XML; J for JSON Schema, A for Avro."""
     message_body: bytes
     """Empty when none was sent."""
     message_id: str
-    """As `Message.id` has it."""
+    """The same as `Message.id`."""
 
     def __repr__(self) -> str:
         return _told(self.message_type_name, self.message_sequence_number, self.conversation_handle, self.message_body)
 
 
 class DatabaseRow(NamedTuple):
-    """`sys.databases`, what of it is Service Broker's."""
+    """`sys.databases`, with the columns of Service Broker."""
 
     name: str
     service_broker_guid: str
-    """The broker id: of the name of the database and the catalog of its instance, for as long as that lives."""
+    """The broker id. It is derived from the database's name and the id of the instance's catalog topic."""
 
 
 class ServiceRow(NamedTuple):
@@ -112,7 +112,7 @@ class ServiceQueueRow(NamedTuple):
     """STATUS is ON."""
     is_retention_enabled: bool
     is_poison_message_handling_enabled: bool
-    """Always: a conversation that fails is suspended, and the others go on."""
+    """Always True: a conversation that fails is suspended, and the others go on."""
 
 
 class ServiceContractRow(NamedTuple):
@@ -123,14 +123,14 @@ class ServiceContractRow(NamedTuple):
 
 
 class ServiceMessageTypeRow(NamedTuple):
-    """`sys.service_message_types`, those of the system among them (behaviour 8)."""
+    """`sys.service_message_types`, the system's own types included (behaviour 8)."""
 
     name: str
     message_type_id: int | None
     validation: str
     """E, N or X; J for JSON Schema, A for Avro."""
     validation_desc: str
-    """"EMPTY", "NONE" or "XML"."""
+    """"EMPTY", "NONE" or "XML"; "JSON_SCHEMA" or "AVRO"."""
 
 
 class ServiceContractMessageUsageRow(NamedTuple):
@@ -157,7 +157,7 @@ class ServiceQueueUsageRow(NamedTuple):
 
 
 class RouteRow(NamedTuple):
-    """`sys.routes`: where a service is found."""
+    """`sys.routes`: the address of a service."""
 
     name: str
     route_id: int | None
@@ -166,7 +166,7 @@ class RouteRow(NamedTuple):
     broker_instance: str | None
     """None: any database."""
     lifetime: datetime | None
-    """When it stops being used; None: never."""
+    """When the route expires; None: never."""
     address: str
     """`LOCAL`, `TRANSPORT`, or `TCP://host:port`."""
     mirror_address: str | None

@@ -1,4 +1,4 @@
-"""`broker.views`: Service Broker's views of a database, to be read."""
+"""`broker.views`: Service Broker's views of a database, one method for each."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ if TYPE_CHECKING:
 
 
 class Views:
-    """The views of one database: each method is one, and gives a `View` of rows as they stand now.
+    """The views of one database: each method is a view, and returns a `View` of the rows as they are now.
 
-    Views of the catalog cost nothing much. The others look at each partition of the database, or of one queue, one
-    after the other, and consume, claim and disturb nothing. Where Redis does not hold what is asked for, a partition is
-    folded from its logs: from the newest snapshot on, then for a moment in memory, with what nobody has ingested yet.
-    That takes some 0.1 s for a small one, and as long as an owner's recovery for a large one. `view.sources` says which
-    it was. Raises KafkaUnavailable when Kafka is silent, PartitionHalted when logs contradict themselves.
+    Views of the catalog are cheap. The others read each partition of the database, or of one queue, one after the
+    other; they consume and claim nothing. Where Redis does not hold the columns asked for, a partition is folded in
+    memory from its newest snapshot and its logs, including data that no owner has ingested yet. That takes about 0.1 s
+    for a small partition, and as long as an owner's recovery for a large one. `view.sources` says which partitions
+    were folded. Raises KafkaUnavailable when Kafka does not answer, PartitionHalted when logs contradict themselves.
     """
 
     def __init__(
@@ -76,9 +76,9 @@ class Views:
     ) -> View[ConversationEndpointRow]:
         """`sys.conversation_endpoints`: each side of each conversation, of one queue or all.
 
-        `columns` are those that are wanted, else all. Redis holds states, sequences and timers, and answers when no
-        other column is wanted; those that it does not hold (`NOT_IN_REDIS`) are None then. Raises BadInput for a name
-        that is no column, QueueNotFound.
+        `columns` names the columns that are needed; by default all. Redis holds states, sequences and timers, and
+        answers when no other column is needed; the columns that it does not hold (`NOT_IN_REDIS`) are then None.
+        Raises BadInput for an unknown column, QueueNotFound.
         """
         wanted = ConversationEndpointRow._fields if columns is None else columns
         if isinstance(wanted, str | bytes):
@@ -106,7 +106,7 @@ class Views:
 
     @checked
     def conversation_groups(self, queue: str | None = None) -> View[ConversationGroupRow]:
-        """`sys.conversation_groups`: the groups of those conversations. They are gone with the last one (93)."""
+        """`sys.conversation_groups`: the groups of these endpoints. A group ends with its last conversation (93)."""
         rows: list[ConversationGroupRow] = []
         sources: list[Source] = []
         for folded in self._folds(self._queues(queue)):
@@ -116,10 +116,10 @@ class Views:
 
     @checked
     def contents(self, queue: str) -> View[QueueRow]:
-        """What waits in a queue, with RECEIVE's columns, without consuming it (behaviours 25, 86).
+        """The messages in a queue, with RECEIVE's columns, without consuming them (behaviours 25, 86).
 
-        In the order of `queuing_order` within a partition. What a handler has in its hands and has not committed is
-        among it. What nobody has ingested yet is judged by the catalog of now: rejected messages are not there.
+        In `queuing_order` within a partition. Messages that a handler has received and not committed are included.
+        Messages that no owner has ingested yet are judged by the present catalog: rejected ones are left out.
         """
         contents = Contents(self._catalog)
         rows: list[QueueRow] = []
@@ -130,12 +130,12 @@ class Views:
         return View(rows, sources)
 
     def transmission_queue(self) -> View[TransmissionQueueRow]:
-        """`sys.transmission_queue`: what was said and is not known to have arrived (behaviours 150, 151).
+        """`sys.transmission_queue`: messages, ends and errors not known to have arrived (behaviours 150, 151).
 
-        That is what this process has sent and Kafka has not acknowledged, transactions of clients that nobody has
-        expanded, and what stands in the outboxes of partitions: an owner notes that something has arrived with its next
-        commit. What a reader relocates, or sends to its group in another partition, stands in no view while it is on
-        its way.
+        These are records that this process has sent and Kafka has not acknowledged, client transactions that have not
+        been expanded, and outputs in the outboxes of partitions. An owner records an arrival in its next commit, so an
+        output may stay listed until then. A conversation or message that a reader moves to another partition is in no
+        view while it is on its way.
         """
         queues = self._queues(None)
         topics = {queue.topic for queue in queues}
@@ -159,9 +159,9 @@ class Views:
 
     @checked
     def transmission_status(self, conversation: UUID) -> str:
-        """GET_TRANSMISSION_STATUS: what keeps something that was said on a conversation (behaviour 150).
+        """GET_TRANSMISSION_STATUS: what holds up an output of a conversation (behaviour 150).
 
-        Empty when nothing does, and for a conversation that is not known. Costs as much as `transmission_queue`.
+        Empty when nothing does, and for an unknown conversation. Costs as much as `transmission_queue`.
         """
         rows = self.transmission_queue()
         return next(
@@ -176,7 +176,7 @@ class Views:
     # ------------------------------------------------------------------------------------------------------ catalog
 
     def databases(self) -> View[DatabaseRow]:
-        """`sys.databases`: those of this instance in which something was created, and this one."""
+        """`sys.databases`: this database, and those of the instance that have objects of their own."""
         return View(objects.databases(self._known))
 
     def services(self) -> View[ServiceRow]:
@@ -192,7 +192,7 @@ class Views:
         return View(objects.service_contracts(self._known))
 
     def service_message_types(self) -> View[ServiceMessageTypeRow]:
-        """`sys.service_message_types`, those of the system among them."""
+        """`sys.service_message_types`, the system's own types included."""
         return View(objects.service_message_types(self._known))
 
     def service_contract_message_usages(self) -> View[ServiceContractMessageUsageRow]:
@@ -208,17 +208,17 @@ class Views:
         return View(objects.service_queue_usages(self._known))
 
     def routes(self) -> View[RouteRow]:
-        """`sys.routes`: they are kept, and nothing is sent by them yet."""
+        """`sys.routes`: routes are stored, and not used for sending yet."""
         return View(objects.routes(self._known))
 
     def conversation_priorities(self) -> View[ConversationPriorityRow]:
-        """`sys.conversation_priorities`: the levels of sides that begin."""
+        """`sys.conversation_priorities`: the broker priorities, which give new sides their level."""
         return View(objects.conversation_priorities(self._known))
 
     # ------------------------------------------------------------------------------------------------------- inside
 
     def _queues(self, name: str | None) -> list[Queue]:
-        """One queue, or all; what is known of the catalog is what it says now."""
+        """One queue, or all."""
         known = self._known
         queues = known.all(Queue)
         return queues if name is None else [known.get(Queue, name)]
@@ -253,4 +253,4 @@ COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     "routes": RouteRow._fields,
     "conversation_priorities": ConversationPriorityRow._fields,
 }
-"""The methods of `Views` that give rows, and the columns of those: what `konverse view` knows by name."""
+"""Method of `Views` -> columns of its rows, for every view that `konverse view` can show."""

@@ -1,4 +1,4 @@
-"""Why nothing comes: where the sides of a conversation stand, folded from the logs without claiming anything."""
+"""`konverse why`: where each side of a conversation stands and what keeps it, folded from the logs without a claim."""
 
 from __future__ import annotations
 
@@ -36,10 +36,15 @@ class Standing:
     state: str
     """Two letters, as in `sys.conversation_endpoints`."""
     reasons: list[str]
+    """Sentences that say what the side waits for and what holds it up."""
 
 
 def explain(kafka: Kafka, queues: list[Queue], conversation: UUID) -> Iterator[list[Standing]]:
-    """A list for each partition of these queues: empty ones, then all sides. DialogNotFound when nobody has it."""
+    """Look for a conversation in every partition of these queues.
+
+    Yields a list per partition, to show progress: empty ones, and all sides with the last. Raises DialogNotFound when
+    no partition has the conversation.
+    """
     sides: list[tuple[Queue, int, Endpoint, list[str]]] = []
     around: dict[Address, list[str]] = {}
     unseen, places = 0, [*partitions_of(queues)]
@@ -75,7 +80,7 @@ def explain(kafka: Kafka, queues: list[Queue], conversation: UUID) -> Iterator[l
 
 
 def _of_the_far(endpoint: Endpoint, around: Mapping[Address, list[str]]) -> Iterator[str]:
-    """What keeps the other side from receiving, where this one's messages go if it has sent any."""
+    """What keeps the other side's partition from receiving this side's messages, if it has sent any."""
     far = endpoint.stream.address
     if endpoint.sent and endpoint.state is not State.DISCONNECTED_INBOUND:
         for sentence in around.get(far, ()):
