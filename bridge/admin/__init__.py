@@ -1,17 +1,35 @@
-"""What administrators and operators do.
+"""Statements of administrators (CREATE, ALTER, DROP) and commands of operators (suspend, resume, skip, end and so on).
 
-    administration   CREATE, ALTER and DROP of queues, services, contracts, types and priorities
-    ddl              what each of these statements shares: look, append, look again
-    message_types, priorities, routes, routing_tables   statements with rules of their own
-    instructions     suspend, resume, skip and end, from any process
-    listener         the same in the process that owns the partition
-    completion       waiting until the journal shows what became of an instruction
-    leaks            sides of conversations that somebody has forgotten
-    loss             a partition that halted because its data were deleted goes on without them
+The classes are the parts of `Broker` behind `broker.create_queue`, `broker.resume` and so on; the `konverse` command
+calls the same methods.
 
-An administrator changes the catalog, and readers and senders hear of it within two seconds. An operator writes into
-the instruction topic; the owner of the partition obeys, and its journal shows it. So an operator needs no connection
-to the process that works, and a decision is never taken by two.
+    administration   CREATE, ALTER and DROP of contracts, queues and services
+    message_types, priorities, routes, routing_tables   the statements for these objects
+    ddl              the loop behind each statement: check the catalog, append the change, check again
+    instructions     suspend, resume, skip and end a conversation, from any process
+    listener         carries out instructions in the process that owns the partition
+    completion       waits until the journal shows the result of an instruction
+    leaks            lists conversations, finds forgotten ones, and ends these
+    loss             lets a halted partition go on without deleted data that its journal needs
+
+Two ways lead from here to a queue. An administrator changes the catalog (`bridge.catalog`), and readers and senders
+notice within two seconds. An operator writes an instruction to the instruction topic of the instance; the process that
+owns the partition reads the topic, puts the command into its next COMMIT, and the operator sees it in the journal.
+
+Laws:
+
+1. Only the owner of a partition decides there. An operator never writes to a journal, so no decision is made twice,
+   and an operator needs no connection to the process that works. `accept_loss` is no exception: it claims the
+   partition first.
+2. An instruction is checked before it is written, and again by the owner. RESUME and SKIP name the message that waits
+   first, so an instruction is not carried out on a conversation that has changed since.
+3. An instruction counts for ten minutes, by Kafka's time. When the owner has not carried it out within the operator's
+   timeout, the outcome is unknown, not failed: OutcomeUnknown.
+4. A change of the catalog is checked again whenever another administrator's change came first, before it is appended
+   again.
+5. An object that another one uses cannot be dropped, and a queue cannot be dropped while conversations live on it,
+   unless it is forced.
+6. Looking never disturbs: `suspended`, `conversations`, `leaked` and `lost` read logs, and claim nothing.
 
 Each refusal has Service Broker's number where one exists, and names the object and the statement that mends it.
 """

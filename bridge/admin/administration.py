@@ -1,4 +1,4 @@
-"""CREATE, ALTER and DROP: what an administrator does with the objects of a database."""
+"""CREATE, ALTER and DROP of contracts, queues and services, and the class that unites all statements."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ from .routes import Routes
 from .routing_tables import RoutingTables
 
 KEEP: Final = timedelta(days=7)
-"""How long what was received stays for others to read, unless a queue says otherwise: as long as in Kafka itself."""
+"""Default time that received messages stay in the topics for other readers: Kafka's own default retention."""
 
 
 class Administration(MessageTypes, Routes, RoutingTables, Priorities):
-    """The part of a broker that changes the catalog."""
+    """The part of a broker for CREATE, ALTER and DROP statements."""
 
     settings: Settings
     _kafka: Kafka
@@ -54,7 +54,7 @@ class Administration(MessageTypes, Routes, RoutingTables, Priorities):
         """CREATE CONTRACT: message type -> "INITIATOR", "TARGET" or "ANY", as a mapping or as pairs.
 
         Raises InvalidContract (8492) when the initiator may send nothing, TypeTwice (8403), MessageTypeNotFound,
-        SystemObject for a type that only the broker sends, AlreadyExists. Behaviours 11, 12, 17.
+        SystemObject for a system message type, AlreadyExists. Behaviours 11, 12, 17.
         """
         value = Contract.of(name, sent_by)
 
@@ -91,12 +91,13 @@ class Administration(MessageTypes, Routes, RoutingTables, Priorities):
         poison_message_handling: bool = True,
         if_not_exists: bool = False,
     ) -> Queue:
-        """CREATE QUEUE: its topics, and an incarnation of its own. Partitions are fixed from here on.
+        """CREATE QUEUE: creates its topics, with a new incarnation. The number of partitions cannot be changed later.
 
-        What was received stays in the topics for others to read: at least as long as `keep` (None: for ever). With
-        `status=False` nobody receives from it before an `alter_queue` (behaviour 23 gives the defaults).
-        Raises InvalidSettings for the number, TopicMismatch when an administrator's topics do not fit, AlreadyExists,
-        NotSupportedYet for `retention=True` and `poison_message_handling=False`.
+        Received messages stay in the topics for other readers, for at least `keep` (None: for ever). With
+        `status=False` no messages can be received before an `alter_queue` (behaviour 23 gives the defaults).
+        Raises InvalidSettings for an impossible number of partitions or `keep`, TopicMismatch when topics of these
+        names exist and do not fit, AlreadyExists, NotSupportedYet for `retention=True` and
+        `poison_message_handling=False`.
         """
         self._check_open()
         _check_supported(name, retention=retention, poison_message_handling=poison_message_handling)
@@ -132,10 +133,10 @@ class Administration(MessageTypes, Routes, RoutingTables, Priorities):
         retention: bool | None = None,
         poison_message_handling: bool | None = None,
     ) -> Queue:
-        """ALTER QUEUE: what is not named stays. Readers of this broker see it at once, others within seconds.
+        """ALTER QUEUE: attributes not given stay. Readers of this broker see the change at once, others within seconds.
 
-        While `status` is off (False) who receives gets QueueDisabled (9617); what comes waits, and is received when it
-        is on again (behaviours 58, 77, 78, 152). Raises QueueNotFound, NothingChanged when nothing is named,
+        While `status` is off (False), receiving raises QueueDisabled (9617); arriving messages wait until it is on
+        again (behaviours 58, 77, 78, 152). Raises QueueNotFound, NothingChanged when no attribute is given,
         NotSupportedYet for `retention=True` and `poison_message_handling=False`.
         """
         if status is None and retention is None and poison_message_handling is None:
@@ -155,7 +156,7 @@ class Administration(MessageTypes, Routes, RoutingTables, Priorities):
     ) -> Service:
         """CREATE SERVICE on a queue; `contracts` are those for which it may be a target (behaviours 16, 17).
 
-        "DEFAULT" is one of them only when it is named; without any the service can begin dialogs and nothing else.
+        "DEFAULT" must be listed like any other contract. Without contracts the service can only begin dialogs.
         Raises QueueNotFound, ContractNotFound, ContractTwice (8404), AlreadyExists.
         """
         value = Service.of(name, queue, contracts)
@@ -176,12 +177,12 @@ class Administration(MessageTypes, Routes, RoutingTables, Priorities):
         add: list[str] | tuple[str, ...] = (),
         drop: list[str] | tuple[str, ...] = (),
     ) -> Service:
-        """ALTER SERVICE: another queue, other contracts; it takes effect when receivers have noticed, within seconds.
+        """ALTER SERVICE: another queue, other contracts; it takes effect when readers have noticed, within seconds.
 
-        Conversations under a contract that is dropped fail when their next message is received by this service (-8408).
-        What is on the old queue moves to the new one, with all that waits, save what is suspended: that moves when it
-        is resumed. The old queue is needed until the conversations that began there are over; who reads the new one
-        looks after it when nobody else does (behaviour 19).
+        Conversations under a dropped contract fail when this service receives their next message (-8408).
+        Conversations on the old queue move to the new one with their waiting messages; a suspended one moves when it is
+        resumed. The old queue must exist until the conversations that began there are over; readers of the new queue
+        look after it if it has no reader (behaviour 19).
         Raises ServiceNotFound, QueueNotFound, ContractNotFound, ContractTwice (8404), NothingChanged (8493; 18).
         """
 
@@ -203,8 +204,8 @@ class Administration(MessageTypes, Routes, RoutingTables, Priorities):
     def drop_service(self, name: str) -> None:
         """DROP SERVICE. Readers of its queue end its conversations within seconds: far sides get Error -8470.
 
-        What waits for it is discarded (behaviour 20). Raises ServiceNotFound, StillUsed as long as a broker priority
-        names it as the local service (21).
+        Waiting messages are discarded (behaviour 20). Raises ServiceNotFound, StillUsed as long as a broker priority
+        names it as the local service (21), or a routing table uses it.
         """
         self._drop(
             Service,
@@ -215,22 +216,23 @@ class Administration(MessageTypes, Routes, RoutingTables, Priorities):
 
     @checked
     def drop_queue(self, name: str, *, force: bool = False) -> None:
-        """DROP QUEUE: its topics too, with all that they hold. Whoever reads it gets QueueNotFound (behaviour 78).
+        """DROP QUEUE, with its topics and all their records. Readers of it get QueueNotFound (behaviour 78).
 
-        Raises QueueNotFound, StillUsed as long as a service is on it (22), and as long as its conversations are not
-        over on both sides: a reader of the queue tells them that their service is gone. TopicMismatch and
-        PartitionHalted when its topics were deleted, created again or cut. KafkaUnavailable when its topics could not
-        be deleted: it is dropped then, and another call deletes what is left of them.
-        With `force` it is dropped whatever lives on it and whatever became of its topics, also when others were created
-        in their place. Far sides are told nothing: end them WITH CLEANUP. The name can be used again.
-        Where the database has no queue "transmission", this name means the transmission queue of the instance; it is
-        dropped with `force` alone, with all transactions that have not left it, and a later transaction creates it.
+        Raises QueueNotFound. Raises StillUsed as long as a service is on it (22), or a conversation is not over on both
+        sides: after DROP SERVICE, a reader of the queue tells the far sides that the service is gone. Raises
+        TopicMismatch and PartitionHalted when its topics were deleted, created again or truncated. Raises
+        KafkaUnavailable when its topics could not be deleted: the queue is dropped then, and another call deletes the
+        rest of the topics.
+        With `force` it is dropped whatever lives on it, and whatever became of its topics, also when others were
+        created in their place. Far sides are not told: end them WITH CLEANUP. The name can be used again.
+        If the database has no queue "transmission", this name means the transmission queue of the instance. It can only
+        be dropped with `force`, together with all undelivered transactions; a later transaction creates it again.
         """
         self._check_open()
         if name == NAME and self.catalog.find(Queue, name) is None and self._drop_transmission(force=force):
             return
         gone = self.catalog.dropped_queue(name) if self.catalog.find(Queue, name) is None else None
-        if gone is not None and self._topics.remain(gone):  # a drop before this one has failed half-way
+        if gone is not None and self._topics.remain(gone):  # an earlier drop has failed half-way
             self._delete(gone)
             return
         use = Use(Service, lambda service: service.queue == name)
@@ -268,7 +270,7 @@ class Administration(MessageTypes, Routes, RoutingTables, Priorities):
             forget_view(self.settings.redis, queue)
 
     def _check_awaited(self, queue: Queue) -> None:
-        """Raise StillUsed when something is on its way from where services were before they were on this queue."""
+        """Raise StillUsed when former queues of services on this queue still send conversations or records to it."""
         services = [service for service in self.catalog.all(Service) if queue.name in service.queues_before]
         names = {name for service in services for name in (service.queue, *service.queues_before)} - {queue.name}
         for other, number in partitions_of(known for known in self.catalog.all(Queue) if known.name in names):
@@ -298,9 +300,9 @@ def _check_supported(name: str, *, retention: bool, poison_message_handling: boo
 
 
 def _check_over(queue: Queue, state: Partition, behind: int) -> None:
-    """Raise StillUsed when something lives in a partition, is on its way out of it, or was not looked at.
+    """Raise StillUsed for a partition with conversations, moved conversations, pending outputs or uningested data.
 
-    Also what has ended here alone: its far side would answer to a queue that is not there.
+    A conversation that has ended only on this side counts too: its far side would answer to a queue that is gone.
     """
     living, waiting, moved = len(state.live()), state.waiting, state.moves.count
     if living or waiting or behind or moved:

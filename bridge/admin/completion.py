@@ -1,4 +1,4 @@
-"""Waits until the journals say that what an operator wants was done, and says what became of it."""
+"""Waits until the journals show that an operator's instruction was carried out, and reports the result."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ STILL_COUNTS: Final = (
 
 
 class Awaited:
-    """What is wanted with one side of a conversation."""
+    """An action on one side of a conversation whose result is awaited."""
 
     def __init__(self, action: Action, following: Following, side: Endpoint, *, ahead: bool = False) -> None:
-        """With `ahead` the journal does not say yet what was seen of the side."""
+        """`ahead`: `side` was seen in data that the journal has not ingested yet."""
         self.following = following
         self.first = first_of(side) if action in (Action.RESUME, Action.SKIP) else 0
-        """The number of what waited first; 0 where that does not matter."""
+        """Identifies the message that waited first; 0 for actions that do not depend on it."""
         self._action = action
         self._key = side.role, side.conversation
         self._parked = waits(side)
         self._skipped, self._seen = False, not ahead
         if action is Action.SKIP:
-            following.on_commit = self._see  # one side is skipped at a time
+            following.on_commit = self._see  # SKIP concerns one side only, so the callback is free
 
     def _see(self, state: Partition, commit: Commit) -> None:
         for operation in commit.operations.rare:
@@ -49,7 +49,10 @@ class Awaited:
                 self._skipped |= endpoint is not None and (endpoint.role, endpoint.conversation) == self._key
 
     def done(self) -> bool:
-        """Whether it was, by what was read of the journal so far. Raises where something else came of it."""
+        """Whether the action was carried out, by the part of the journal read so far.
+
+        Raises InvalidState when the side changed in another way instead, OutcomeUnknown when it has left the partition.
+        """
         state = self.following.state
         one = state.endpoint(*self._key)
         conversation = UUID(bytes=self._key[1])
@@ -82,7 +85,7 @@ class Awaited:
 
 
 def wait_for(awaited: list[Awaited], conversation: UUID, timeout_s: float) -> None:
-    """Return when the journals say that all of it was done. Raises OutcomeUnknown, and what `Awaited.done` raises."""
+    """Return when the journals show all actions. Raises OutcomeUnknown after `timeout_s`, and what `done` raises."""
     left = list(awaited)
 
     def look() -> list[Awaited]:
@@ -98,7 +101,7 @@ def wait_for(awaited: list[Awaited], conversation: UUID, timeout_s: float) -> No
 
 
 def until_none(look: Callable[[], Left], deadline: float, late: Callable[[Left], OutcomeUnknown]) -> None:
-    """Look into journals again and again until nothing is left that is as it was; `late` makes the error of it."""
+    """Call `look` until it returns nothing that is left to do. After the deadline raise `late(left)`."""
     while left := look():
         if time.monotonic() > deadline:
             raise late(left)
@@ -106,7 +109,7 @@ def until_none(look: Callable[[], Left], deadline: float, late: Callable[[Left],
 
 
 def late_sweep(count: int, *, unowned: bool) -> OutcomeUnknown:
-    """The error for sides that did not end in time; `unowned`: no reader has their partitions."""
+    """The error for `count` sides on which an action was not carried out in time. `unowned`: no reader runs."""
     return OutcomeUnknown(
         f"whether {count:,} side{'' if count == 1 else 's'} of conversations will end is unknown: nothing has changed "
         f"yet, and {_why(unowned=unowned)}. "

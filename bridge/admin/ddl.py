@@ -1,4 +1,4 @@
-"""What every CREATE, ALTER and DROP shares: it looks at the catalog, appends a change, and looks again if it lost."""
+"""The base of every CREATE, ALTER and DROP: check the catalog, append the change, check again if another came first."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from konverse.schemas.catalog.routes import Route
 from konverse.schemas.errors import AlreadyExists, StillUsed
 
 NAMES_SHOWN: Final = 5
-"""Of the objects that use one which is to be dropped."""
+"""Users of an object that are named in StillUsed."""
 
 User = TypeVar("User", bound=CatalogObject)
 
 
 class Use(NamedTuple, Generic[User]):
-    """Objects of a kind that may name another one."""
+    """A kind of object that may use the object to be dropped."""
 
     kind: type[User]
     names: Callable[[User], bool]
-    """Whether such an object names the one that is to be dropped."""
+    """Whether an object of this kind uses the one to be dropped."""
 
 
 class Defining:
@@ -49,7 +49,7 @@ class Defining:
         return value
 
     def _existing(self, wanted: Object, *, if_not_exists: bool) -> Object:
-        """What is there already, when that is what was wanted; else AlreadyExists."""
+        """The existing object if it equals the wanted one and `if_not_exists` is set; else raise AlreadyExists."""
         kind = type(wanted)
         found = self.catalog.get(kind, wanted.name)
         differs = differences(found, wanted)
@@ -59,7 +59,7 @@ class Defining:
         raise AlreadyExists(f"there is a {kind_of(kind)} {wanted.name!r} in database {self.database!r} already{how}")
 
     def _alter(self, kind: type[Object], name: str, altered: Callable[[Object], Object]) -> Object:
-        """Put what `altered` makes of an object in its place; it raises when that may not be."""
+        """Replace an object by `altered(object)`, which raises to refuse the change."""
         self._check_open()
 
         def decide() -> Object:
@@ -69,7 +69,7 @@ class Defining:
         return self.catalog.get(kind, name)
 
     def _drop(self, kind: type[Object], name: str, *uses: Use[Any]) -> None:
-        """Forget an object that no other one uses."""
+        """Drop an object. Raises StillUsed when an object of one of these `uses` needs it."""
         self._check_open()
         self.catalog.change(name, lambda: self._check_unused(kind, name, *uses), kind)
 

@@ -1,9 +1,9 @@
-"""An operator in any process: which conversations are suspended, and what their owners are to do with them.
+"""Commands of operators, from any process: list suspended conversations, suspend, resume, skip and end them.
 
-Only the owner of a partition can decide there. It is told through a topic of the instance, to which every process with
-a reader listens (`bridge.obeying`), and its journal says when it was done.
-
-An operator resumes at once all that is suspended, in a queue or in a database: what was wrong is mended.
+Only the owner of a partition can decide there. A command is written to the instruction topic of the instance, which
+every process with a reader reads (`bridge.admin.listener`). The owner commits the command, and the caller waits until
+it reads that commit in the journal. `resume_all` resumes all suspended conversations of a queue or database, once the
+reason for the suspensions is mended.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ from konverse.schemas.wire.instruction import Action, Instruction, encode
 from .completion import Awaited, late_sweep, until_none, wait_for
 
 SWEEP_CONVERSATIONS: Final = INSTRUCTION_ENTRIES_MAX // 2
-"""So many conversations are ended at a time."""
+"""Instructions written at a time by a command for many conversations. A listener keeps twice as many."""
 OBEYED_S: Final = 15.0
-"""An operator waits so long for the owner."""
+"""Default time that an operator waits for the owner's commit."""
 INSTRUCTION_CONFIG: Final = {
     "cleanup.policy": "delete",
-    "retention.ms": "3600000",  # longer than they count
+    "retention.ms": "3600000",  # longer than an instruction counts
     "message.timestamp.type": "LogAppendTime",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Suspended:
-    """A conversation whose handler failed too often, or that an operator has suspended: what comes for it waits."""
+    """A side of a conversation that was suspended after failed attempts or by an operator: its messages wait."""
 
     queue: str
     partition: int
@@ -65,17 +65,17 @@ class Suspended:
     far_service: str
     attempts: int
     unread: int
-    """Messages that wait."""
+    """Number of messages that wait."""
     next_type: str
-    """Message type of the first of them; empty when none waits, as may be where another one of its group failed."""
+    """Type of the first waiting message; empty when none waits, because another conversation of the group failed."""
     reason: str
-    """What its handler failed with at last, or what the operator said."""
+    """The last error of the handler, or the operator's reason."""
     age_s: float
-    """For so long it has been suspended, by Kafka's time."""
+    """Seconds since the suspension, by Kafka's time."""
 
 
 class _Wish(NamedTuple):
-    """What is to be done with it."""
+    """An action and its arguments, for each conversation it is meant for."""
 
     action: Action
     error: int = 0
@@ -83,7 +83,7 @@ class _Wish(NamedTuple):
 
 
 class Instructing:
-    """The part of a broker that is for operators."""
+    """The part of a broker for commands of operators."""
 
     settings: Settings
     database: str
@@ -94,9 +94,9 @@ class Instructing:
     _check_open: Callable[[], None]
 
     def suspended(self, queue: str | None = None) -> Iterator[list[Suspended]]:
-        """Conversations that wait for an operator, in a queue or in all of the database: a list for each partition.
+        """Suspended conversations of a queue, or of the whole database: yields a list for each partition.
 
-        Read from the logs, without disturbing anybody; Redis is not needed. Raises QueueNotFound.
+        Read from the logs; claims nothing and needs no Redis. Raises QueueNotFound.
         """
         self._check_open()
         for each, partition in self._partitions(queue):
@@ -109,30 +109,31 @@ class Instructing:
     def suspend(
         self, conversation: UUID, *, reason: str = "", queue: str | None = None, timeout: Seconds = OBEYED_S
     ) -> None:
-        """Have nothing of a conversation and its group handed out any more, until it is resumed, skipped or ended.
+        """Deliver no more messages of a conversation and its group, until it is resumed, skipped or ended.
 
-        At any time: behind the transaction that has the group, if one has it. Returns when its owner, whichever process
-        reads the queue, has committed that. `reason` is what `suspended` shows. `queue` says where to look, else
-        everywhere, and both sides are suspended if they live here. Raises DialogNotFound, InvalidState when it is
-        suspended or has ended, and OutcomeUnknown when no owner has done it within `timeout` seconds: it still counts
-        for ten minutes.
+        Possible at any time; if a transaction has the group, the suspension follows it. Returns when the owner of the
+        partition, in whatever process, has committed the suspension. `reason` is shown by `suspended`. `queue` limits
+        the search to one queue; otherwise all queues of the database are searched, and both sides are suspended if
+        both live there. Raises DialogNotFound, InvalidState when it is suspended already or has ended, and
+        OutcomeUnknown when no owner has committed it within `timeout` seconds: the command still counts for ten
+        minutes.
         """
         self._instruct(conversation, queue, _Wish(Action.SUSPEND, 0, reason_of(reason)), timeout)
 
     @checked
     def resume(self, conversation: UUID, *, queue: str | None = None, timeout: Seconds = OBEYED_S) -> None:
-        """Have the messages of a suspended conversation handed out again, with five attempts more.
+        """Deliver the messages of a suspended conversation again, with five new attempts.
 
-        As `suspend`; InvalidState when it is not suspended.
+        Arguments and errors as for `suspend`; InvalidState when it is not suspended.
         """
         self._instruct(conversation, queue, _Wish(Action.RESUME), timeout)
 
     @checked
     def skip(self, conversation: UUID, *, queue: str | None = None, timeout: Seconds = OBEYED_S) -> None:
-        """Have the first message that waits on a conversation dropped, and the conversation resumed.
+        """Drop the first waiting message of a conversation, and resume the conversation.
 
-        As `suspend`; InvalidState when nothing waits, when what waits first tells that the conversation is over, and
-        when a handler had that message and has received it: then nothing is dropped.
+        Arguments and errors as for `suspend`. Raises InvalidState when nothing waits, when the first waiting message is
+        EndDialog or Error, and when a handler received the message in the meantime: nothing is dropped then.
         """
         self._instruct(conversation, queue, _Wish(Action.SKIP), timeout)
 
@@ -147,14 +148,14 @@ class Instructing:
         queue: str | None = None,
         timeout: Seconds = OBEYED_S,
     ) -> None:
-        """Have a conversation ended, with `error` > 0 as WITH ERROR; as `suspend`.
+        """End a conversation; `error` > 0 means WITH ERROR. Arguments and errors as for `suspend`.
 
-        Of two sides that live here the suspended one is ended, or both when none is; `queue` chooses. With `cleanup`
-        WITH CLEANUP: each side that lives here goes at once, with what waits for it and what it has said in vain so
-        far, and its peer is told nothing (behaviours 120, 121). That is for conversations of which one side is gone for
-        good, not for others.
-        InvalidError for a code without a description, or the reverse (112). A dialog of this process is ended with
-        `Dialog.end`.
+        If both sides live in the database, the suspended one is ended, or both when neither is suspended; `queue`
+        chooses one. `cleanup` means WITH CLEANUP: each side in the database is removed at once, with its waiting
+        messages and its undelivered outputs, and the peer is not told (behaviours 120, 121). Use it only when one side
+        is gone for good.
+        Raises InvalidError for a code without a description, or the reverse (112). Within the process that began a
+        dialog, use `Dialog.end`.
         """
         error, description = check_error(error, description)
         check_cleanup(error, cleanup=cleanup)
@@ -166,11 +167,11 @@ class Instructing:
 
     @checked
     def error_broker_conversations(self, *, queue: str | None = None, timeout: Seconds = OBEYED_S) -> int:
-        """Have every open conversation of the database fail, or of one queue: Error -9719 on both sides.
+        """Fail every open conversation of the database, or of one queue: Error -9719 on both sides.
 
-        ALTER DATABASE … SET ERROR_BROKER_CONVERSATIONS (behaviour 136), for a database whose logs were brought back
-        from a copy. Each side is to be ended then as after any Error. Returns how many conversations were open; one
-        that a handler has fails behind it. Raises QueueNotFound, and OutcomeUnknown as `resume`.
+        ALTER DATABASE … SET ERROR_BROKER_CONVERSATIONS (behaviour 136), for a database whose logs were restored from a
+        backup. Each side must still be ended, as after any Error. A conversation that a handler has fails after that
+        transaction. Returns the number of open conversations. Raises QueueNotFound, and OutcomeUnknown as `resume`.
         """
         return self._sweep(Action.FAIL, queue, lambda one: one.state in SENDING, timeout)
 
@@ -181,7 +182,7 @@ class Instructing:
         self._check_open()
         with ExitStack() as exits:
             found, ahead = self._places(conversation, queue, exits), False
-            try:  # refused before anything is told
+            try:  # an impossible command is refused before an instruction is written
                 chosen = self._meant(wish.action, conversation, found)
             except (DialogNotFound, InvalidState):
                 if wish.action is Action.RESUME:
@@ -201,7 +202,7 @@ class Instructing:
         exits: ExitStack,
         look: Callable[[Following], Partition] = Following.catch_up,
     ) -> list[tuple[Queue, Following, Endpoint]]:
-        """Where the sides of a conversation live, as the journals have it, or as somebody `look`s at them."""
+        """The partitions and endpoints of a conversation's sides, in the states that `look` returns."""
         found: list[tuple[Queue, Following, Endpoint]] = []
         for each, partition in self._partitions(queue):
             with ExitStack() as unneeded:
@@ -213,8 +214,8 @@ class Instructing:
         return found
 
     def _foreseen(self, following: Following) -> Partition:
-        """With what has arrived and stands in no journal yet: all handlers of the queue may be at something else."""
-        judge = CatalogJudge(self.catalog, self._validator, logging.DEBUG)  # it is only foreseen
+        """The state including data that is not ingested yet: all handlers of the queue may be busy."""
+        judge = CatalogJudge(self.catalog, self._validator, logging.DEBUG)  # only predicts what the owner will reject
         return following.look_ahead(judge, kafka_time_ms(self._kafka)).state
 
     def _meant(
@@ -225,7 +226,10 @@ class Instructing:
         return meant(action, [one for _, _, one in found])
 
     def _sweep(self, action: Action, queue: str | None, meant: Callable[[Endpoint], bool], timeout_s: float) -> int:
-        """Have conversations end, partition by partition, as many at a time as a process keeps in mind."""
+        """Apply an action to all conversations for which `meant` holds, partition by partition; returns their number.
+
+        Writes at most as many instructions at a time as a listener keeps.
+        """
         self._check_open()
         deadline, found = time.monotonic() + timeout_s, set[bytes]()
         for each, partition in self._partitions(queue):
@@ -256,7 +260,7 @@ class Instructing:
                 producer.produce(
                     topic, encode(instruction), None, 0, on_delivery=lambda error, _message: failures.append(error)
                 )
-            with suppress(KafkaException):  # then there is no answer
+            with suppress(KafkaException):  # answers are missing then, which is handled below
                 producer.flush(self.settings.append_timeout_s + 1)
         except KafkaException as error:
             raise self._kafka.not_taken(topic, error) from None
@@ -269,13 +273,13 @@ class Instructing:
 
 
 def ensure_topic(topics: Topics, name: str) -> None:
-    """Create the topic of instructions, if it does not exist."""
+    """Create the instruction topic if it does not exist."""
     if topics.partitions(name) is None:
         topics.ensure(name, 1, INSTRUCTION_CONFIG)
 
 
 def suspended_sides(state: Partition) -> list[Endpoint]:
-    """The sides of a partition that wait for an operator."""
+    """The suspended sides of a partition."""
     troubled = (state.table[index] for index in state.attempts.troubled)
     return [one for one in troubled if one is not None and waits(one)]
 
@@ -283,7 +287,7 @@ def suspended_sides(state: Partition) -> list[Endpoint]:
 def _wait_for_ends(
     following: Following, wanted: set[tuple[Role, bytes]], meant: Callable[[Endpoint], bool], deadline: float
 ) -> None:
-    """Return when the journal says that none of these sides is as it was."""
+    """Return when `meant` no longer holds for any of these sides, by the journal. Raises OutcomeUnknown."""
 
     def look() -> list[Endpoint]:
         state = following.catch_up()
@@ -294,7 +298,7 @@ def _wait_for_ends(
 
 
 def shown(queue: Queue, partition: int, endpoint: Endpoint, now_ms: int) -> Suspended:
-    """What is told of a suspended side."""
+    """Describe a suspended side; `now_ms` is Kafka's time."""
     entry = endpoint.first
     return Suspended(
         queue.name,
@@ -312,28 +316,31 @@ def shown(queue: Queue, partition: int, endpoint: Endpoint, now_ms: int) -> Susp
 
 
 class Parked(NamedTuple):
-    """A conversation group that is suspended: its conversations are resumed as one."""
+    """A suspended conversation group: its conversations are resumed together."""
 
     following: Following
     queue: str
     shown: list[Suspended]
     firsts: dict[tuple[Role, bytes], int]
-    """Of each suspended side the number of what waits first on it."""
+    """Suspended side -> identifier of its first waiting message."""
 
     def instruction(self, database: str) -> Instruction:
-        """For one of them: what is told of another one would be kept, and might be followed when it fails again."""
+        """An instruction for one conversation of the group, which resumes all of it.
+
+        Instructions for the others would be kept by listeners, and might be carried out after a later failure.
+        """
         (_, conversation), first = next(iter(self.firsts.items()))
         return Instruction(database, self.queue, conversation, first, Action.RESUME)
 
     def left(self) -> int:
-        """So many sides are suspended as they were, by what was read of the journal so far."""
+        """Number of sides that are still suspended on the same message, by the part of the journal read so far."""
         state = self.following.state
         sides = ((state.endpoint(*side), first) for side, first in self.firsts.items())
         return sum(one is not None and waits(one) and first_of(one) == first for one, first in sides)
 
 
 class Resuming(Instructing):
-    """The part of a broker that resumes everything."""
+    """The part of a broker that resumes many conversations at once."""
 
     @checked
     def resume_all(
@@ -344,13 +351,14 @@ class Resuming(Instructing):
         queue: str | None = None,
         timeout: Seconds = OBEYED_S,
     ) -> list[Suspended]:
-        """Have conversations resumed that are suspended now, of a queue or of the database; returns them.
+        """Resume the suspended conversations of a queue, or of the database; returns them.
 
-        Those of which the `reason` has this text in it, whatever the case of its letters, and that have been suspended
-        for `older_than` seconds by Kafka's time: what has failed for another reason fails again. `older_than=0` takes
-        all. As `resume` does with one. What its owner does not hear of holds up nobody else. Raises InvalidSettings
-        when neither is given, QueueNotFound, and OutcomeUnknown when some are suspended as before after `timeout`
-        seconds: for those it still counts for ten minutes.
+        Selects conversations whose reason contains the text `reason`, ignoring case, and that have been suspended for
+        at least `older_than` seconds by Kafka's time. `older_than=0` takes all. Conversations that failed for another
+        reason than the mended one would fail again. Each is resumed as by `resume`; within a batch, an owner that does
+        not answer does not delay the others. Raises InvalidSettings when neither argument is given, QueueNotFound, and
+        OutcomeUnknown when some conversations are still suspended after `timeout` seconds: for these the command still
+        counts for ten minutes.
         """
         self._check_open()
         if reason is None and older_than is None:
@@ -394,7 +402,7 @@ class Resuming(Instructing):
 
 
 def _wait(groups: Iterable[Parked], deadline: float) -> None:
-    """Return when the journals say that none of them is suspended any more as it was."""
+    """Return when none of these groups is suspended on the same message any more. Raises OutcomeUnknown."""
     left = list(groups)
 
     def look() -> list[Parked]:

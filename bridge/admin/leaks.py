@@ -1,13 +1,11 @@
-"""Which sides of the conversations of a database there are, and which of them somebody has forgotten.
+"""Lists the conversations of a database, finds forgotten ("leaked") sides, and ends them, from any process.
 
-Every partition is folded, because a side is judged together with its peer. Then the ends of the logs are read where
-something seems to be forgotten: on what somebody has said or done something lately, he may do so again.
+A side is leaked when it would stay open for ever, because an application has forgotten it (`dialog.queries.leaks`
+tells the causes). A side is judged together with its peer, so every partition is folded first.
 
-An operator in any process: which conversations there are, which of them somebody has forgotten, and their end.
-
-On which conversations something was said or done lately: what the ends of the logs tell.
-
-No endpoint knows when it was used last; that would cost every message. So whoever wonders reads what has come since.
+A conversation with recent activity is not leaked. No endpoint stores the time of its last use, because that would cost
+every message. So for the suspects, the last part of the data log and journal is read, and each conversation that
+appears in a recent record is no longer suspected.
 """
 
 from __future__ import annotations
@@ -46,12 +44,12 @@ from .instructions import OBEYED_S
 from .loss import Accepting
 
 SILENT_S: Final = 3_600.0
-"""On what nobody has said or done anything for so long may be forgotten."""
+"""Default silence after which a conversation may count as forgotten."""
 
 
 @dataclass(frozen=True)
 class ConversationSide:
-    """One side of a conversation, and where it lives."""
+    """One side of a conversation, and the partition where it lives."""
 
     queue: str
     partition: int
@@ -64,9 +62,9 @@ class ConversationSide:
     state: str
     """Two letters, as in `sys.conversation_endpoints`."""
     received: int
-    """Messages that have come, EndDialog among them."""
+    """Number of messages that arrived, EndDialog included."""
     unread: int
-    """What waits to be received, EndDialog, Error and DialogTimer among it."""
+    """Number of waiting messages; EndDialog, Error and DialogTimer included."""
     timer: datetime | None
     """When its timer fires; None: it is not set."""
     lifetime: datetime | None
@@ -75,41 +73,41 @@ class ConversationSide:
 
 @dataclass(frozen=True)
 class Leaked(ConversationSide):
-    """A side that somebody has forgotten: it would stay open for ever."""
+    """A side that an application has forgotten: it would stay open for ever."""
 
     silent_s: float
-    """On its conversation nobody has said or done anything for so long, at least."""
+    """The conversation had no activity for at least this many seconds."""
     cause: str
     """"end unread", "not ended", "fire and forget", "end not passed on", "peer gone", "never answered" or "silent"."""
     why: str
-    """The same as a sentence."""
+    """The cause as a sentence."""
     remedy: str
-    """What to do about it, but ending it."""
+    """What to do about it, other than ending the conversation."""
 
 
 class _Found(NamedTuple):
     queue: Queue
     partition: int
     endpoint: int
-    """Its index."""
+    """Index of the endpoint."""
     side: Side
     peer_at: Address
-    """Where what it says goes."""
+    """Address of the peer, to which its outputs go."""
 
 
 class Sides:
-    """All sides of the conversations of these queues, as whoever led their partitions now would find them."""
+    """All sides of the conversations of these queues, as an owner that begins now would find them."""
 
     def __init__(self, looking: Looking, queues: Iterable[Queue]) -> None:
-        """Raises KafkaUnavailable when Kafka is silent, PartitionHalted when the logs contradict themselves."""
+        """Folds every partition. Raises KafkaUnavailable, and PartitionHalted when logs contradict themselves."""
         self._found: list[_Found] = []
         self._by_side: dict[tuple[Role, bytes], _Found] = {}
         self._moved: set[tuple[Role, bytes]] = set()
-        """Sides that have left a partition: one that is in none is on its way."""
+        """Sides that have moved away from a partition. If such a side is found nowhere, it is on its way."""
         self._unseen: set[Address] = set()
-        """Partitions that were not read to their end."""
+        """Partitions that were not read to the end of their data."""
         self._losses: dict[Address, str] = {}
-        """What is said of partitions that have lost data."""
+        """Partition that has lost data -> a sentence about it."""
         self._sources: list[Source] = []
         for place in partitions_of(queues):
             self._add(looking.fold(*place))
@@ -128,14 +126,15 @@ class Sides:
         self._sources.append(folded.source())
 
     def all(self, queue: Queue | None = None) -> View[ConversationSide]:
-        """All of them, or those of one queue."""
+        """All sides, or those of one queue."""
         wanted = [one for one in self._found if queue is None or one.queue.name == queue.name]
         return View([ConversationSide(*_told(one)) for one in wanted], self._sources)
 
     def leaked(self, kafka: Kafka, now_ms: int, older_than_s: float, queue: Queue | None = None) -> View[Leaked]:
-        """Those that somebody has forgotten, of one queue or of all; `now_ms` is Kafka's time, as that of records is.
+        """The leaked sides of one queue, or of all; `now_ms` is Kafka's time, like the timestamps of records.
 
-        What lives where more waits than a view reads, or talks to there, is not judged.
+        A side is not judged when its partition or its peer's was not read to the end, because more waits there than a
+        view reads.
         """
         _check_kept({one.queue.name: one.queue for one in self._found}.values(), older_than_s)
         since_ms = round(now_ms - older_than_s * 1000)
@@ -149,13 +148,13 @@ class Sides:
         return View(rows, self._sources)
 
     def _explained(self, one: _Found, cause: Cause) -> tuple[str, str]:
-        """Why it is forgotten, and what to do; where the other side is nowhere, also what its partition has lost."""
+        """Why a side is leaked, and what to do. If it has no peer, also which data the peer's partition has lost."""
         why, remedy = explained(one.side, cause)
         loss = self._losses.get(one.peer_at) if self._peer(one) is None else None
         return f"{why} {loss}" if loss else why, remedy
 
     def _suspects(self, since_ms: int) -> Iterator[tuple[_Found, Cause]]:
-        """Sides that are forgotten if their conversation is silent."""
+        """Sides that are leaked if their conversation had no recent activity, each with the cause."""
         for one in self._found:
             peer = self._peer(one)
             if peer is None and self._other(one) in self._moved:
@@ -166,7 +165,7 @@ class Sides:
                 yield one, cause
 
     def _silent(self, kafka: Kafka, suspects: list[bytes], since_ms: int) -> set[bytes]:
-        """Those of these conversations of which no record tells that came since then, wherever their sides live."""
+        """The suspects that appear in no record since `since_ms`, in any partition where one of their sides lives."""
         silent = set(suspects)
         places: dict[tuple[str, int], list[_Found]] = {}
         for one in self._found:
@@ -190,7 +189,7 @@ class Sides:
 
 
 def _check_kept(queues: Iterable[Queue], older_than_s: float) -> None:
-    """Raise BadInput for a time before which the logs were deleted: who was silent then cannot be known."""
+    """Raise BadInput for a period longer than the logs are kept: activity in deleted records cannot be known."""
     for queue in queues:
         if queue.keep_ms != KEEP_FOR_EVER and older_than_s * 1000 > queue.keep_ms:
             raise BadInput(
@@ -222,19 +221,19 @@ def _time(time_ms: int) -> datetime | None:
 
 
 Leaks = Annotated[Iterable[Leaked], SkipValidation]
-"""What `leaked` has given, or some of it; a view is no list, so it is looked at where it is used."""
+"""The result of `leaked`, or a part of it. pydantic does not take a View for a list, so `end_leaked` checks it."""
 
 
 class Tidying(Accepting):
-    """The part of a broker that is for whoever looks after what others have left."""
+    """The part of a broker that lists conversations, and finds and ends leaked ones."""
 
     _validator: Validator
 
     @checked
     def conversations(self, queue: str | None = None) -> View[ConversationSide]:
-        """Each side of each conversation of a queue, or of all of the database.
+        """Each side of each conversation of a queue, or of the whole database.
 
-        Folded from the logs, as `views` does, without disturbing anybody; Redis is not needed. Raises QueueNotFound.
+        Folded from the logs, as by `views`; claims nothing and needs no Redis. Raises QueueNotFound.
         """
         self._check_open()
         only = self._named(queue)
@@ -242,12 +241,12 @@ class Tidying(Accepting):
 
     @checked
     def leaked(self, *, older_than: Seconds = SILENT_S, queue: str | None = None) -> View[Leaked]:
-        """The sides that somebody has forgotten, each with why and what to do; of a queue, or of all of the database.
+        """The leaked sides of a queue, or of the whole database, each with its cause and remedy.
 
-        On the conversation nobody has said or done anything for `older_than` seconds, by Kafka's time. All queues of
-        the database are read, since a side is judged together with its peer, and the records of the last `older_than`
-        seconds where something seems to be forgotten. Raises QueueNotFound, KafkaUnavailable, and BadInput for more
-        than a queue keeps its records.
+        Leaked means: an application has forgotten the side, and its conversation had no activity for `older_than`
+        seconds, by Kafka's time. Reads all queues of the database, because a side is judged together with its peer, and
+        for the suspects the records of the last `older_than` seconds. Raises QueueNotFound, KafkaUnavailable, and
+        BadInput for a longer time than a queue keeps its records.
         """
         self._check_open()
         only = self._named(queue)
@@ -256,11 +255,11 @@ class Tidying(Accepting):
 
     @checked
     def end_leaked(self, leaked: Leaks, *, timeout: Seconds = OBEYED_S) -> list[UUID]:
-        """Have conversations ended that `leaked` has given, WITH CLEANUP: both sides go, with all that waits for them.
+        """End conversations returned by `leaked`, WITH CLEANUP: both sides are removed, with all waiting messages.
 
-        They are looked at again before: one on which something was said or done since then goes on. Returns those
-        that are ended. Owners do it, as with `end`. Raises BadInput for what is nothing of that kind, OutcomeUnknown
-        when an owner has not done it within `timeout` seconds.
+        They are judged again first: a conversation with activity since then goes on. The owners of the partitions do
+        the work, as with `end`. Returns the conversations that were ended. Raises BadInput for anything but results of
+        `leaked`, OutcomeUnknown when an owner has not committed it within `timeout` seconds.
         """
         self._check_open()
         wanted = _those(leaked)
@@ -296,19 +295,20 @@ def _those(leaked: object) -> list[Leaked]:
 
 
 def _key(one: Leaked) -> tuple[UUID, str, str, int, int]:
-    """What of a side changes when something is said to it, or done with it."""
+    """The identity of a side, and the values that change with any activity on it."""
     return one.conversation, one.role, one.state, one.received, one.unread
 
 
 def active(
     reader: LogReader, queue: Queue, partition: int, names: Mapping[int, bytes], since_ms: int
 ) -> Iterator[set[bytes]]:
-    """Conversations of which records of a partition tell that came since then: a set for each chunk.
+    """Conversations that appear in records of a partition since `since_ms`: a set for each chunk read.
 
-    Journals have the broker's time. Data has that of whoever sent it, which is wrong by less than anybody asks for.
+    Journal records carry the broker's time. Data records carry the sender's, whose error is smaller than any useful
+    period.
 
-    `names` are the conversations of its endpoints, by index. One that was forgotten meanwhile, and whose index another
-    one has, counts for that: so none seems silent that is not. Raises KafkaUnavailable.
+    `names` maps the index of an endpoint to its conversation. An index may have belonged to an endpoint that is gone;
+    its records then count for the present one, so no active conversation seems silent. Raises KafkaUnavailable.
     """
     for messages in _since(reader, queue.topic, partition, since_ms):
         headers = columns_of(messages)[0].headers

@@ -1,4 +1,4 @@
-"""Does what operators of other processes want with conversations (`bridge.admin.instructions`)."""
+"""Carries out the instructions of operators in the process that owns the partition (`bridge.admin.instructions`)."""
 
 from __future__ import annotations
 
@@ -36,13 +36,14 @@ LOOK_EVERY_S: Final = 0.5
 
 
 class Obeying:
-    """Listens in a thread of its own, for the readers of one broker.
+    """Reads the instruction topic in a thread of its own, for the readers of one broker.
 
-    An instruction for a conversation that does not live here is kept for as long as it counts: its partition may
-    come here. One that was followed is kept until that stands in the journal: its partition may be lost before, and
-    come back. It names the message that waits first, so none is followed when another process has done it already.
-    It counts for ten minutes, by Kafka's time, never by this machine's.
-    Only a resumed conversation that was suspended anew on the same message may be resumed twice.
+    An instruction counts for ten minutes, by Kafka's time, never by this machine's. Within that time it is kept if its
+    conversation does not live here, because the partition may come here. An instruction that was carried out is kept
+    until the result stands in the journal, because the partition may be lost before and come back.
+    RESUME and SKIP name the message that waits first, so an instruction is not carried out after another process has
+    done so. One exception: a conversation that was resumed and suspended again on the same message may be resumed
+    twice.
     """
 
     def __init__(self, kafka: Kafka, database: str, readers: Callable[[], Sequence[Reader]]) -> None:
@@ -52,19 +53,19 @@ class Obeying:
         self._topic = instruction_topic(kafka.settings.instance)
         self._closed = threading.Event()
         self._kept: dict[int, tuple[float, Instruction]] = {}
-        """By its place in the topic: when it counts no more (time of Kafka's clock), and what is to be done."""
+        """Offset in the topic -> time until which the instruction counts, by Kafka's clock, and the instruction."""
         self._followed: dict[int, Followed] = {}
-        """Those of them that were followed and do not stand in the journal yet, as far as is known."""
+        """Offset -> instruction that was carried out and whose result is not known to be in the journal yet."""
         self._reported: dict[tuple[bytes, Action], None] = {}
-        """Conversations, and what was done with them: an instruction goes to each queue with a side of them."""
+        """Conversation and action already logged: each queue with a side of the conversation gets an instruction."""
         self._position: int | None = None
         self._now_ms = 0
-        """Kafka's time, when the topic was read last."""
+        """Kafka's time at the last read of the topic."""
         self._away = Seldom()
         self._thread = in_background("konverse-operator", self._run)
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop the thread and wait for its end."""
         self._closed.set()
         self._thread.join()
 
@@ -97,7 +98,7 @@ class Obeying:
         _, end = reader.ends(self._topic, 0)
         for messages, position in reader.read(self._topic, 0, self._position, end):
             for message in messages:
-                with suppress(MalformedRecord):  # a stranger has written there
+                with suppress(MalformedRecord):  # written by a stranger
                     instruction = decode(message.value() or b"")
                     if instruction.database == self._database:
                         self._kept[message.offset() or 0] = (message.timestamp()[1] + INSTRUCTION_MS_MAX, instruction)
@@ -120,8 +121,8 @@ class Obeying:
                 self._forget(place)
         for reader in self._readers() if self._kept else ():
             if not reader.closed:
-                with suppress(*FORESEEN):  # the application's own call raises it, too
-                    reader.keep_up()  # its only thread may be in a handler
+                with suppress(*FORESEEN):  # the application's own call raises the same error
+                    reader.keep_up()  # commits for a reader whose only thread is in a handler
 
     def _report(self, instruction: Instruction) -> None:
         about = (instruction.conversation, instruction.action)
@@ -138,20 +139,20 @@ class Obeying:
 
 
 class Followed(NamedTuple):
-    """An instruction that was followed."""
+    """An instruction that was carried out: the reader and the sides of the conversation."""
 
     reader: Reader
     sides: list[tuple[Owner, Endpoint]]
 
     def counts(self, instruction: Instruction) -> bool | None:
-        """Whether it stands in the journal; None when the partition was lost before that was known."""
+        """Whether the result stands in the journal; None when the partition was lost before that was known."""
         if self.reader.closed:
             return None
         return self.reader.counts(self.sides, partial(_is_meant, instruction))
 
 
 def _is_meant(instruction: Instruction, one: Endpoint) -> bool:
-    """The side of the conversation is as the operator has seen it."""
+    """Whether the side is still in the state that the operator saw, so that the instruction has an effect."""
     match instruction.action:
         case Action.CLEANUP:
             return True
@@ -168,7 +169,10 @@ def _is_meant(instruction: Instruction, one: Endpoint) -> bool:
 
 
 def follow(reader: Reader, instruction: Instruction) -> Followed | None:
-    """Do it when it is meant for a conversation of this reader as it stands; None when it was not."""
+    """Carry out an instruction if its conversation lives in a partition of this reader; else return None.
+
+    A Followed without sides means that the instruction no longer applies, because the conversation has changed.
+    """
     if reader.closed or reader.queue.name != instruction.queue:
         return None
     conversation = UUID(bytes=instruction.conversation)
@@ -176,9 +180,9 @@ def follow(reader: Reader, instruction: Instruction) -> Followed | None:
         sides = reader.sides(conversation)
         if not _do(reader, conversation, instruction):
             return None
-    except DialogNotFound:  # its partition may come here
+    except DialogNotFound:  # kept, because its partition may come here
         return None
-    except InvalidState as error:  # it has changed since
+    except InvalidState as error:  # the conversation has changed since the operator saw it
         log.warning("an operator's %s is not followed: %s", instruction.action, error)
         return Followed(reader, [])
     except KonverseError as error:  # the reader was closed
@@ -188,7 +192,7 @@ def follow(reader: Reader, instruction: Instruction) -> Followed | None:
 
 
 def _do(reader: Reader, conversation: UUID, instruction: Instruction) -> bool:
-    if instruction.action in (Action.RESUME, Action.SKIP):  # of what he has seen
+    if instruction.action in (Action.RESUME, Action.SKIP):  # only for the message that the operator saw
         sides = (side for _, side in reader.sides(conversation))
         if not any(_is_meant(instruction, side) for side in sides):
             return False

@@ -1,7 +1,8 @@
-"""Let a halted partition go on without deleted data that its journal needs (protocol.md section 7.7).
+"""Lets a halted partition go on without deleted data that its journal needs (protocol.md sections 7.7 and 9d).
 
-The partition is recovered as far as its logs allow, and claimed. The journal says LOST, and a snapshot holds the state
-from there on. Each destination is asked which output counter it expects next, because it ignores any other.
+The partition is recovered as far as its logs allow, and claimed. A COMMIT with LOST gives up the rest, and a snapshot
+holds the state from there on. Outputs continue with the counter that each destination expects next, because it ignores
+any other; the destinations' logs are read to find it.
 """
 
 from __future__ import annotations
@@ -51,25 +52,26 @@ from .instructions import Resuming
 log: Final = logging.getLogger("konverse.accepting")
 
 SAVED_WITHIN_S: Final = 8.0
-"""A reader that lives has the state, and saves it within seconds when it finds that data were deleted."""
+"""Time that a live reader gets to save its state: it writes a snapshot within seconds of noticing deleted data."""
 LOOK_EVERY_S: Final = 1.0
 CLAIM_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class LostConversation:
-    """A side that lives in the partition, or may live there."""
+    """A conversation with a side that lives in the partition, or may have lived there."""
 
     conversation: UUID
     role: str
-    """Of the side that lives here: "initiator" or "target"."""
+    """Role of the side in the partition: "initiator" or "target"."""
     service: str | None
-    """Its service; None where only its id is known."""
+    """Service of that side; None where only the conversation's id is known."""
     far_service: str | None
     known: bool
-    """Both sides get an Error. False: its BEGIN is lost; messages for it come back, and its far side gets an Error."""
+    """True: the side exists, and both sides get an Error. False: the side is lost with its BEGIN; messages for it are
+    bounced, and the far side gets an Error."""
     waiting: int
-    """Waiting messages that are given up, because they may have been received already."""
+    """Number of waiting messages that are dropped, because a handler may have received them already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,37 +81,38 @@ class Loss:
     queue: str
     partition: int
     first: int
-    """Data offsets first … last are lost: deleted, or of no use without what was deleted."""
+    """Data offsets first … last are lost: deleted, or useless without the deleted data."""
     last: int
     log_begins: int
-    """Offset at which the data log begins: what stands before it was deleted."""
+    """Offset at which the data log begins; everything before it was deleted."""
     commits: int
-    """Decisions of the journal that cannot be followed any more."""
+    """Number of COMMITs that cannot be folded any more."""
     conversations: tuple[LostConversation, ...]
 
 
 class Accepting(Resuming):
-    """The part of a broker that gives up what is lost."""
+    """The part of a broker that accepts the loss of data."""
 
     _kafka: Kafka
 
     @checked
     def lost(self, queue: str, partition: int) -> Loss | None:
-        """What a partition has lost that its journal needs: it halts there. None when nothing has to be given up.
+        """The loss that halts a partition: deleted data that its journal needs. None when nothing has to be given up.
 
-        Reads, and changes nothing. Raises QueueNotFound, BadInput for a partition that the queue does not have,
-        TopicMismatch, PartitionHalted when more than data is gone, KafkaUnavailable.
+        Reads only. Raises QueueNotFound, BadInput for a partition that the queue does not have, TopicMismatch,
+        PartitionHalted when more than data is gone, KafkaUnavailable.
         """
         self._check_open()
         return self._loss(self._halted_queue(queue, partition), partition)
 
     @checked
     def accept_loss(self, queue: str, partition: int) -> Loss:
-        """Give up what `lost` tells of and let the partition go on; returns that.
+        """Give up what `lost` returns and let the partition go on. Returns the loss.
 
-        The journal says LOST, and every conversation that lives there gets Error -9719, on both sides. Of those that
-        are forgotten the far sides get it from the owners of their partitions, now or within ten minutes.
-        Raises what `lost` raises, InvalidState when nothing has to be given up, or a reader claims it
+        A COMMIT with LOST is written, and every conversation of the partition gets Error -9719 on both sides. Where the
+        partition has no side left, the owner of the far side's partition raises the Error there, now or when a reader
+        runs within ten minutes.
+        Raises what `lost` raises, and InvalidState when nothing has to be given up or a reader claims the partition
         meanwhile.
         """
         self._check_open()
@@ -122,9 +125,9 @@ class Accepting(Resuming):
         return loss
 
     def _fail_peers(self, loss: Loss) -> None:
-        """Have the far sides of conversations fail of which nothing is left here; else they would wait for ever.
+        """Fail the far sides of conversations that have no side left in the partition: they would wait for ever.
 
-        The owners of their partitions do it, now or when a reader begins within ten minutes.
+        The owners of their partitions carry it out, now or when a reader starts within ten minutes.
         """
         forgotten = {one.conversation.bytes for one in loss.conversations if not one.known}
         try:
@@ -215,7 +218,7 @@ class Accepting(Resuming):
         return Loss(queue.name, number, first, end - 1, begins, acceptance.commits, conversations)
 
     def _open_sides(self, known: Partition | None = None) -> Iterator[tuple[Queue, Endpoint]]:
-        """Of all conversations of the database, as far as they can be had; without the partition that is known."""
+        """Open sides in all partitions of the database that can be read, except the partition `known`."""
         for queue, number in partitions_of(self.catalog.all(Queue)):
             if known is not None and queue.address(number) == known.address:
                 continue
@@ -256,7 +259,7 @@ class Accepting(Resuming):
                     )
 
     def _state(self, queue: Queue, number: int) -> Partition:
-        """As far as it can be had: that one may have halted as well."""
+        """The state of a partition, as far as its logs allow: it may have halted as well."""
         with Following(self._kafka, queue, number, accepts_loss=True) as following:
             return following.catch_up()
 
@@ -265,7 +268,7 @@ class Accepting(Resuming):
             yield from map(queue.address, range(queue.partitions))
 
     def _expected(self, address: Address, own: Partition) -> int:
-        """The counter of a partition's outputs that a destination has not heard yet; 0 where that cannot be known."""
+        """The output counter of partition `own` that a destination expects next; 0 if it cannot be known."""
         try:
             queue = queue_at(self._kafka, self.catalog, address)
             state = own if address == own.address else self._state(queue, address.partition)
@@ -290,7 +293,7 @@ def _envelopes(log_reader: LogReader, topic: str, number: int, start: int, end: 
 
 
 def _has_spoken(side: Endpoint) -> bool:
-    """Whether the other side may have heard of it; what a session sends is not known at home."""
+    """Whether the other side may know of this one. The home does not know what a session sends (`sent` is -1 then)."""
     return side.role is Role.TARGET or side.sent != 0
 
 
@@ -299,7 +302,7 @@ def _name(role: Role) -> str:
 
 
 def _services(role: Role, envelope: Envelope) -> tuple[str | None, str | None]:
-    """Own and far service of the side that hears this, where the record begins the conversation."""
+    """Own and far service of the receiving side, if the record begins the conversation; else None."""
     begin = envelope.suffix.begin
     if begin is None:
         return None, None

@@ -1,4 +1,4 @@
-"""Message types, and the XML schema collections that they may name."""
+"""Statements about message types, and about the XML schema collections that they may name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .ddl import Defining, Use
 
 
 class MessageTypes(Defining):
-    """The part of a broker that says what bodies may be."""
+    """The part of a broker for statements about message types and XML schema collections."""
 
     _validator: Validator
 
@@ -29,15 +29,16 @@ class MessageTypes(Defining):
         schema: str = "",
         if_not_exists: bool = False,
     ) -> MessageType:
-        """CREATE MESSAGE TYPE: bodies may be anything ("NONE"), or have to be "EMPTY", "WELL_FORMED_XML" or more.
+        """CREATE MESSAGE TYPE: bodies may be anything ("NONE"), or must be "EMPTY", "WELL_FORMED_XML" or fit a schema.
 
-        "VALID_XML" holds them against the XML schema collection named `schema_collection`; beyond the original
-        "JSON_SCHEMA" and "AVRO" against `schema`, a JSON document (Avro: one datum in binary encoding). These need
-        `pip install 'konverse[validation]'` wherever such messages are received.
-        The receiver looks (behaviours 2 to 6): who sends another body gets an Error, and nobody receives it.
-        Raises InvalidValidation, InvalidSchema, SchemaCollectionNotFound, ValidatorUnavailable, AlreadyExists. With
-        `if_not_exists` (here and for what follows) an object of the same definition that is there already is returned
-        instead, and AlreadyExists says what differs.
+        "VALID_XML" validates against the XML schema collection named `schema_collection`. Extensions of konverse are
+        "JSON_SCHEMA" and "AVRO" (a body is one datum in binary encoding), which validate against `schema`, a JSON
+        document. All three need `pip install 'konverse[validation]'` wherever such messages are received.
+        The receiver validates (behaviours 2 to 6): a message with an invalid body is not received, and its sender gets
+        an Error.
+        With `if_not_exists` (here and in the other CREATE statements), an existing object of the same definition is
+        returned, and AlreadyExists says what differs.
+        Raises InvalidValidation, InvalidSchema, SchemaCollectionNotFound, ValidatorUnavailable, AlreadyExists.
         """
         value = MessageType.of(name, validation, schema_collection, schema)
         return self._create(value, lambda: self._check_schema(value), if_not_exists=if_not_exists)
@@ -46,10 +47,10 @@ class MessageTypes(Defining):
     def alter_message_type(
         self, name: str, validation: str | Validation, *, schema_collection: str = "", schema: str = ""
     ) -> MessageType:
-        """ALTER MESSAGE TYPE: another validation, for what arrives once receivers have noticed, within seconds.
+        """ALTER MESSAGE TYPE: another validation, for messages that arrive after receivers noticed it, within seconds.
 
-        What is queued already stays as it is (behaviour 7). Raises MessageTypeNotFound, SystemObject, and what CREATE
-        raises for what it says of bodies.
+        Queued messages are not validated again (behaviour 7). Raises MessageTypeNotFound, SystemObject, and what CREATE
+        raises about the validation.
         """
         value = MessageType.of(name, validation, schema_collection, schema)
 
@@ -63,16 +64,16 @@ class MessageTypes(Defining):
 
     @checked
     def drop_message_type(self, name: str) -> None:
-        """DROP MESSAGE TYPE. Raises MessageTypeNotFound, StillUsed as long as a contract has it."""
+        """DROP MESSAGE TYPE. Raises MessageTypeNotFound, StillUsed as long as a contract contains it."""
         self._drop(MessageType, name, Use(Contract, lambda contract: name in contract.sent_by))
 
     @checked
     def create_xml_schema_collection(
         self, name: str, documents: list[str] | tuple[str, ...], *, if_not_exists: bool = False
     ) -> XmlSchemaCollection:
-        """CREATE XML SCHEMA COLLECTION: XML Schema documents, of one namespace or of several.
+        """CREATE XML SCHEMA COLLECTION: XML Schema documents, of one or several namespaces.
 
-        One that imports another namespace finds it in the collection, wherever it says that it is: nothing is fetched.
+        Imports of other namespaces are resolved within the collection; schemaLocation is ignored, nothing is fetched.
         Raises InvalidSchema, ValidatorUnavailable, AlreadyExists.
         """
         value = XmlSchemaCollection.of(name, documents)
@@ -80,7 +81,7 @@ class MessageTypes(Defining):
 
     @checked
     def alter_xml_schema_collection(self, name: str, *, add: list[str] | tuple[str, ...]) -> XmlSchemaCollection:
-        """ALTER XML SCHEMA COLLECTION ADD: further documents, for what arrives once receivers have noticed.
+        """ALTER XML SCHEMA COLLECTION ADD: further documents, for messages that arrive after receivers noticed them.
 
         Raises SchemaCollectionNotFound, InvalidSchema, NothingChanged, ValidatorUnavailable.
         """
@@ -100,7 +101,7 @@ class MessageTypes(Defining):
         self._drop(XmlSchemaCollection, name, Use(MessageType, lambda kind: kind.schema_collection == name))
 
     def _check_schema(self, value: MessageType) -> None:
-        """Raise InvalidSchema when nothing could ever be held against it."""
+        """Raise InvalidSchema when the type's schema cannot be used for validation."""
         rule = rule_of(self.catalog, value)
         if rule is not None:
             self._validator.check(Known.of(rule))

@@ -1,4 +1,4 @@
-"""Broker priorities: by them owners find the level of a side when it begins, and RECEIVE its order."""
+"""CREATE, ALTER and DROP BROKER PRIORITY: priorities give each new side its level, and RECEIVE prefers high levels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .ddl import Defining
 
 
 class Priorities(Defining):
-    """The part of a broker that says which conversations matter more."""
+    """The part of a broker for statements about broker priorities."""
 
     @checked
     def create_broker_priority(  # noqa: PLR0913  # the clauses of CREATE BROKER PRIORITY
@@ -27,12 +27,12 @@ class Priorities(Defining):
         level: int = DEFAULT_LEVEL,
         if_not_exists: bool = False,
     ) -> BrokerPriority:
-        """CREATE BROKER PRIORITY: a level, 1 (low) to 10, for endpoints of a contract and of two services, or of "ANY".
+        """CREATE BROKER PRIORITY: a level, 1 (low) to 10, for endpoints with this contract and these services.
 
-        A side that begins gets the level of the nearest one (217), in readers that have heard of it, within seconds.
-        Of what is ready groups of the highest level are received first, for as long as there are any (219).
-        Raises InvalidPriority (33302), PriorityTwice (33303) when another one has the same contract and services,
-        ContractNotFound, ServiceNotFound for the local one; the remote one may be anywhere. AlreadyExists.
+        "ANY" matches every contract or service. A new side gets the level of the most specific priority (217); readers
+        notice a new priority within seconds. Ready groups of a higher level are received first (219).
+        Raises InvalidPriority (33302), PriorityTwice (33303) when another priority has the same contract and services,
+        ContractNotFound, ServiceNotFound for the local service (the remote one may be anywhere), AlreadyExists.
         """
         value = BrokerPriority.of(BrokerPriority(name, contract, local_service, remote_service, level))
         return self._create(value, lambda: self._check_priority(value), if_not_exists=if_not_exists)
@@ -47,10 +47,10 @@ class Priorities(Defining):
         remote_service: str | None = None,
         level: int | None = None,
     ) -> BrokerPriority:
-        """ALTER BROKER PRIORITY: what is not named stays; "ANY" takes a criterion away.
+        """ALTER BROKER PRIORITY: clauses that are not given stay; "ANY" removes a criterion.
 
-        Endpoints that there are keep their level (behaviour 216). Raises PriorityNotFound, NothingChanged when nothing
-        is named, and what CREATE raises.
+        Existing endpoints keep their level (behaviour 216). Raises PriorityNotFound, NothingChanged when no clause is
+        given, and what CREATE raises.
         """
         given = {"contract": contract, "local_service": local_service, "remote_service": remote_service, "level": level}
         changes = {clause: value for clause, value in given.items() if value is not None}
@@ -66,7 +66,7 @@ class Priorities(Defining):
 
     @checked
     def drop_broker_priority(self, name: str) -> None:
-        """DROP BROKER PRIORITY. Endpoints that there are keep their level (behaviour 216). Raises PriorityNotFound."""
+        """DROP BROKER PRIORITY. Existing endpoints keep their level (behaviour 216). Raises PriorityNotFound."""
         self._drop(BrokerPriority, name)
 
     def _check_priority(self, value: BrokerPriority) -> None:

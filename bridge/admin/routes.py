@@ -1,4 +1,4 @@
-"""Routes: kept in the catalog, and not used for choosing yet."""
+"""CREATE, ALTER and DROP ROUTE. Routes are stored in the catalog and not used to find services yet."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .ddl import Defining
 
 
 class Routes(Defining):
-    """The part of a broker that says where services are."""
+    """The part of a broker for statements about routes."""
 
     _kafka: Kafka
 
@@ -33,13 +33,13 @@ class Routes(Defining):
         mirror_address: str | None = None,
         if_not_exists: bool = False,
     ) -> Route:
-        """CREATE ROUTE: where a service is. Kept, and not used yet: dialogs find the services of their own database.
+        """CREATE ROUTE: the address of a service. Stored, not used yet: dialogs find services of their own database.
 
-        `address` is "LOCAL" (this instance), "TRANSPORT" (what the service's name begins with) or "TCP://host:port",
-        and `mirror_address` of the last form. Without `service_name` it is for any service, without `broker_instance`,
-        the id of a database, for any; after `lifetime` it is not used any more and stays. A database begins with the
-        route "AutoCreatedLocal" (behaviour 155). Raises InvalidRoute (9659 to 9662, 9743 to 9747; 174, 192),
-        InvalidName, AlreadyExists.
+        `address` is "LOCAL" (this instance), "TRANSPORT" (the address that the service's name begins with) or
+        "TCP://host:port"; `mirror_address` has the last form. Without `service_name` the route is for any service,
+        without `broker_instance` (the id of a database) for any database. After `lifetime` a route is not used any
+        more, but it stays. A database starts with the route "AutoCreatedLocal" (behaviour 155). Raises InvalidRoute
+        (9659 to 9662, 9743 to 9747; 174, 192), InvalidName, AlreadyExists.
         """
         expires_ms = NEVER if lifetime is None else self._expiry(name, lifetime)
         value = _with(Route(name, address, expires_ms=expires_ms), service_name, broker_instance, mirror_address)
@@ -56,10 +56,10 @@ class Routes(Defining):
         lifetime: timedelta | None = None,
         mirror_address: str | None = None,
     ) -> Route:
-        """ALTER ROUTE: what is not named stays (behaviour 175). A new lifetime revives one that has expired (163).
+        """ALTER ROUTE: clauses that are not given stay (behaviour 175). A new lifetime revives an expired route (163).
 
-        So a service, an instance or a lifetime is changed and never taken away: drop the route and create it again.
-        Raises RouteNotFound, NothingChanged when nothing is named, and what CREATE raises.
+        A service, an instance or a lifetime can be changed but not removed: for that, drop the route and create it
+        again. Raises RouteNotFound, NothingChanged when no clause is given, and what CREATE raises.
         """
         given = (address, service_name, broker_instance, lifetime, mirror_address)
         if all(clause is None for clause in given):
@@ -75,11 +75,11 @@ class Routes(Defining):
 
     @checked
     def drop_route(self, name: str) -> None:
-        """DROP ROUTE, "AutoCreatedLocal" too. Raises RouteNotFound."""
+        """DROP ROUTE; "AutoCreatedLocal" can be dropped too. Raises RouteNotFound."""
         self._drop(Route, name)
 
     def _expiry(self, name: str, lifetime: timedelta) -> int:
-        """By Kafka's time."""
+        """Time at which the route expires, in milliseconds, by Kafka's clock."""
         lifetime_ms = lifetime // timedelta(milliseconds=1)
         check_lifetime(name, lifetime_ms)
         return kafka_time_ms(self._kafka) + lifetime_ms
@@ -88,7 +88,7 @@ class Routes(Defining):
 def _with(
     route: Route, service_name: str | None, broker_instance: UUID | str | None, mirror_address: str | None
 ) -> Route:
-    """The route with the clauses that were given; InvalidRoute (9659) for an empty one."""
+    """The route with the given clauses replaced. Raises InvalidRoute (9659) for an empty clause."""
     given = {"service_name": service_name, "broker_instance": broker_instance, "mirror_address": mirror_address}
     changes: dict[str, Any] = {clause: str(value) for clause, value in given.items() if value is not None}
     if "" in changes.values():

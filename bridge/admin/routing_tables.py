@@ -1,4 +1,4 @@
-"""Routing tables, kept in the catalog: whoever routes by one hears of each change at once, or nearly."""
+"""Statements about routing tables, which stand in the catalog. Routers notice a change in a fraction of a second."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from konverse.schemas.errors import AlreadyExists, InvalidRoute, NothingChanged
 from .ddl import Defining
 
 Destination = str | tuple[str, str | None] | Target
-"""A service, by its name, or with the id of the database in which it is."""
+"""A service by name, or as a pair of name and id of its database."""
 
 TIMES_TRIED: Final = 5
-"""A change that is several records begins anew so often when others change the table meanwhile."""
+"""Attempts to write a change of several records when other changes of the same table come in between."""
 
 
 class RoutingTables(Defining):
-    """The part of a broker that says which service has the conversations of a key."""
+    """The part of a broker for statements about routing tables, and for ready-made classifiers."""
 
     @checked
     def create_routing_table(
@@ -39,10 +39,10 @@ class RoutingTables(Defining):
     ) -> RoutingTable:
         """Create a routing table: key -> service, or `Target` with a broker instance; `default` for all other keys.
 
-        `routers` are the services whose routers go by it: no entry may lead back to one of them, also not by way of
-        other routers' tables. All of it counts at once, however large it is (at most 1,000,000 keys). Raises
-        ServiceNotFound for a service that is not in this database (with another database's id it may be anywhere),
-        InvalidRoute for what cannot be, with the way of a circle, InvalidName, AlreadyExists.
+        `routers` are the services whose routers use the table: no entry may lead back to one of them, directly or
+        through tables of other routers. The whole table counts at once, whatever its size (at most 1,000,000 keys).
+        Raises ServiceNotFound for a service that is not in this database (with the id of another database it is not
+        checked), InvalidRoute for an impossible table, naming the path of a circle, InvalidName, AlreadyExists.
         """
         wanted = TableChange.of(name, _entries(entries), default=_target(default), routers=(*routers,), creates=True)
         try:
@@ -61,11 +61,11 @@ class RoutingTables(Defining):
         without_default: bool = False,
         routers: Sequence[str] | None = None,
     ) -> RoutingTable:
-        """Set and remove entries of a routing table; what is not named stays. It counts as a whole; `version` rises.
+        """Set and remove entries of a routing table; everything else stays. All changes count at once; `version` rises.
 
-        Routers go by it with the next conversation when they have heard of it, within a fraction of a second; those
-        that were classified keep their service. Raises RoutingTableNotFound, NothingChanged when nothing is named,
-        InvalidRoute also for a key to remove that is not there, and what CREATE raises.
+        Routers apply it to new conversations within a fraction of a second; conversations that were already classified
+        keep their service. Raises RoutingTableNotFound, NothingChanged when nothing is given, InvalidRoute for a key to
+        remove that does not exist, and what CREATE raises.
         """
         change = TableChange.of(
             name,
@@ -83,23 +83,24 @@ class RoutingTables(Defining):
     def drop_routing_table(self, name: str) -> None:
         """Drop a routing table. Raises RoutingTableNotFound.
 
-        What is routed by it fails until there is one again, and is suspended after five attempts (`konverse resume`).
+        Conversations routed by it fail until the table exists again, and are suspended after five attempts (see
+        `konverse resume`).
         """
         self._drop(RoutingTable, name)
 
     @checked
     def routing_table(self, name: str) -> RoutingTable:
-        """A routing table as it is now. Raises RoutingTableNotFound."""
+        """The present state of a routing table, after a refresh. Raises RoutingTableNotFound."""
         self._check_open()
         self.catalog.refresh()
         return self.catalog.get(RoutingTable, name)
 
     @checked
     def classifier(self, classifier: Classifier | str | Mapping[str, object]) -> Classifier:
-        """A ready classifier, or the one that data or a text describe, with this database's tables and schemas.
+        """A ready classifier, given or described by data or a text, bound to the tables and schemas of this database.
 
-        What it names is looked up whenever a message is classified, in the catalog as it is known here: what others
-        change is noticed within a fraction of a second. Raises InvalidSettings for a description of none.
+        Each classification looks names up in the catalog of this process, which notices changes by others within a
+        fraction of a second. Raises InvalidSettings for an invalid description.
         """
         self._check_open()
         made = classifier if isinstance(classifier, Classifier) else parse(classifier)
@@ -109,7 +110,7 @@ class RoutingTables(Defining):
     # ------------------------------------------------------------------------------------------------------ inside
 
     def _change_table(self, change: TableChange) -> RoutingTable:
-        """Append a change, in parts where it is large. What others change meanwhile is looked at again."""
+        """Append a change, in parts if it is large. Starts again when another change of the table comes in between."""
         self._check_open()
         for _ in range(TIMES_TRIED):
             written: list[TableChange] = []
@@ -127,7 +128,7 @@ class RoutingTables(Defining):
 
     def _append(self, part: TableChange, written: list[TableChange], change: TableChange) -> None:
         def decide() -> TableChange:
-            if not written or part.last:  # before much is written, and when it is to count
+            if not written or part.last:  # early, before much is written, and once more before the change counts
                 self._check_table(change)
             if self.catalog.parts_of(change.name)[: len(written)] != written and written:
                 raise _Overtaken
@@ -136,7 +137,7 @@ class RoutingTables(Defining):
         self.catalog.change(change.name, decide, RoutingTable)
 
     def _check_table(self, change: TableChange) -> None:
-        """Raise when the table may not become that."""
+        """Raise when the changed table would be invalid."""
         known = self.catalog.find(RoutingTable, change.name)
         if change.creates and known is not None:
             raise AlreadyExists
@@ -162,7 +163,7 @@ class RoutingTables(Defining):
                 )
 
     def _leads_here(self, table: RoutingTable, service: str) -> bool:
-        """Whether a table names a service of this database."""
+        """Whether a table uses this service of this database, as a target or as a router."""
         here = (None, str(self.catalog.broker_id))
         named = (target.broker_instance in here for target in table.targets() if target.service == service)
         return service in table.routers or any(named)
@@ -178,7 +179,7 @@ class RoutingTables(Defining):
 
 
 class _Overtaken(Exception):
-    """Others have begun a change of the table, and the parts of this one do not count any more."""
+    """Another change of the table came in between, so the parts written so far do not count."""
 
 
 def _entries(entries: Mapping[str, Destination]) -> dict[str, Target]:
