@@ -60,14 +60,14 @@ class Suspended:
     partition: int
     conversation: UUID
     role: str
-    """Of the side that is suspended: "initiator" or "target"."""
+    """Role of the suspended side: "initiator" or "target"."""
     service: str
     far_service: str
     attempts: int
     unread: int
     """Number of messages that wait."""
     next_type: str
-    """Type of the first waiting message; empty when none waits, because another conversation of the group failed."""
+    """Type of the first waiting message; empty when none waits, as when another conversation of the group failed."""
     reason: str
     """The last error of the handler, or the operator's reason."""
     age_s: float
@@ -75,7 +75,7 @@ class Suspended:
 
 
 class _Wish(NamedTuple):
-    """An action and its arguments, for each conversation it is meant for."""
+    """An action and its arguments."""
 
     action: Action
     error: int = 0

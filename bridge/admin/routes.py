@@ -79,7 +79,7 @@ class Routes(Defining):
         self._drop(Route, name)
 
     def _expiry(self, name: str, lifetime: timedelta) -> int:
-        """Time at which the route expires, in milliseconds, by Kafka's clock."""
+        """Time at which the route expires, in milliseconds of Kafka's clock. Raises InvalidRoute for a bad lifetime."""
         lifetime_ms = lifetime // timedelta(milliseconds=1)
         check_lifetime(name, lifetime_ms)
         return kafka_time_ms(self._kafka) + lifetime_ms

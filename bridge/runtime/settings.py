@@ -1,4 +1,7 @@
-"""Settings: arguments of `connect`, then environment variables `KONVERSE_…`, then one TOML file, then defaults."""
+"""Settings: arguments of `connect`, then environment variables `KONVERSE_…`, then one TOML file, then defaults.
+
+Also the options of readers and pools, whose values are checked the same way.
+"""
 
 from __future__ import annotations
 
