@@ -106,7 +106,7 @@ class Views:
 
     @checked
     def conversation_groups(self, queue: str | None = None) -> View[ConversationGroupRow]:
-        """`sys.conversation_groups`: the groups of these endpoints. A group ends with its last conversation (93)."""
+        """`sys.conversation_groups`: groups of one queue or all. A group ends with its last conversation (93)."""
         rows: list[ConversationGroupRow] = []
         sources: list[Source] = []
         for folded in self._folds(self._queues(queue)):
