@@ -1,18 +1,39 @@
-"""`konverse verify`: the logs judged a second time.
+"""`konverse verify`: judges the logs a second time, with a second implementation of the protocol.
 
-The verifier proves or refutes, from the logs alone, that each message was received once and in order. It shares no
-code with `dialog`: import-linter forbids it. A mistake in the fold would have to be made twice, in different words,
-to pass.
+The verifier proves or refutes, from the topics alone, that each message was received once and in order. It shares no
+code with `dialog`, only the record layouts in `schemas`: import-linter forbids more. To pass unseen, a mistake of the
+product's fold would have to be made twice, in different words.
 
-    reading         takes the logs from a running system in an order that makes the comparison fair
+`reading.Verification` drives it, for the command and for Spark. It asks where all logs end, reads and folds one
+partition at a time, and then compares the partitions.
+
+    1. Each partition against itself (`check.judge`): which journal records count, whether each COMMIT may do what it
+       does, and whether the newest snapshot and the view in Redis show the state that the logs come to.
+    2. The partitions against each other (`check.compare`): each record in an owner's name is an output of a COMMIT
+       that counts, each acknowledged output is in its destination's log, each bounced message is in the mailbox at
+       its home or left it, and each endpoint arrives as it left.
+
+Laws:
+
+    - A contradiction in the logs is a finding, never an exception. A finding names the rule, the topic, the partition
+      and the offsets.
+    - What cannot be read is never passed over in silence. Deleted records that no snapshot stands for are findings;
+      records behind an open transaction, and data that no owner has ingested, are reported as not judged.
+    - The system may work meanwhile. The order in which the ends of the logs are asked for makes the comparison fair.
+    - The verifier writes nothing.
+
+Modules:
+
+    reading         reads the logs of a live system, and drives the verification
+    records         the records that the second fold takes
     journal         which records of a journal count
     fold/           the second fold
-    check           each partition against itself and against the others
-    snapshots       each snapshot against the state at its place
-    starting_state  where a verification begins when the beginning was deleted
-    bounces         what came back was bounced, and what was bounced came back
-    view            Redis against the second fold
+    check           the findings: each partition against itself and against the others
+    bounces         mailboxes against the verdicts of other partitions
+    snapshots       each snapshot against the second fold
+    starting_state  the second fold begins at a snapshot
+    view            the view in Redis against the second fold
 
-A finding names the rule, the topic, the partition and the offsets. The exit code is 1 when something was refuted, and
-2 when nothing was verified. A hole that nothing explains is never passed over.
+The exit code of the command is 1 when something was refuted, 2 when there was nothing to verify, and 7 when an open
+transaction kept records from being judged.
 """

@@ -12,7 +12,11 @@ Folds = Mapping[Address, SecondState]
 
 
 def astray(folds: Folds) -> Iterator[tuple[Address, str]]:
-    """Where a mailbox holds, or held, what was received; and where a bounce was taken and is in no mailbox."""
+    """Yield (home, text) for each bounced message that contradicts the log of its destination.
+
+    A message that is or was in a mailbox must not have been accepted where it was sent. A bounce that was accepted at
+    home must be in the mailbox, or have left it.
+    """
     far = {name: verdict for fold in folds.values() for name, verdict in fold.far_verdicts.items()}
     for at, fold in folds.items():
         for name in (*fold.mailbox, *fold.fates):
@@ -27,7 +31,9 @@ def astray(folds: Folds) -> Iterator[tuple[Address, str]]:
             if there is None:
                 continue
             for one, counter in zip(said, there.accepted.get(fold.writer, ()), strict=False):
-                if counter >= 0 and one.kind is Kind.BOUNCE and isinstance(one.detail, Bounce):  # else from before
+                if (
+                    counter >= 0 and one.kind is Kind.BOUNCE and isinstance(one.detail, Bounce)
+                ):  # below 0: accepted before the verification begins
                     name = BounceId(*one.detail[:3])
                     if name not in there.mailbox and name not in there.fates:
                         yield home, f"the bounce of record {_name(name)} was taken and is in no mailbox"

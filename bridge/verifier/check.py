@@ -1,4 +1,4 @@
-"""One partition against itself and against the others: each message once, in order, every output where it belongs."""
+"""The checks: one partition against itself, and all partitions against each other."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ KINDS: Final = {
     "I20": "overtaken",
     "I23": "forged",
 }
-"""What a finding says is wrong, by the invariant of protocol.md section 10 that it refutes."""
+"""Rule of a finding -> what is wrong, in words. Rules with a number are the invariants of protocol.md section 10."""
 
 
 SPOKEN: Final = (Kind.MESSAGE, Kind.END, Kind.ERROR)
-"""What a target says names its partition, so that an answer finds it."""
+"""Kinds of records in which a target must name its own partition, so that an answer finds it."""
 
 
 class Finding(NamedTuple):
@@ -54,11 +54,11 @@ class Finding(NamedTuple):
     partition: str
     """Topic and partition."""
     text: str
-    """What, and at which offset."""
+    """What is wrong, and at which offset."""
 
 
 class Held(NamedTuple):
-    """Which logs of a partition a stranger's open transaction holds up: what stands behind its beginning is unread."""
+    """Which logs of a partition can be read only up to an open transaction of a producer that is not konverse's."""
 
     data: bool = False
     journal: bool = False
@@ -66,7 +66,7 @@ class Held(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Which partition of which incarnation is verified, and how much of it was there when."""
+    """The partition to verify, and the extent of its logs."""
 
     topic: str
     partition: int
@@ -74,17 +74,17 @@ class Place(NamedTuple):
     data_topic_id: bytes
     journal_topic_id: bytes
     certain_to: int
-    """Data offset up to which everything stood in the log before the ends of the journals were asked for."""
+    """End of the data log, asked for before the ends of the journals: the COMMIT of an output below it can be read."""
     data_end: int
-    """End of the data log, asked for after the ends of the journals."""
+    """End of the data log, asked for after the ends of the journals: all data that they have ingested is below it."""
     data_start: int = 0
     journal_start: int = 0
     shown_at: int = -1
-    """Journal offset of the view, when there is one."""
+    """Journal offset of the view in Redis; -1: without a view."""
     start: Start | None = None
     """The snapshot at which the verification begins; None: the beginning of the logs."""
     snapshots: Sequence[Start] = ()
-    """Those that are compared with what the logs come to where they were made."""
+    """Snapshots to compare with the second fold at their journal offsets."""
     held: Held = Held()
 
     @property
@@ -94,7 +94,7 @@ class Place(NamedTuple):
 
     @property
     def address(self) -> Address:
-        """As the records name it."""
+        """The partition as records name it."""
         return Address(self.topic, self.partition, incarnation_tag(self.incarnation))
 
     @property
@@ -105,20 +105,20 @@ class Place(NamedTuple):
 
 @dataclass(slots=True)
 class PartitionVerdict:
-    """What one partition's logs say."""
+    """The result of folding the logs of one partition."""
 
     place: Place
     fold: SecondFold
     journal: JournalJudge
     owners: list[tuple[int, Envelope, bytes]] = field(default_factory=list)
-    """Records that a queue's owner wrote: offset, envelope, body."""
+    """Data records written by owners of the verified partitions: offset, envelope, body."""
     reached: dict[bytes, int] = field(default_factory=dict)
-    """Owner -> its records in the log, each counted once, up to the first that is missing."""
+    """Writer id of an owner -> number of its records in this data log, counted up to the first that is missing."""
     undecodable: int = 0
     void: int = 0
     """Journal records of owners that had lost the partition."""
     then: dict[Key, Facts] = field(default_factory=dict)
-    """How the living sides stood at the journal offset of the view."""
+    """The living endpoints as they were at the journal offset of the view."""
     findings: list[Finding] = field(default_factory=list)
 
     @property
@@ -147,7 +147,7 @@ class PartitionVerdict:
 
     @property
     def waiting_offsets(self) -> int:
-        """Offsets of the data log that no owner has ingested: nothing is known of them."""
+        """Offsets of the data log that no owner has ingested: they are not judged."""
         return max(0, self.place.data_end - self.fold.ingested_to)
 
     @property
@@ -157,27 +157,27 @@ class PartitionVerdict:
 
     @property
     def duplicates(self) -> int:
-        """Records that came again and were dropped, as they must be."""
+        """Duplicates, which were dropped as they must be."""
         return self.fold.tally["duplicate"]
 
     @property
     def forged(self) -> int:
-        """Records with the writer and counter of another one, and other content, that were accepted as well."""
+        """Records with other content under a writer and counter that were taken; they were accepted as well."""
         return self.fold.tally["forged"]
 
     @property
     def foreign(self) -> int:
-        """Records without a header of ours."""
+        """Records without a header of konverse."""
         return self.fold.tally["foreign"] - self.fold.contents.copied
 
     @property
     def malformed(self) -> int:
-        """Records whose header is broken."""
+        """Records whose konverse header cannot be decoded."""
         return self.fold.tally["malformed"]
 
     @property
     def copied(self) -> int:
-        """Records that were written for another queue, or for an earlier one of this name."""
+        """Records that name another incarnation: another queue, or an earlier one of this name."""
         return self.fold.contents.copied
 
 
@@ -188,12 +188,10 @@ def judge(
     owners: Collection[bytes],
     brief: Callable[[bytes], bytes] = bytes,
 ) -> PartitionVerdict:
-    """Fold a partition's logs a second time; findings are what contradicts itself within it.
+    """Fold the logs of one partition a second time, and report where they contradict themselves.
 
-    With a `place.start` they begin where that snapshot was made.
-
-    `owners` are the writer ids of all partitions that are verified together. `brief` is what was made of the bodies of
-    `data` to keep them small.
+    With a `place.start`, `journal` and `data` begin behind that snapshot. `owners` are the writer ids of all partitions
+    that are verified together. `brief` is the function that has shortened the bodies of `data`, such as a digest.
     """
     fold = SecondFold(place.address, owner_writer(place.incarnation, place.partition), brief)
     fold.incarnation = place.incarnation
@@ -217,7 +215,7 @@ def judge(
         rule, _, text = problem.partition(": ")
         verdict.findings.append(Finding(rule, place.name, text))
     _reach(verdict, data, owners)
-    verdict.journal.judged.clear()  # the bodies of all commits
+    verdict.journal.judged.clear()  # frees the bodies of all commits
     return verdict
 
 
@@ -231,10 +229,10 @@ def _show(verdict: PartitionVerdict) -> None:
 
 
 def _whole(verdict: PartitionVerdict) -> Iterator[Finding]:
-    """The logs hold what the journal rests on."""
+    """Report records that are missing although the journal rests on them."""
     place = verdict.place
     if place.held.snapshots and (place.journal_start or place.data_start):
-        return  # the snapshot that tells what stood before may be among what is unread
+        return  # the snapshot to begin at may stand behind the open transaction
     if place.journal_start:
         text = f"the journal begins at {place.journal_start}: what stood before cannot be verified"
         yield Finding("cut", place.name, text)
@@ -253,7 +251,7 @@ def _whole(verdict: PartitionVerdict) -> Iterator[Finding]:
 
 
 def _reach(verdict: PartitionVerdict, data: Sequence[LogRecord], owners: Collection[bytes]) -> None:
-    """Note the records of owners, and how far each owner's records go without a hole."""
+    """Collect the records of owners, and count each owner's records up to its first gap."""
     reached, tag = verdict.reached, verdict.place.address.tag
     for record in data:
         try:
@@ -268,9 +266,10 @@ def _reach(verdict: PartitionVerdict, data: Sequence[LogRecord], owners: Collect
 
 
 def compare(verdicts: Sequence[PartitionVerdict]) -> Iterator[Finding]:
-    """What stands under an owner's name was said by a commit that counts; what was acknowledged is there.
+    """Compare partitions with each other.
 
-    And a message is received, or it came back to its home: one of the two (I6).
+    Each record in an owner's name must be an output of a COMMIT that counts, and each acknowledged output must be in
+    the log of its destination. Each message is either received or comes back to its home (I6).
     """
     sources = {verdict.fold.writer: verdict for verdict in verdicts}
     by_address = {verdict.place.address: verdict for verdict in verdicts}
@@ -287,13 +286,13 @@ def compare(verdicts: Sequence[PartitionVerdict]) -> Iterator[Finding]:
         for address, counter in verdict.fold.acknowledged.items():
             there = by_address.get(address)
             if there is None or there.place.held.data:
-                continue  # another database's queue, one that was dropped, or one of which not all can be read
+                continue  # a queue of another database, a dropped one, or one that cannot be read to its end
             reached = there.reached.get(verdict.fold.writer, 0)
             if reached < counter:
                 text = f"{verdict.place.name} has {counter} outputs acknowledged, and {reached} of them are here"
                 yield Finding("lost", there.place.name, text)
     if not any(verdict.place.held.journal or verdict.place.held.data for verdict in verdicts):
-        yield from _moved(verdicts)  # these ask whether anybody has said something, and not all can be read
+        yield from _moved(verdicts)  # these checks need all records of all partitions
         yield from _overtaken(verdicts)
         yield from _lives_again(verdicts, by_address)
 
@@ -301,7 +300,7 @@ def compare(verdicts: Sequence[PartitionVerdict]) -> Iterator[Finding]:
 def _lives_again(
     verdicts: Sequence[PartitionVerdict], by_address: Mapping[Address, PartitionVerdict]
 ) -> Iterator[Finding]:
-    """Where the target of an id that was over lives again somebody has begun the conversation again."""
+    """Report targets that live again after their end although no session has begun the conversation again."""
     begun = {
         (side.key[1], side.opener)
         for verdict in verdicts
@@ -309,14 +308,14 @@ def _lives_again(
         if side.key[0] == Role.INITIATOR
     }
     refused: set[bytes] = set()
-    for verdict in verdicts:  # a home may have moved
+    for verdict in verdicts:  # all are asked: the home may have moved
         begun |= verdict.fold.named.begun_here()
         refused |= verdict.fold.named.refused
     for verdict in verdicts:
         for conversation, opener, home in verdict.fold.again:
             there = by_address.get(home)
             if there is None or there.place.start is not None or there.fold.losses.count:
-                continue  # it may have begun before what was read
+                continue  # the BEGIN may stand before what was read, or be lost
             behind = there.fold.ingested_to < there.place.data_end
             if not (behind or (conversation, opener) in begun or conversation in refused):
                 text = f"the target of {conversation.hex()} lives again, and nobody has begun it again"
@@ -324,7 +323,7 @@ def _lives_again(
 
 
 def _moved(verdicts: Sequence[PartitionVerdict]) -> Iterator[Finding]:
-    """What arrives when a conversation moves is what left."""
+    """Report endpoints that arrive otherwise than they left."""
     left: dict[tuple[Key, int], list[Luggage]] = {}
     for verdict in verdicts:
         for move, packed in verdict.fold.moves.left.items():
@@ -338,11 +337,11 @@ def _moved(verdicts: Sequence[PartitionVerdict]) -> Iterator[Finding]:
 
 
 def _overtaken(verdicts: Sequence[PartitionVerdict]) -> Iterator[Finding]:
-    """END of a session leaves when everything that it sent on the dialog is there.
+    """Report messages that arrived behind the END of their own session, which sends END when all before it has arrived.
 
-    Not so the Error of a conversation that a partition gave up. Where data was lost that says nothing: with a FIRST
-    that is gone all that came behind it belongs nowhere. Where a session begins its conversation once more, what comes
-    behind its END may belong to that.
+    Excused are conversations that a partition gave up with an Error, and sessions that began their conversation again:
+    what follows their END may belong to the new one. Where data was lost nothing is reported, since without its FIRST a
+    conversation does not exist at the target.
     """
     if any(verdict.fold.losses.count for verdict in verdicts):
         return
@@ -356,7 +355,9 @@ def _overtaken(verdicts: Sequence[PartitionVerdict]) -> Iterator[Finding]:
     partly = any(verdict.place.start is not None for verdict in verdicts)
     again = {name for verdict in verdicts for name, times in verdict.fold.named.begins.items() if times > 1}
     for verdict in verdicts:
-        unknown = verdict.fold.moves.over_elsewhere if partly else frozenset[bytes]()  # how it ended there
+        unknown = (
+            verdict.fold.moves.over_elsewhere if partly else frozenset[bytes]()
+        )  # their ends may not have been read
         for writer, counter, conversation in verdict.fold.behind_end:
             excused = conversation in unknown or (writer, conversation) in again
             if ended.get(conversation) == writer and not excused:
@@ -365,7 +366,7 @@ def _overtaken(verdicts: Sequence[PartitionVerdict]) -> Iterator[Finding]:
 
 
 def _said(place: Place, source: SecondFold, offset: int, envelope: Envelope, body: bytes) -> Iterator[Finding]:
-    """An owner's record is what the owner's journal says at its counter."""
+    """Compare one record of an owner with the output that its journal has under that counter."""
     said = source.outputs.get(place.address, [])
     if envelope.counter >= len(said):
         if offset < place.certain_to:

@@ -1,4 +1,4 @@
-"""Which journal records count, decided a second time: by the words of protocol.md section 3, as records arrive."""
+"""Decides a second time which journal records count, from protocol.md section 3, as the records arrive."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Judged(NamedTuple):
 
 @dataclass(slots=True)
 class JournalJudge:
-    """The verdicts of one journal so far."""
+    """The verdicts about one journal so far, and what decides about its next record."""
 
     identity: tuple[bytes, bytes, bytes]
     """Incarnation, topic id of the data log, topic id of the journal: a CLAIM of another log counts for nothing."""
@@ -43,7 +43,7 @@ class JournalJudge:
     """Offset and content of the parts directly before this record."""
 
     def hear(self, record: LogRecord) -> Judged:
-        """The next record of the journal."""
+        """Judge the next record of the journal."""
         data, decision = self._read(record)
         if isinstance(decision, Part):
             self.judged.append(Judged(record, decision, counts=False))
@@ -77,7 +77,7 @@ class JournalJudge:
         return self.judged[-1]
 
     def _read(self, record: LogRecord) -> tuple[bytes, Claim | Commit | Part | None]:
-        """What the record says, and its bytes; those of all parts where it is the last one."""
+        """Bytes and content of a record; for the last part of a COMMIT in parts, those of the whole COMMIT."""
         data = record.body or b""
         decision = _decoded(data) if record.header is None else None
         if not isinstance(decision, Part):

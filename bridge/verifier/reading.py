@@ -1,11 +1,11 @@
-"""Takes the logs of queues from a live system, in the order that makes the comparison fair.
+"""Reads the logs of queues from a live system, in the order that makes the comparison fair.
 
-The end of each data log is asked for first, then the ends of the journals, then those of the data logs again. So every
-output that stood before the first end has its commit in a journal, and whatever a journal ingested or called
-acknowledged stands before the second. The system may work on meanwhile.
+The end of each data log is asked for first, then the ends of the journals, then those of the data logs again. So the
+COMMIT of every output below the first end stands in a journal that is read, and all data that a journal ingested or
+called acknowledged stands below the second end. The system may work meanwhile.
 
-A partition is read and folded at a time. Bodies are kept as digests; a message that was received and answered costs
-about 1,200 bytes until the end.
+Partitions are read and folded one at a time. Bodies are kept as digests; a message that was received and answered takes
+about 1,200 bytes of memory until the end.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from .view import Shown, compare_view
 DIGEST_BYTES: Final = 16
 
 _KINDS_READ: Final = {bytes((kind << 1,)) for kind in (*WHOLE, Kind.TRANSACTION, Kind.INSTALL)}
-"""How the headers of records begin whose bodies are read."""
+"""First byte of the headers of records whose bodies the second fold decodes: these are kept whole."""
 
 Views = Mapping[tuple[str, int], Shown]
 
 Progress = Callable[[int], None]
-"""Told how many records were read since the last call."""
+"""Called with the number of records read since the last call."""
 
 
 class Extent(NamedTuple):
@@ -56,22 +56,22 @@ class Extent(NamedTuple):
     snapshots: str
     journal_end: int
     stalled: tuple[tuple[str, Stalled], ...] = ()
-    """Topics of it that a stranger's open transaction holds up."""
+    """Topics of the partition that an open transaction of another producer holds up."""
 
     @property
     def records(self) -> int:
-        """How many there are to read, about."""
+        """Approximate number of records to read."""
         place = self.place
         return self.journal_end - place.journal_start + place.data_end - place.data_start
 
 
 def digest(body: bytes) -> bytes:
-    """What is kept of a body; nothing of none."""
+    """The digest that is kept of a body; an empty body stays empty."""
     return blake2b(body, digest_size=DIGEST_BYTES).digest() if body else b""
 
 
 def shorten(record: Record) -> Record:
-    """A data record with what is kept of its body: all of it where it says what happened and does not just travel."""
+    """Replace the body of a data record by its digest, unless the second fold decodes it."""
     if record.header is not None and record.header[:1] in _KINDS_READ:
         return record
     body = record.body or b""
@@ -79,10 +79,10 @@ def shorten(record: Record) -> Record:
 
 
 class PartitionReading:
-    """Reads and folds partitions, one at a time, wherever there is a client."""
+    """Reads and folds partitions one at a time, in this process or in a task of Spark."""
 
     def __init__(self, log: LogReader, owners: Collection[bytes], since_ms: int | None = None) -> None:
-        """`owners` are the writer ids of all partitions that are verified together."""
+        """`owners` are the writer ids of all partitions that are verified together. `since_ms`: see `Verification`."""
         self._log = log
         self._owners = owners
         self._since_ms = since_ms
@@ -90,7 +90,7 @@ class PartitionReading:
     def judge(
         self, extent: Extent, shown: Shown | None = None, progress: Progress = lambda _: None
     ) -> PartitionVerdict:
-        """What the logs of one partition say; `shown` is what Redis shows of it."""
+        """Read and fold one partition, and compare `shown`, its view in Redis, with the result."""
         snapshots = self._snapshots(extent)
         place = extent.place
         start = beginning(snapshots, place.journal_start, place.data_start, self._since_ms)
@@ -107,9 +107,9 @@ class PartitionReading:
         known = [one for one in snapshots if journal_from <= one.end.offset < extent.journal_end]
         place = place._replace(snapshots=known[-1:])
         if shown is not None and shown.journal_offset < journal_from - 1:
-            shown = None  # it shows how things stood before
+            shown = None  # the view is older than what is read
         if shown is not None and place.held.journal and shown.journal_offset >= extent.journal_end:
-            shown = None  # it shows what cannot be read
+            shown = None  # the view is newer than what can be read
         if shown is not None:
             place = place._replace(shown_at=shown.journal_offset)
         verdict = judge(place, journal, data, self._owners, digest)
@@ -120,10 +120,10 @@ class PartitionReading:
         return verdict
 
     def _lost_before(self, extent: Extent, start: Start, snapshots: Iterable[Start]) -> Iterator[Finding]:
-        """What the journal calls lost before the snapshot at which nobody but the logs made us begin."""
+        """Report each LOST before `start`, where the verification begins there because the logs were cut."""
         place = extent.place
         judge, at = JournalJudge(place.identity), place.journal_start
-        if at > 0:  # which commits count is known behind a snapshot only
+        if at > 0:  # which commits count is known only behind a snapshot
             first = next(one for one in snapshots if one.end.offset + 1 >= at)
             resume(first, judge)
             at = first.end.offset + 1
@@ -135,7 +135,7 @@ class PartitionReading:
                 yield Finding("lost", place.name, f"{said_to_be_lost(*hole)}: so says the journal at {record.offset}")
 
     def _snapshots(self, extent: Extent) -> list[Start]:
-        """Those that are whole and made by the same rules, the oldest first."""
+        """The whole snapshots that were made by the same rules, the oldest first."""
         first, end = self._log.ends(extent.snapshots, extent.place.partition)
         records = self._read(extent.snapshots, extent.place.partition, first, end, lambda _: None)
         return [one for one in starts(records, extent.place.identity) if one.end.fold_version == FOLD_VERSION]
@@ -153,17 +153,17 @@ class PartitionReading:
 
 
 class Verification:
-    """The verification of some queues of one cluster, which hear each other's outputs."""
+    """Verifies queues of one cluster, against themselves and against each other."""
 
     def __init__(self, kafka: Kafka, queues: Sequence[Queue], since_ms: int | None = None) -> None:
-        """With `since_ms` (Kafka's time) each partition begins at its newest snapshot that is not younger.
+        """With `since_ms` (broker's time) each partition begins at its newest snapshot from before that time.
 
-        Where the beginning of a log was deleted, the oldest snapshot is the beginning.
+        Where the beginning of a log was deleted, the partition begins at its oldest usable snapshot.
         """
         self.kafka = kafka
         self.since_ms = since_ms
         self.gone: list[Finding] = []
-        """Queues of which nothing can be read: a topic of theirs was deleted, or another one has its name."""
+        """Queues that cannot be read: one of their topics was deleted, or is another one of the same name."""
         with closing(LogReader(kafka)) as log:
             self.extents = measure(kafka, log, [queue for queue in queues if self._is_there(queue)])
         self.owners = {owner_writer(extent.place.incarnation, extent.place.partition) for extent in self.extents}
@@ -178,12 +178,12 @@ class Verification:
 
     @property
     def records(self) -> int:
-        """How many records there are to read, about."""
+        """Approximate number of records to read."""
         return sum(extent.records for extent in self.extents)
 
     @property
     def stalled(self) -> list[str]:
-        """Logs that a stranger's open transaction holds up, and what mends it; what stands behind is not judged."""
+        """A sentence for each log that another producer's open transaction holds up, with the remedy."""
         return [one.said(topic, extent.place.partition) for extent in self.extents for topic, one in extent.stalled]
 
     def run(
@@ -192,10 +192,10 @@ class Verification:
         views: Views = MappingProxyType({}),
         judged: Judged | None = None,
     ) -> tuple[list[PartitionVerdict], list[Finding]]:
-        """Read and fold everything: the partitions, and all that contradicts the promise.
+        """Read and fold everything; return the verdicts of the partitions, and all findings.
 
-        `views` were read before this was made: by topic and partition, what Redis shows. `judged` has the partitions
-        judged somewhere else, by `PartitionReading`; without it that is done here, one after the other.
+        `views` by topic and partition must have been read before this object was made. `judged` has the partitions
+        judged elsewhere, by `PartitionReading`; without it they are judged here, one after the other.
         """
         verdicts = [*(judged or _here)(self, views, progress)]
         findings = [finding for verdict in verdicts for finding in verdict.findings]
@@ -203,7 +203,7 @@ class Verification:
 
 
 Judged = Callable[[Verification, Views, Progress], Iterable[PartitionVerdict]]
-"""Gives the verdict of each extent, in their order."""
+"""Judges all extents of a verification; yields a verdict for each, in their order."""
 
 
 def _here(verification: Verification, views: Views, progress: Progress) -> Iterator[PartitionVerdict]:
@@ -214,10 +214,11 @@ def _here(verification: Verification, views: Views, progress: Progress) -> Itera
 
 
 def measure(kafka: Kafka, log: LogReader, queues: Iterable[Queue]) -> list[Extent]:
-    """Where the logs of these queues begin and end, asked for in the order that makes the comparison fair.
+    """Ask where the logs of these queues begin and end, in the order that makes the comparison fair.
 
-    They end before the first transaction that is open. What stands behind it is known to be there, as the end of each
-    log is asked for just before: an output may wait there of which a journal speaks, or the commit that made it.
+    A log can be read only up to its first open transaction. The true end is asked for just before, so that `Held` tells
+    whether records stand behind the readable end: perhaps an output that a journal acknowledges, or the COMMIT of an
+    output.
     """
     partitions = [(queue, number) for queue in queues for number in range(queue.partitions)]
     data = [(queue.topic, number) for queue, number in partitions]
@@ -242,7 +243,7 @@ def measure(kafka: Kafka, log: LogReader, queues: Iterable[Queue]) -> list[Exten
 def _measured(
     kafka: Kafka, log: LogReader, places: Sequence[tuple[str, int]]
 ) -> tuple[list[tuple[int, int]], list[Stalled | None]]:
-    """Where each of these logs begins, up to where it can be read, and what an open transaction holds up there."""
+    """Start and readable end of each log, and the open transaction that holds it up."""
     whole = log_ends(kafka, [TopicPartition(*one) for one in places])
     ends = [log.ends(*one) for one in places]
     return ends, [

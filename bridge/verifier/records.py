@@ -1,4 +1,4 @@
-"""A record of a log, as the verifier takes it from wherever it comes."""
+"""Log records as the verifier takes them: read from Kafka, from the simulator, or forwarded by another partition."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from typing import NamedTuple, Protocol
 from konverse.schemas.wire.records import Origin
 
 Key = tuple[int, bytes]
-"""One side of a conversation: role and conversation."""
+"""A side of a conversation: role and conversation id."""
 
 
 class LogRecord(Protocol):
-    """What the second fold needs to know of a record, of a data log or a journal."""
+    """What the second fold reads of a record in a data log or a journal."""
 
     @property
     def offset(self) -> int:
-        """Place in its log."""
+        """Offset in its log."""
 
     @property
     def header(self) -> bytes | None:
-        """The envelope; None without one."""
+        """The konverse header, an encoded envelope; None if the record has none."""
 
     @property
     def body(self) -> bytes | None:
@@ -31,7 +31,7 @@ class LogRecord(Protocol):
 
     @property
     def order(self) -> int:
-        """Place among all appends to all logs; 0 where nobody knows."""
+        """Position among all appends to all logs, which the simulator knows; else 0."""
 
     @property
     def body_bytes(self) -> int:
@@ -47,7 +47,7 @@ class Record(NamedTuple):
     timestamp_ms: int
     order: int = 0
     whole: int | None = None
-    """Bytes of the value, where the body is a digest of it."""
+    """Size of the value in bytes, if `body` is only a digest of it."""
 
     @property
     def body_bytes(self) -> int:
@@ -56,7 +56,7 @@ class Record(NamedTuple):
 
 
 class Travelled(NamedTuple):
-    """A record that was written elsewhere first."""
+    """A record that was written to another partition first and was forwarded from there."""
 
     offset: int
     header: bytes | None
@@ -68,5 +68,5 @@ class Travelled(NamedTuple):
 
 
 def origin_of(record: LogRecord) -> Origin | None:
-    """Where the record was written first; None: here."""
+    """Where a forwarded record was written first; None: it was written here."""
     return record.origin if isinstance(record, Travelled) else None

@@ -1,6 +1,6 @@
-"""Snapshots against the second fold: each one is the state that the logs come to where it was made (I3).
+"""Compares snapshots with the second fold: each must be the state that the logs come to at its offset (I3).
 
-Whoever recovers believes a snapshot, so one that says otherwise than the logs would change what happens from then on.
+A recovering owner believes a snapshot, so a wrong one would change everything that follows.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ DETAIL_CHARACTERS_MAX: Final = 500
 
 
 def differences(start: Start, fold: SecondFold, *, is_whole: bool) -> Iterator[str]:
-    """Where a snapshot differs from the fold, which has come to its offset, `is_whole`: from the very beginning."""
+    """Report where a snapshot differs from `fold`, which has come to the snapshot's offset.
+
+    `is_whole`: the fold began at the beginning of the logs, so the statistics can be compared too.
+    """
     end = start.end
     name = f"the snapshot of journal offset {end.offset}"
     other = SecondFold(fold.address, fold.writer, fold.brief)
@@ -40,7 +43,7 @@ def differences(start: Start, fold: SecondFold, *, is_whole: bool) -> Iterator[s
 
 
 def _which(ours: Any, theirs: Any) -> str:
-    """What differs, as far as it is short enough to be read."""
+    """The parts that differ, cut to a readable length."""
     if isinstance(ours, dict):
         keys = [key for key in {**ours, **theirs} if ours.get(key) != theirs.get(key)]
         ours, theirs = ({key: known.get(key) for key in keys} for known in (ours, theirs))
@@ -48,7 +51,7 @@ def _which(ours: Any, theirs: Any) -> str:
 
 
 def _memory(fold: SecondState) -> dict[str, Any]:
-    """What is known at some offset, without what is only history."""
+    """The present state of a fold, without its history."""
     past, batches = fold.past, fold.batches
     known = {writer for writer in fold.accepted if writer not in fold.forgotten}
     return {
@@ -93,7 +96,7 @@ def _memory(fold: SecondState) -> dict[str, Any]:
 
 
 def _counted(fold: SecondState) -> dict[str, int | None]:
-    """What a snapshot counts, in its order; None: it is not counted here."""
+    """The statistics of a snapshot, in its order; None: the second fold does not count this one."""
     tally, verdicts = fold.tally, Counter(fold.verdicts.values())
     thrown = sum(len(side.thrown_away) - side.thrown_before for side in fold.sides)
     return {
@@ -128,7 +131,7 @@ def _side(side: Side) -> tuple[Any, ...]:
 
 
 def _row(fold: SecondState, row: Waits) -> tuple[Any, ...]:
-    judge = None if row[:4] in fold.batches.asked else row.judge  # nobody asks a second time
+    judge = None if row[:4] in fold.batches.asked else row.judge  # after a veto the product does not keep it
     return judge, row.envelope.conversation, row.record.offset, row.record.body or b""
 
 

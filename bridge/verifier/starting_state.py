@@ -1,7 +1,7 @@
-"""Where a verification begins when the beginning is gone, or when nobody asks for it: the state in a snapshot.
+"""Sets the second fold to the state in a snapshot, where the logs were cut or a verification is to begin later.
 
-What stood before is taken from the snapshot as it says; what stands behind it is proved. Of the messages before it only
-their number is known: they are `PAST`.
+The snapshot is believed for what stands before it; what stands behind it is proved. Of the messages that were consumed
+before it only the number is known: they are `PAST`.
 """
 
 from __future__ import annotations
@@ -64,18 +64,18 @@ from .journal import JournalJudge
 from .records import Key, LogRecord
 
 UNKNOWN: Final = Said(-1, Kind.MESSAGE, 0, b"", -1, "", b"", None)
-"""An output from before the snapshot."""
+"""Stands for an output that was acknowledged before the snapshot."""
 
 
 class Start(NamedTuple):
-    """A snapshot that is whole."""
+    """A whole snapshot: its END chunk, and its data with the right SHA-256."""
 
     end: SnapshotEnd
     data: bytes
 
 
 def starts(records: Iterable[LogRecord], identity: tuple[bytes, bytes, bytes]) -> list[Start]:
-    """The whole snapshots of the log with these ids, the oldest state first. Garbage is passed over."""
+    """The whole snapshots of the log with these ids, oldest state first. Malformed records are skipped."""
     chunks: dict[bytes, dict[int, bytes]] = {}
     ends: list[SnapshotEnd] = []
     for record in records:
@@ -99,9 +99,11 @@ def starts(records: Iterable[LogRecord], identity: tuple[bytes, bytes, bytes]) -
 def beginning(
     snapshots: Iterable[Start], journal_start: int, data_start: int, since_ms: int | None = None
 ) -> Start | None:
-    """The snapshot to begin at, where logs begin at these offsets; None: their beginning, though it may be gone.
+    """Choose the snapshot to begin at, where the logs begin at these offsets; None: begin with the logs.
 
-    With `since_ms` the last one before that time, else the oldest one behind which everything is there.
+    With `since_ms` it is the last one made before that time. Otherwise it is needed only where the logs were cut, and
+    is then the oldest one behind which all records are there. None is returned also where the logs were cut and no
+    snapshot can be used.
     """
     is_cut = journal_start > 0 or data_start > 0
     usable = [one for one in snapshots if one.end.offset + 1 >= journal_start and one.end.ingest_to >= data_start]
@@ -112,19 +114,19 @@ def beginning(
 
 
 def resume(start: Start, judge: JournalJudge) -> None:
-    """Put a judge of the journal where the snapshot was made."""
+    """Set a journal judge to the offset of a snapshot."""
     end = start.end
     judge.epoch, judge.owner, judge.number, judge.link = end.epoch, end.owner, end.number, end.hash
     judge.claimed_at, judge.now_ms = end.claim_offset, end.now_ms
 
 
 def begin_at(start: Start, fold: SecondFold, judge: JournalJudge) -> dict[bytes, int]:
-    """Put a fold and its judge where the snapshot was made; returns each writer's next counter."""
+    """Set a fold and its journal judge to a snapshot; return each writer's next counter."""
     end = start.end
     resume(start, judge)
     fold.clean = end.clean
     fold.journal_ms = end.now_ms
-    parts = (part for part in sections(start.data) if part[0] != RECENT)  # it is no state
+    parts = (part for part in sections(start.data) if part[0] != RECENT)  # digests, not state
     name, base = next(parts)
     assert name == BASE, "a state begins with its base"
     writers = _begin_base(fold, base)
@@ -213,7 +215,7 @@ def _begin_losses(fold: SecondFold, base: dict[str, Any]) -> None:
 
 
 def _known(fold: SecondFold, indices: Iterable[int]) -> Iterator[Side]:
-    """The sides that the snapshot speaks of; where nobody lives it contradicts itself."""
+    """The sides with these indices; an index that no side has is a contradiction in the snapshot."""
     for index in indices:
         side = fold.table.get(index)
         if side is None:
@@ -277,8 +279,8 @@ def _place(fold: SecondFold, side: Side, consumed: int) -> None:
     if side.ended:
         side.thrown_away = side.heard[consumed:]
     else:
-        del side.heard[consumed:]  # they come with the section of what waits
-    if side.peer_failed:  # by its peer or by its partition: the snapshot does not say
+        del side.heard[consumed:]  # the section WAITING brings them
+    if side.peer_failed:  # perhaps by its peer: the snapshot does not say
         fold.given_up.add(side.key[1])
     fold.sides.append(side)
     fold.living[side.key] = fold.table[side.index] = side
@@ -300,7 +302,7 @@ def _wait(fold: SecondFold, entry: dict[str, Any]) -> None:
 
 
 def _expect(fold: SecondFold, clock: dict[str, Any]) -> None:
-    """Times that are known, or count from the record at which the snapshot was made."""
+    """Restore timer and lifetime. A time that is not known yet counts from the journal record of the snapshot."""
     side = fold.table[clock["place"]]
     times = [
         fold.journal_ms + clock[f"{name}_after_ms"] if clock[f"{name}_after_ms"] >= 0 else clock[f"{name}_ms"]
@@ -358,4 +360,4 @@ _ENTRIES: Final[dict[str, Callable[[SecondFold, dict[str, Any]], None]]] = {
     NAMED: _name,
     LEAVING: _leave,
 }
-"""What each section with entries says."""
+"""Section -> function that restores one entry of it."""

@@ -1,4 +1,4 @@
-"""The view in Redis against the second fold, which is asked how things stood at the journal offset of the view."""
+"""Compares the view in Redis with the state of the second fold at the journal offset of the view."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Shown(NamedTuple):
 
 
 def read_view(client: redis.Redis, queue: Queue, partition: int) -> Shown | None:
-    """The view of a partition; None when there is none, or none that is whole.
+    """Read the view of a partition; None if there is none, or none that is whole.
 
-    Read in one step: its owner may be at work, and a header of one moment says nothing of the rows of the next.
+    All keys are read in one transaction: the owner may write meanwhile, and header and rows must be of one moment.
     """
 
     def key(suffix: str) -> str:
@@ -44,11 +44,11 @@ def read_view(client: redis.Redis, queue: Queue, partition: int) -> Shown | None
         rows = [pair for bucket in buckets for pair in bucket.items()]
         return Shown(int(header[b"journal"]), dict(_endpoint(field, value) for field, value in rows))
     except (ValueError, IndexError, KeyError):
-        return None  # not written by an owner: it is as good as none
+        return None  # no owner wrote this: as good as no view
     except redis.ResponseError as error:
         if "WRONGTYPE" not in str(error):
             raise
-        return None  # and so is a key that holds something else
+        return None  # a key of another type: as good as no view
 
 
 def _endpoint(field: bytes, value: bytes) -> tuple[Key, Facts]:
@@ -62,7 +62,7 @@ def _endpoint(field: bytes, value: bytes) -> tuple[Key, Facts]:
 
 
 def compare_view(verdict: PartitionVerdict, shown: Shown) -> Iterator[Finding]:
-    """Where the view differs from what the logs said at its journal offset."""
+    """Report each endpoint that the view shows otherwise than the logs, as of its journal offset."""
     for key in {**shown.endpoints, **verdict.then}:
         ours, theirs = verdict.then.get(key), shown.endpoints.get(key)
         if ours != theirs:
