@@ -1,4 +1,4 @@
-"""What the second fold says to records that nobody accepts, and to the home of those behind which a side ends."""
+"""Answers in the second fold to records that are not accepted, and the request to end a side of a query."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .writers import opened_by, reads_at
 
 
 def bounce(state: SecondState, envelope: Envelope, record: LogRecord, reason: BounceReason, why: str = "") -> str:
-    """A message goes back to the mailbox of its writer, named by the place where that counts."""
+    """Send a message back to the mailbox of its writer, named by the place where it was written first."""
     suffix, home, origin = envelope.suffix, reads_at(state, envelope), origin_of(record)
     if home is not None:
         at = state.address if origin is None else origin.at
@@ -26,7 +26,7 @@ def bounce(state: SecondState, envelope: Envelope, record: LogRecord, reason: Bo
 
 
 def stray(state: SecondState, envelope: Envelope) -> str:
-    """A target's record for an initiator that does not live: NO_PEER."""
+    """Answer a target's record for an initiator that does not live by NO_PEER."""
     state.tally["no peer"] += 1
     if (int(Role.INITIATOR), envelope.conversation) not in state.over:
         state.strays.add(envelope.conversation)
@@ -40,7 +40,7 @@ def stray(state: SecondState, envelope: Envelope) -> str:
 
 
 def answer_end(state: SecondState, envelope: Envelope, detail: End) -> None:
-    """An END for a target that does not live."""
+    """Answer an END for a target that does not live."""
     answer = End(detail.opener, detail.home)
     state.say(detail.home, Said(
         state.order, Kind.END, int(Role.TARGET), envelope.conversation, -1, END_DIALOG, b"", answer, None,
@@ -49,7 +49,7 @@ def answer_end(state: SecondState, envelope: Envelope, detail: End) -> None:
 
 
 def ask_for_end(state: SecondState, last: Envelope) -> None:
-    """A row of a query was the last message of its side: home is to end it."""
+    """Ask home to end its side, whose last message was a row of a query."""
     begin = last.suffix.begin
     home = begin.home if begin is not None else last.suffix.home
     if home is not None and last.role is Role.INITIATOR:
@@ -57,7 +57,7 @@ def ask_for_end(state: SecondState, last: Envelope) -> None:
 
 
 def refuse_begin(state: SecondState, envelope: Envelope) -> bool:
-    """A BEGIN from which nothing will come: its target is told."""
+    """Tell the target of a refused BEGIN; return whether the record names one."""
     begin = envelope.suffix.begin
     if begin is not None:
         state.say(begin.target, Said(
@@ -70,7 +70,7 @@ def refuse_begin(state: SecondState, envelope: Envelope) -> bool:
 
 
 def refuse_over(state: SecondState, envelope: Envelope) -> None:
-    """A BEGIN with the id of a conversation that is over: its target gets an Error if something comes of it there."""
+    """Refuse a BEGIN whose id is over: its target gets an Error, should it live nevertheless."""
     begin = envelope.suffix.begin
     if begin is not None:
         state.say(begin.target, Said(

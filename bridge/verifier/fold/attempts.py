@@ -1,7 +1,7 @@
-"""Handlers that failed and owners that died, for the second fold (protocol.md section 7.1).
+"""Attempts in the second fold: handlers that failed and owners that died (protocol.md section 7.1).
 
-It keeps what was said about each side, by its key; the product keeps numbers by index. What an owner hands out stands
-in no log, but what comes of it does: a COMMIT that receives, an ATTEMPT, a TRY.
+What an owner hands out stands in no log, but what comes of it does: a COMMIT that receives, an ATTEMPT, a TRY. Sides
+are named by their keys here; the product names them by index.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .state import SecondState, Side, without
 
 
 def owner_changed(state: SecondState, *, clean: bool) -> None:
-    """A CLAIM counts. When the owner before gave nothing back, what it had handed out is accused."""
+    """Apply a CLAIM that counts. If the owner before did not release the partition, its open TRY is accused."""
     past = state.past
     past.tried = set()
     if clean:
@@ -49,14 +49,14 @@ def owner_changed(state: SecondState, *, clean: bool) -> None:
 
 
 def _accuse(accused: list[list[Key]], keys: list[Key], *, alone: bool) -> list[list[Key]]:
-    """By death; one that was accused and dies alone has explained the deaths of which it was accused."""
+    """Add a death with its suspects. Suspects that die alone explain the deaths of which they were accused before."""
     if alone and {*keys} <= {key for case in accused for key in case}:
         accused = [case for case in accused if not {*case} & {*keys}]
     return [*without(accused, keys), keys]
 
 
 def careful(state: SecondState, commit: Commit) -> None:
-    """Under care a COMMIT receives only from groups that a TRY of this owner has named, once for each time."""
+    """Check that under care a COMMIT receives only from groups that its owner's TRY has named, once for each TRY."""
     tried = state.past.tried
     if tried is None:
         return
@@ -68,7 +68,10 @@ def careful(state: SecondState, commit: Commit) -> None:
 
 
 def acquitted(state: SecondState, commit: Commit) -> None:
-    """A COMMIT speaks of groups: they came back. Who received something begins anew."""
+    """Take the groups that a COMMIT names out of the open TRY and the suspects, since their handlers came back.
+
+    A side that receives something has no failed attempts from then on.
+    """
     operations, past = commit.operations, state.past
     spoken = {*operations.receive_endpoints, *(sent[0] for sent in operations.sends)}
     spoken |= {end.endpoint for end in operations.ends}
@@ -142,7 +145,7 @@ def _resume(state: SecondState, operation: Resume | Skip) -> None:
 
 
 def _pass_over(side: Side) -> None:
-    """Its next message is dropped; what tells of the end is not."""
+    """Drop the next message of a side, unless it tells of the end."""
     if side.rang is not None:
         side.rang = None
     elif side.has_something and side.error is None:
@@ -153,12 +156,12 @@ def _pass_over(side: Side) -> None:
 
 
 def _failures(state: SecondState, side: Side) -> int:
-    """Of its group: those of the one that failed most often."""
+    """Failed attempts of a side's group: those of the member that failed most often."""
     return max(state.past.failures.get(mate.key, 0) for mate in state.mates(side))
 
 
 def _is_bearable(state: SecondState, side: Side, what: str) -> None:
-    """A group that failed too often is suspended before anything else comes of it, and nothing comes of it then."""
+    """Check that nothing is done with a group that is suspended, or that failed so often that it should be."""
     failures = _failures(state, side)
     if side.key in state.past.suspended:
         state.problem(f"I7: {side.key[1].hex()} is {what}, and is suspended")
@@ -184,4 +187,4 @@ DECIDED: Final[dict[type, Callable[[SecondState, Any], None]]] = {
     Resume: _resume,
     Skip: _resume,
 }
-"""What each operation comes to."""
+"""The rule of each operation about attempts."""

@@ -1,4 +1,4 @@
-"""Batches of queries, read a second time: a decision picks from the list of rows that wait."""
+"""Batches of queries in the second fold: a DECISION picks from the list of rows that wait (protocol.md 9b)."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from .state import Said, SecondState, Taken, Waits
 from .writers import is_over
 
 WHOLE: Final = (Kind.BATCH, Kind.DECISION)
-"""Kinds whose bodies must be read: they are not kept as digests."""
+"""Kinds whose bodies the second fold decodes: they are not kept as digests."""
 
 
 def hear_row(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
-    """A row of an attempt."""
+    """PENDING: a row of an attempt waits."""
     detail, batches = envelope.suffix.detail, state.batches
     if not isinstance(detail, Pending):
         state.tally["malformed"] += 1
@@ -52,7 +52,7 @@ def hear_row(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
 
 
 def exclude(state: SecondState, operation: Exclude) -> None:
-    """An owner has no room for the rows of an attempt."""
+    """EXCLUDE: the owner has no room for the rows of an attempt, and vetoes it."""
     batches = state.batches
     name = (operation.query, operation.begins, operation.batch, operation.attempt)
     rows = [row for row in batches.waiting if row[:4] == name]
@@ -65,7 +65,7 @@ def exclude(state: SecondState, operation: Exclude) -> None:
 
 
 def hear_decision(state: SecondState, envelope: Envelope, record: LogRecord) -> list[tuple[Envelope, LogRecord]]:
-    """A decision; the records that are to be heard now, as if the query had sent them."""
+    """DECISION: return the rows that won, as the records that the query would have sent."""
     detail, batches = envelope.suffix.detail, state.batches
     try:
         winners = decode_winners(record.body or b"")
@@ -105,7 +105,7 @@ def hear_decision(state: SecondState, envelope: Envelope, record: LogRecord) -> 
 
 
 def _plain(row: Waits) -> Envelope:
-    """The record that the query would have sent; its counter is given when it is heard."""
+    """The record that the query would have sent for a row; it gets its counter when it is taken."""
     envelope = row.envelope
     kind = Kind.BEGIN if row.begins else Kind.MESSAGE
     suffix = envelope.suffix._replace(detail=None)
@@ -113,7 +113,7 @@ def _plain(row: Waits) -> Envelope:
 
 
 def hear_batch(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
-    """Who won a batch, if it is the first to say so."""
+    """BATCH: decide who won, if it is the first one for its batch and names no vetoed attempt."""
     batches = state.batches
     try:
         batch = decode_batch(record.body or b"")
@@ -134,7 +134,7 @@ def hear_batch(state: SecondState, envelope: Envelope, record: LogRecord) -> Non
 
 
 def hear_veto(state: SecondState, envelope: Envelope) -> None:
-    """An attempt has no room somewhere: it shall not win, if it has not yet."""
+    """VETO: an attempt must not win, unless it has won already."""
     detail, batches = envelope.suffix.detail, state.batches
     if isinstance(detail, Veto) and is_over(state, detail.query):
         _tell_loser(state, detail)
@@ -150,7 +150,7 @@ def hear_veto(state: SecondState, envelope: Envelope) -> None:
 
 
 def give_up(state: SecondState, operation: Abandon) -> None:
-    """A query is over."""
+    """ABANDON: an operator ends a query."""
     batches = state.batches
     if batches.knows(operation.query) and batches.decided(operation.query) < ABANDONED:
         homes: Counts = dict.fromkeys(operation.homes, ())
@@ -184,7 +184,7 @@ def _said(state: SecondState, kind: Kind, query: bytes, detail: Decision | Veto,
 
 
 def restore_batches(state: SecondState, base: dict[str, Any]) -> None:
-    """What a snapshot says of batches, without the rows."""
+    """Restore what a snapshot says of batches, without the rows."""
     batches = state.batches
     for item in base["tracks"]:
         batches.settled[item["query"], item["begins"]] = item["decided"]
@@ -203,7 +203,7 @@ def _attempt_of(base: dict[str, Any], attempt: dict[str, Any]) -> tuple[bytes, b
 
 
 def restore_row(state: SecondState, base: dict[str, Any], item: dict[str, Any]) -> None:
-    """A row that waited when a snapshot was made."""
+    """Restore a row that waited when the snapshot was made."""
     body, attempt = item["body"] or b"", base["attempts"][item["attempt"]]
     record = Record(item["offset"], None, state.brief(body), item["timestamp_ms"])
     suffix = decode_suffix(item["suffix"])

@@ -1,4 +1,4 @@
-"""What the second fold remembers of sides that have ended, where the product acts on it later (protocol.md 6)."""
+"""Ends that matter later, in the second fold: of cleanups, and of ids that callers choose (protocol.md 6 and 9e)."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from .state import Said
 
 ENDED, FAILED, BEHIND_PEER, BEHIND_ERROR, CLEANED_UP, MOVED, NEVER_BEGUN = range(7)
-"""How a side ended (`dialog.named.How`)."""
+"""How a side ended (`dialog.state.named.How`)."""
 
 _BY_CODE: Final = {"DI": BEHIND_PEER, "ER": BEHIND_ERROR}
 
 
 def how_it_ends(code: str, *, failed: bool) -> int:
-    """How a side ends that is in this state."""
+    """How a side in this state ends."""
     return _BY_CODE.get(code, FAILED if failed else ENDED)
 
 
@@ -30,34 +30,35 @@ class Cleanups:
     """What ENDs WITH CLEANUP have left behind."""
 
     cleaned: dict[bytes, tuple[Address, int]] = field(default_factory=dict)
-    """Targets that went so: where their initiators are, and when; until those know."""
+    """Conversation of a target that was cleaned up -> its home, and when; until the home knows."""
     cut_off: set[Key] = field(default_factory=set)
-    """All sides that went so and whose peer was not told."""
+    """All sides that were cleaned up and whose peer was not told."""
     taken_back: dict[tuple[Address, int], Said | None] = field(default_factory=dict)
-    """Outputs that say nothing any more, and what they said; None where that is not known."""
+    """Destination and counter of an output that became VOID -> the output; None if it is not known."""
 
 
 @dataclass(slots=True)
 class NamedSides:
-    """Sides of conversations whose id the caller has chosen."""
+    """Sides of conversations whose id the caller has chosen (protocol.md 9e and 9g)."""
 
     living: set[Key] = field(default_factory=set)
     """Those that began here and have not ended."""
     over: dict[Key, tuple[int, int]] = field(default_factory=dict)
-    """How the others ended, and when."""
+    """Side that has ended -> how, and when."""
     heard: set[bytes] = field(default_factory=set)
-    """Conversations whose initiator is here and knows that its target has ended."""
+    """Conversations whose home is here and has heard that the target has ended."""
     openers: dict[Key, list[bytes]] = field(default_factory=dict)
-    """Who began what lives or lived last."""
+    """Side -> openers of the conversation that lives, or lived last."""
     former: dict[Key, list[bytes]] = field(default_factory=dict)
-    """Who began what was over when it was begun anew, and has not begun that as well."""
+    """Side -> openers of former conversations of this id, except those that have begun the last one as well."""
     begins: Counter[tuple[bytes, bytes]] = field(default_factory=Counter)
-    """Sessions with conversations -> how often they have asked this partition to begin them."""
+    """Session and conversation -> number of its BEGINs that came to this partition."""
     refused: set[bytes] = field(default_factory=set)
-    """Of those that home did not begin again; a target that has forgotten them may live, and gets an Error."""
+    """Conversations that home refused to begin again; a target that has forgotten the id may live, and gets an
+    Error."""
 
     def begin(self, key: Key, opener: bytes) -> None:
-        """A side begins here."""
+        """Note that a side begins here."""
         before = self.former.get(key, []) + self.openers.get(key, []) if key in self.over else self.former.get(key, [])
         self.former[key], self.openers[key] = before, []
         self.over.pop(key, None)
@@ -67,46 +68,46 @@ class NamedSides:
             self.heard.discard(key[1])
 
     def take_part(self, key: Key, opener: bytes) -> None:
-        """Another BEGIN or FIRST of what lives."""
+        """Note another BEGIN or FIRST of a side that lives."""
         if key in self.living:
             for known, more in ((self.openers, [opener]), (self.former, [])):
                 known[key] = ([one for one in known.get(key, []) if one != opener] + more)[-NAMED_OPENER_ENTRIES_MAX:]
 
     @property
     def began(self) -> tuple[dict[Key, list[bytes]], dict[Key, list[bytes]]]:
-        """Who began what, and what was before it."""
+        """`openers` and `former`, without empty entries."""
         openers, former = ({key: ids for key, ids in one.items() if ids} for one in (self.openers, self.former))
         return openers, former
 
     def begun_here(self) -> set[tuple[bytes, bytes]]:
-        """Conversations that have their home here, with each session that has begun them."""
+        """Conversations whose home is here, each with the sessions that have begun it or a former one."""
         known = [*self.openers.items(), *self.former.items()]
         return {(key[1], opener) for key, openers in known if key[0] == Role.INITIATOR for opener in openers}
 
     def target_has_ended(self, conversation: bytes) -> None:
-        """Its END or Error is heard at home."""
+        """Note that home has heard the END or the Error of a target."""
         if {(int(Role.INITIATOR), conversation)} & (self.living | self.over.keys()):
             self.heard.add(conversation)
 
     def end(self, key: Key, how: int, now_ms: int) -> None:
-        """A side ends that may be one of them."""
+        """Note the end of a side, if its id was chosen by a caller."""
         if key in self.living:
             self.living.remove(key)
             self.forbid(key, how, now_ms)
 
     def forbid(self, key: Key, how: int, now_ms: int) -> None:
-        """It is over, and does not begin again."""
+        """Note that a side is over and must not begin again."""
         if key not in self.over:
             if len(self.over) == NAMED_OVER_ENTRIES_MAX:
                 self._let_go(next(iter(self.over)))
             self.over[key] = how, now_ms
 
     def flags(self, key: Key) -> int:
-        """Of the end of a side."""
+        """Flags of the END of a side."""
         return NAMED if key[0] == Role.INITIATOR and key in self.living else 0
 
     def prune(self, floor_ms: int) -> None:
-        """Old ones are let go."""
+        """Forget the ends from before the floor."""
         for key in [key for key, over in self.over.items() if over[1] < floor_ms]:
             self._let_go(key)
 

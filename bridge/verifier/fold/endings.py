@@ -1,4 +1,4 @@
-"""END WITH CLEANUP and conversations that the broker gives up, in the second fold (protocol.md section 6)."""
+"""CLEANUP, WITHDRAW, GIVE_BACK and FAIL in the second fold (protocol.md sections 6 and 7.11)."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ SPOKEN = (Kind.MESSAGE, Kind.END, Kind.ERROR, Kind.FIN)
 
 
 def clean(state: SecondState, operation: Cleanup) -> None:
-    """A side goes, and what it said and nobody is known to have is said no more."""
+    """CLEANUP: remove a side, and make VOID of its outputs that are not known to have arrived."""
     side = state.table.get(operation.endpoint)
     if side is None:
         state.problem(f"I3: a commit cleans up endpoint {operation.endpoint}, where nobody lives")
         return
     state.tally["cleaned up"] += 1
     if side.peer_ended or side.peer_failed:
-        state.end(side, failed=False)  # the peer waits for it, and for nothing else
+        state.end(side, failed=False)  # a peer that has ended waits for this END alone
         return
     state.tally["cleaned up, not open"] += side.ended
     if not side.ended:
@@ -40,7 +40,7 @@ def clean(state: SecondState, operation: Cleanup) -> None:
 
 
 def leave_the_error(state: SecondState, operation: Withdraw) -> None:
-    """A side has ended WITH ERROR: that is all it says, as far as the rest is not known to be there."""
+    """WITHDRAW, behind END WITH ERROR: make VOID of the side's other outputs that are not known to have arrived."""
     side = state.table.get(operation.endpoint)
     if side is not None and side.ended:
         _take_back(state, side, (Kind.MESSAGE, Kind.FIN))
@@ -58,7 +58,7 @@ def _take_back(state: SecondState, side: Side, kinds: Collection[Kind]) -> None:
 
 
 def return_unread(state: SecondState, operation: GiveBack) -> None:
-    """A target ends, and its peer's mailbox gets a note and all that the target has not received."""
+    """GIVE_BACK: end a target, and send a note and all that it has not received to the mailbox of its peer."""
     side = state.table.get(operation.endpoint)
     if side is None or side.key[0] != Role.TARGET:
         state.problem(f"I3: a commit gives back what came to endpoint {operation.endpoint}, where no target lives")
@@ -83,7 +83,7 @@ def return_unread(state: SecondState, operation: GiveBack) -> None:
 
 
 def told_of_cleanup(state: SecondState, conversation: bytes) -> bool:
-    """Somebody talks to a target that went: its initiator gets an Error."""
+    """Send NO_PEER to the home of a target that was cleaned up and gets a message; False if there was none."""
     home, _ = state.cleanups.cleaned.pop(conversation, (None, 0))
     if home is not None:
         state.tally["cleaned up and spoken to"] += 1
@@ -93,7 +93,7 @@ def told_of_cleanup(state: SecondState, conversation: bytes) -> bool:
 
 
 def give_up_side(state: SecondState, operation: Fail) -> None:
-    """Both sides of a conversation get an Error of the broker."""
+    """FAIL: both sides of an open conversation get an Error of the broker."""
     side = state.table.get(operation.endpoint)
     if side is None:
         state.problem(f"I3: a commit fails endpoint {operation.endpoint}, where nobody lives")

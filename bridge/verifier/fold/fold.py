@@ -1,7 +1,7 @@
-"""The fold of one partition, written a second time and differently: lists that only grow, no look-up tables, no states.
+"""Drives the second fold: each COMMIT that counts, with the data that it ingests and then its operations.
 
-What the product keeps as a number, this keeps as a list with everything in it, so that the checks can ask what happened
-to each message (protocol.md section 3). A log that contradicts itself is a problem to be told, never an exception.
+What the product keeps as a number is a list here, with everything in it, so that the checks can ask what happened to
+each message (protocol.md section 3). A log that contradicts itself is noted as a problem, never raised.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ from .timers import live_until, set_by_handler, strike
 from .writers import prune
 
 Stop = tuple[int, Callable[[], None]]
-"""A journal offset, and whom to tell when everything up to it is folded."""
+"""A journal offset, and a function to call when everything up to it is folded."""
 
 
 class SecondFold(SecondState):
-    """All that a partition ever decided."""
+    """The second fold of one partition."""
 
     def fold(self, journal: Iterable[Judged], data: Sequence[LogRecord], stops: Iterable[Stop] = ()) -> None:
-        """Everything, from the beginning; each stop is told when all is folded up to its journal offset."""
+        """Fold a journal and its data; call each stop when everything up to its journal offset is folded."""
         at = 0
         ahead = deque(sorted(stops, key=itemgetter(0)))
         for record, decision, counts in journal:
@@ -129,7 +129,7 @@ class SecondFold(SecondState):
             if side.ended:
                 self.problem(f"I9: commit {commit.number} ends {side.key[1].hex()} a second time")
                 continue
-            self.end(side, failed=end.code != 0)  # below 0 it is one of the broker
+            self.end(side, failed=end.code != 0)  # below 0: an Error of the broker
         for operation in operations.rare:
             _RARE[type(operation)](self, operation)
         all_together(self)
@@ -162,10 +162,10 @@ class SecondFold(SecondState):
 
 
 def as_said(envelope: Envelope, body: bytes, order: int) -> Said:
-    """A record in the words in which the second fold keeps outputs."""
+    """Convert the record of an output to the form in which the second fold keeps outputs."""
     detail = envelope.suffix.detail
     if isinstance(detail, Forwarded):
-        detail = detail._replace(headers=())  # nobody reads the user's headers for the second fold
+        detail = detail._replace(headers=())  # the second fold does not know the user's headers
     return Said(
         order,
         envelope.kind,

@@ -1,4 +1,4 @@
-"""Other content under a counter that was taken, for the second fold: a stranger writes in the name of a writer."""
+"""Forged records in the second fold: other content under a writer's counter that was taken (protocol.md 9f)."""
 
 from __future__ import annotations
 
@@ -32,17 +32,18 @@ class Contents:
         self.copied = 0
         """Records with a header of ours that names another incarnation."""
         self.contested: dict[int, None] = {}
-        """Offsets that the commit being folded calls contested, and that were not met yet."""
+        """Offsets that the COMMIT being folded calls contested and whose records have not come yet."""
         self._taken: dict[tuple[bytes, int], list[_Content]] = {}
 
     def take(self, envelope: Envelope, record: LogRecord) -> None:
-        """This one is accepted."""
+        """Keep the digest of an accepted record."""
         self._taken[envelope.writer, envelope.counter] = [_content(envelope, record)]
 
     def compare(self, state: SecondState, envelope: Envelope, record: LogRecord) -> bool:
-        """A duplicate is what was taken under its counter, or that is a problem; whether it counts all the same.
+        """Compare a duplicate with what was taken under its counter; return whether its COMMIT calls it contested.
 
-        An owner says VOID in the place of an output that was taken back WITH CLEANUP: both are its own.
+        Other content is a problem, and so is a contested record with the same content. VOID in the place of an owner's
+        output that was taken back WITH CLEANUP is no problem: both are the owner's.
         """
         is_contested = record.offset in self.contested
         self.contested.pop(record.offset, None)
@@ -69,7 +70,7 @@ class Contents:
         return any(one.digest == _digest(header, body) for one in self._taken.get((writer, counter), ()))
 
     def judged(self, state: SecondState) -> None:
-        """The data of a commit were heard."""
+        """Check behind the data of a COMMIT that each offset which it calls contested was a duplicate."""
         for offset in self.contested:
             state.problem(f"I3: a commit calls offset {offset} contested, which is no duplicate")
         self.contested = {}

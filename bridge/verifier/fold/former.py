@@ -1,4 +1,4 @@
-"""What is said of a conversation whose id lives anew by sessions that know of the former one alone (protocol.md 9e)."""
+"""Records of sessions that know only a former conversation, where its id was begun anew (protocol.md 9g)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .writers import opened_by
 
 
 def hear_former(state: SecondState, envelope: Envelope, record: LogRecord) -> str | None:
-    """The verdict about such a record; None for any other."""
+    """Judge a record about a former conversation; None for any other record."""
     for_home = envelope.kind in (Kind.BEGIN, Kind.END_CALL, Kind.SET_TIMER, Kind.REDIRECT)
     if not for_home and envelope.kind not in (Kind.MESSAGE, Kind.FIN):
         return None

@@ -1,7 +1,4 @@
-"""MOVE CONVERSATION in the second fold (protocol.md section 7.2).
-
-Priorities in the second fold: a side gets its level with the COMMIT with which it begins, or brings it along.
-"""
+"""Conversation groups and priority levels in the second fold (protocol.md sections 7.2 and 7.10)."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from .state import SecondState
 
 
 def regroup(state: SecondState, operation: Move | MoveAway) -> None:
-    """A side goes to another group, with all that it has not read."""
+    """MOVE or MOVE_AWAY: put a side into another group, with all that it has not received."""
     side = state.table.get(operation.endpoint)
     if side is None:
         state.problem(f"I3: a commit moves endpoint {operation.endpoint}, where nobody lives, to another group")
@@ -34,7 +31,7 @@ def regroup(state: SecondState, operation: Move | MoveAway) -> None:
 
 
 def give_levels(state: SecondState, operation: Prioritize) -> None:
-    """Sides that began with this COMMIT have these levels; one that it has ended is gone already."""
+    """PRIORITIZE: give levels to sides that began with this COMMIT; one that it has also ended is gone already."""
     for index, level in zip(operation.endpoints, operation.levels, strict=True):
         side = state.table.get(index)
         if side is None:

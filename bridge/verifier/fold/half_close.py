@@ -1,4 +1,4 @@
-"""Half-closed directions and clients' transactions in the second fold (protocol.md sections 5 and 6)."""
+"""FIN and transactions of clients, in the second fold (protocol.md sections 5 and 6)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .state import Said, SecondState
 
 
 def second_finish(state: SecondState, operation: Finish) -> None:
-    """A handler's FIN."""
+    """Finish: send the FIN of a handler."""
     side = state.table.get(operation.endpoint)
     if side is None:
         state.problem(f"I3: a commit finishes endpoint {operation.endpoint}, where nobody lives")
@@ -26,7 +26,7 @@ def second_finish(state: SecondState, operation: Finish) -> None:
 
 
 def hear_finished(state: SecondState, envelope: Envelope) -> None:
-    """FIN and its answer."""
+    """Take a FIN, or the answer to one."""
     role = 1 - int(envelope.role)
     side = state.living.get((role, envelope.conversation))
     detail = envelope.suffix.detail
@@ -47,7 +47,7 @@ def hear_finished(state: SecondState, envelope: Envelope) -> None:
 
 
 def say_finished(state: SecondState, envelope: Envelope, heard: tuple[tuple[bytes, int], ...]) -> None:
-    """The answer to a FIN that asks for one."""
+    """Answer a FIN, if it asks for an answer."""
     home = envelope.suffix.home
     if home is not None:
         role = 1 - int(envelope.role)
@@ -56,7 +56,7 @@ def say_finished(state: SecondState, envelope: Envelope, heard: tuple[tuple[byte
 
 
 def _can_be_sent(suffix: Suffix) -> bool:
-    """Whether a receiver would take a header that ends like this."""
+    """Whether a receiver would accept a header with this suffix."""
     try:
         data = encode_suffix(suffix)
         decode_suffix(data)
@@ -66,12 +66,15 @@ def _can_be_sent(suffix: Suffix) -> bool:
 
 
 def _flags_of(kind: Kind, flags: int, *, opens: bool) -> int:
-    """What a step of a dialog says in its header: a BEGIN that of the id, a message that and more."""
+    """Header flags of a step: a message has all flags of the dialog, a BEGIN those about the id, other kinds none."""
     return {Kind.MESSAGE: FIRST * opens | flags, Kind.BEGIN: flags & (NAMED | ANEW)}.get(kind, 0)
 
 
 def expand(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
-    """Each step of a transaction is said, behind what must be there before it; of a broken one nothing is."""
+    """TRANSACTION: send each step as an output, behind the outputs that must arrive before it.
+
+    A malformed transaction sends nothing.
+    """
     try:
         transaction = decode(record.body or b"")
     except MalformedRecord:

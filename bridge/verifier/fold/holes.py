@@ -1,4 +1,4 @@
-"""What the second fold remembers of deleted data: where it was, and which records of whom are missing."""
+"""What the second fold remembers of LOST: which data were deleted, and which counters of each writer are missing."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from konverse.schemas.limits import WRITER_HOLE_ENTRIES_MAX
 
 @dataclass(slots=True)
 class Missed:
-    """Counters of one writer that were skipped at once, each of them listed."""
+    """A gap: counters of one writer that were passed over at once, each of them listed."""
 
     counters: list[int]
     unanswered: list[int] | None
-    """Those of them that would be answered if they came; None where several gaps were put together."""
+    """The counters of the gap whose records are answered if they come late; None: it was put together from several."""
 
 
 @dataclass(slots=True)
 class SecondLosses:
-    """The losses of a partition."""
+    """The LOST records of a partition, and the gaps of its writers."""
 
     count: int = 0
     hole: tuple[int, int] = (0, 0)
-    """Offsets of the last one."""
+    """Start and end of the last LOST, in the data log."""
     missed: dict[bytes, list[Missed]] = field(default_factory=dict)
 
     def skip(self, writer: bytes, first: int, following: int) -> None:
-        """These records are missing; nobody waits for them."""
+        """Pass over counters of a writer, from `first` to the one before `following`."""
         gaps = self.missed.setdefault(writer, [])
         counters = [*range(first, following)]
         gaps.append(Missed(counters, list(counters)))
         _put_together(gaps)
 
     def answers(self, writer: bytes, counter: int) -> bool:
-        """A record that was missed is here after all, and somebody has to be told that it comes too late."""
+        """Whether a record from a gap comes late and has to be answered; if so, it is noted as answered."""
         gaps = self.missed.get(writer, [])
         for place, gap in enumerate(gaps):
             if gap.unanswered is None or counter not in gap.unanswered:
@@ -52,12 +52,12 @@ class SecondLosses:
         return False
 
     def facts(self, writer: bytes) -> list[tuple[int, int, int]]:
-        """Its gaps as a snapshot has them: first counter, the one behind, and the next one to be answered."""
+        """A writer's gaps as a snapshot has them: first counter, the one behind, and the next one to be answered."""
         return [(gap.counters[0], gap.counters[-1] + 1, _told(gap)) for gap in self.missed.get(writer, ())]
 
 
 def _put_together(gaps: list[Missed]) -> None:
-    """The two oldest, when there are too many."""
+    """Put the two oldest gaps together when there are too many."""
     if len(gaps) > WRITER_HOLE_ENTRIES_MAX:
         older, old = gaps[:2]
         gaps[:2] = [Missed([*range(older.counters[0], old.counters[-1] + 1)], None)]

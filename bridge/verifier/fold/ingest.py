@@ -1,4 +1,4 @@
-"""Data records into the second fold: who was heard, and what was answered to the others."""
+"""Ingest in the second fold: what each data record does, and what answers a record that is not accepted."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from .writers import close, goes_on, is_known, is_one_session, keep, may_come, n
 
 
 def hear(state: SecondState, record: LogRecord) -> None:
-    """Take a record in log order."""
+    """Take the next record of the data log."""
     if record.header is None:
         state.tally["foreign"] += 1
         return
@@ -86,7 +86,7 @@ def hear(state: SecondState, record: LogRecord) -> None:
 
 
 def _take_contested(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
-    """A record whose counter was taken by another one; its offset stands for it from here on."""
+    """Take a contested record, whose counter another record has; its offset makes the counter that it gets (M277)."""
     state.tally["forged"] += 1
     notify(state, envelope, envelope.counter, NoticeReason.FORGED)
     here = envelope.counter < state.closed.get(envelope.writer, envelope.counter + 1)
@@ -139,7 +139,7 @@ def _begin(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
 def _end_call(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
     side = state.living.get((int(envelope.role), envelope.conversation))
     if side is not None and not side.ended:
-        if not side.peer_failed:  # else the peer has heard of an Error before, not of this end
+        if not side.peer_failed:  # else the peer was told by an Error before, and not of this end
             side.ended_by_session = envelope.suffix.origin or envelope.writer
         state.end(side, failed=bool(record.body))
 
@@ -152,7 +152,7 @@ def _decision(state: SecondState, envelope: Envelope, record: LogRecord) -> None
 
 
 def _hear_row(state: SecondState, row: Envelope, record: LogRecord, decided_ms: int) -> None:
-    """A row that won, as the next record of its query, with the time at which it won."""
+    """Take a row that won as the next record of its query, with the time of the DECISION."""
     taken = state.accepted.setdefault(row.writer, [])
     envelope = row._replace(counter=len(taken), flags=row.flags & ~LAST)
     taken.append(envelope.counter)
@@ -163,7 +163,7 @@ def _hear_row(state: SecondState, row: Envelope, record: LogRecord, decided_ms: 
 
 
 def _open(state: SecondState, envelope: Envelope, record: LogRecord) -> str | None:
-    """FIRST makes a target; else what became of the message."""
+    """Begin a target by FIRST and return None, or return the verdict about a message that begins none."""
     key, begin = (int(Role.TARGET), envelope.conversation), envelope.suffix.begin
     if not envelope.flags & FIRST or begin is None:
         _late(state, envelope, ended=key in state.over)
@@ -222,8 +222,9 @@ def _message(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
     misnumbered = envelope.sequence not in (-1, len(side.heard))
     state.tally["misnumbered"] += misnumbered
     side.speakers.add(envelope.suffix.origin or envelope.writer)
-    at_home = origin_of(record) is None  # else it is not known here who was closed there
+    at_home = origin_of(record) is None  # which writers were closed elsewhere is not known here
     behind_gap = 0 < envelope.sequence - len(side.heard) <= side.taken_back
+    # two openers number from 0 each, as when a target is cleaned up in silence and opened by another session
     two_lives = side.begun_again or len(state.named.openers.get(side.key, ())) > 1
     if misnumbered and at_home and not (behind_gap or two_lives) and is_one_session(state, side.speakers):
         state.problem(f"I5: number {envelope.sequence} was accepted as {len(side.heard)} at {record.offset}")
@@ -236,7 +237,7 @@ def _message(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
 
 
 def _reject(state: SecondState, side: Side, envelope: Envelope, record: LogRecord) -> str:
-    """The receiver did not want it: the conversation fails."""
+    """Reject a message as its COMMIT says: the conversation fails."""
     state.tally["rejected"] += 1
     if side.key[0] == Role.TARGET and not side.heard:
         state.tally["rejected at once"] += 1
@@ -273,7 +274,7 @@ def _peer_end(state: SecondState, envelope: Envelope, record: LogRecord) -> None
     if side is None:
         if role is Role.TARGET:
             state.cleanups.cleaned.pop(envelope.conversation, None)
-            if not envelope.flags & REFUSED:  # else somebody else may begin it
+            if not envelope.flags & REFUSED:  # a refused BEGIN leaves the id to others
                 state.over_before_it_began((int(role), envelope.conversation), detail.opener)
             if envelope.flags & NAMED:
                 state.named.forbid((int(role), envelope.conversation), NEVER_BEGUN, state.now_ms)

@@ -1,6 +1,6 @@
-"""Data that was deleted before anybody ingested it, in the second fold: who fails by it, and who may go on behind it.
+"""LOST in the second fold: which conversations fail, and how writers go on behind deleted data (protocol.md 7.7).
 
-The verdict is the same whether the records are still there to be read or not: from LOST on they never were.
+The verdict is the same whether the records can still be read or not: behind a LOST they have never been.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from .writers import minted_ms, reads_at
 
 
 def hole_of(commit: Commit) -> Lost | None:
-    """Where the data that a commit ingests has a hole."""
+    """The LOST in a COMMIT; None if it has none."""
     holes = [operation for operation in commit.operations.rare if isinstance(operation, Lost)]
     return holes[0] if holes else None
 
 
 def said_to_be_lost(start: int, end: int) -> str:
-    """What a verification finds wrong."""
+    """The text of a finding about lost records."""
     return (
         f"the records {start} to {end - 1} were deleted before they were received, or given up by an operator (LOST), "
         "and the conversations that lived here got an Error"
@@ -34,7 +34,7 @@ def said_to_be_lost(start: int, end: int) -> str:
 
 
 def miss(state: SecondState, lost: Lost) -> None:
-    """Whoever lives here may have missed something."""
+    """LOST: fail each conversation that may have missed something."""
     state.problem(f"lost: {said_to_be_lost(*lost)}")
     losses = state.losses
     losses.count += 1
@@ -51,7 +51,7 @@ def miss(state: SecondState, lost: Lost) -> None:
 
 def _fail(state: SecondState, side: Side, lost: Lost, body: bytes) -> None:
     if side.peer_ended or side.peer_failed or (side.code == "SO" and side.numbering >= 0):
-        return  # its peer has nothing to say, any more or yet
+        return  # its peer has no more to say, or has not been told of the conversation
     state.tally["freed by a loss" if side.ended else "failed by a loss"] += 1
     if side.ended:
         side.peer_failed = True
@@ -70,11 +70,11 @@ def _fail_elsewhere(state: SecondState, conversation: bytes, role: Role, lost: L
 
 
 def resumes(state: SecondState, writer: bytes, counter: int) -> bool:
-    """A writer may go on behind a hole; nobody waits for what is missing."""
+    """Whether a writer goes on behind a LOST at this counter; the counters in between are passed over."""
     losses, taken = state.losses, state.accepted.get(writer, [])
     if not losses.count:
         return False
-    if writer not in state.closed:  # else all of it is sent again, or never
+    if writer not in state.closed:  # else an heir sends all of it again, or nothing comes
         losses.skip(writer, len(taken), counter)
     state.accepted[writer] = [*range(counter)]
     who = "owner" if minted_ms(writer) is None else "session"
@@ -83,7 +83,7 @@ def resumes(state: SecondState, writer: bytes, counter: int) -> bool:
 
 
 def too_late(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
-    """A record that was missed comes behind others of its writer: nobody receives it."""
+    """Answer a record that was passed over and comes late: it is not received."""
     state.tally["late behind a loss"] += 1
     verdict = "late"
     if envelope.kind is Kind.MESSAGE:
@@ -106,7 +106,7 @@ def too_late(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
 
 
 def misses(state: SecondState, side: Side, envelope: Envelope, record: LogRecord) -> bool:
-    """A message before this one was passed over, by its number: the conversation fails."""
+    """Whether a message before this one was passed over, by its number; if so, the conversation fails."""
     skipped = envelope.sequence > len(side.heard) and origin_of(record) is None
     if not skipped or not state.losses.missed.get(envelope.writer):
         return False
@@ -117,7 +117,7 @@ def misses(state: SecondState, side: Side, envelope: Envelope, record: LogRecord
 
 
 def told_of_loss(state: SecondState, envelope: Envelope) -> None:
-    """An initiator talks to nobody, where what it said first may be gone: its home gets an Error."""
+    """Tell an initiator whose target does not live that its first message may have been lost."""
     home = reads_at(state, envelope)
     lives = (int(Role.TARGET), envelope.conversation) in state.living
     if home is None or lives or not state.losses.count:

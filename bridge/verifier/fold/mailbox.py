@@ -1,4 +1,4 @@
-"""Bounced messages in the second fold: where each one went, for ever."""
+"""The mailbox in the second fold: messages that came back, and how each one left (protocol.md section 3)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .writers import line_of
 
 
 def put(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
-    """BOUNCE."""
+    """BOUNCE: put a message that came back into the mailbox."""
     suffix = envelope.suffix
     detail = suffix.detail
     if not isinstance(detail, Bounce):
@@ -45,7 +45,7 @@ def put(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
 
 
 def decide(state: SecondState, envelope: Envelope) -> str:
-    """CONFIRM or REDIRECT."""
+    """CONFIRM or REDIRECT: let a message in the mailbox go, or send it on another conversation."""
     name = envelope.suffix.detail
     if not isinstance(name, BounceId) or name not in state.mailbox:
         state.tally["bounce unknown"] += 1
@@ -65,7 +65,7 @@ def decide(state: SecondState, envelope: Envelope) -> str:
         state.tally["redirected in vain"] += 1
         return "control"
     if side.generation:
-        return "control"  # it has moved away and back
+        return "control"  # it has moved away and back: nothing is redirected to it (M193)
     _take(state, name)
     mine = envelope.writer == side.opener or envelope.writer in line_of(state, side.opener)
     asked_to = bool(envelope.flags & 1) and envelope.suffix.begin is not None and mine

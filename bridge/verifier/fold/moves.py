@@ -1,6 +1,7 @@
-"""Endpoints that move, in the second fold: what left and what arrived are kept, so that the two can be compared.
+"""Relocation in the second fold: RELOCATE, INSTALL, FORWARD and CLOSED (protocol.md section 7.3).
 
-Between the partitions a side is one side: its next part begins where the last one stopped (protocol.md section 7.3).
+What left and what arrived are both kept, so that `check` can compare them. A side goes on in its next partition where
+it stopped in the last one.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ Judge = Callable[[SecondState, Envelope, LogRecord], str]
 
 
 def meant_for(envelope: Envelope) -> Key | None:
-    """The side that a record is about."""
+    """The side that a record is for; None for a kind that is for no side."""
     if envelope.kind in MINE:
         return int(envelope.role), envelope.conversation
     return (1 - envelope.role, envelope.conversation) if envelope.kind in THEIRS else None
@@ -41,7 +42,7 @@ def meant_for(envelope: Envelope) -> Key | None:
 
 
 def relocate(state: SecondState, operation: Relocate) -> None:
-    """A commit moves a side away."""
+    """RELOCATE: move a side to another partition."""
     side = state.table.get(operation.endpoint)
     if side is None or side.generation != operation.generation:
         state.problem(f"I3: a commit moves endpoint {operation.endpoint}, which does not live here as it says")
@@ -78,7 +79,7 @@ def relocate(state: SecondState, operation: Relocate) -> None:
 
 
 def all_together(state: SecondState) -> None:
-    """Behind a commit: nothing stays here of a group that it has moved."""
+    """Check behind a COMMIT that it has moved each group as a whole."""
     for group in state.moves.groups:
         if state.groups.get(group):
             state.problem(f"I7: of group {group.hex()} a part moves and a part stays")
@@ -113,7 +114,7 @@ def _pack(state: SecondState, side: Side) -> Luggage:
 
 
 def install(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
-    """A piece of a side's state; with the last one the side lives here."""
+    """INSTALL: take a piece of a side's state. With the last piece the side lives here."""
     at, count = envelope.suffix.fragment or (0, 0)
     pieces = state.moves.installing.pop(envelope.writer, [])
     if at != len(pieces) or at >= count:
@@ -202,7 +203,7 @@ def _unpack(state: SecondState, moved: Moved, side: Side) -> Luggage:
 
 
 def closed(state: SecondState, envelope: Envelope) -> str:
-    """The conversation is over at the next place."""
+    """CLOSED: the conversation is over at the next place, so the stub here goes."""
     detail = envelope.suffix.detail
     key = (int(envelope.role), envelope.conversation)
     if isinstance(detail, Closed):
@@ -226,7 +227,7 @@ def closed(state: SecondState, envelope: Envelope) -> str:
 
 
 def follow(state: SecondState, envelope: Envelope, record: LogRecord) -> str | None:
-    """A record for a side that has moved away goes after it; None when the side has not."""
+    """Forward a record to a side that has moved away; None if the side has not."""
     key = meant_for(envelope)
     chain = None if key is None else state.moves.stubs.get(key)
     if not chain:
@@ -252,7 +253,7 @@ def _pass_on(state: SecondState, to: Address, envelope: Envelope, detail: Forwar
 
 
 def arrive(state: SecondState, envelope: Envelope, record: LogRecord, judge: Judge) -> str:
-    """A record that was sent on comes to where the side lives, or lived."""
+    """FORWARD: judge a record where its side lives or lived last, or send it on to the next place."""
     detail = envelope.suffix.detail
     try:
         original = decode(detail.header) if isinstance(detail, Forwarded) else None

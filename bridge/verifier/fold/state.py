@@ -1,12 +1,8 @@
-"""What the second fold knows of a partition: lists that only grow, and how a side stands by them.
+"""What the second fold remembers of a partition: lists that only grow, and what follows from them.
 
-What the second fold knows of batches: rows that wait, in one list, and all that was ever decided.
-
-What a side takes along when it moves, and what it leaves, for the second fold.
-
-What the second fold remembers of attempts and of time.
-
-What the second fold keeps of messages that came back (protocol.md section 3, bounces), and of those that wait.
+`SecondState` has it all. An endpoint is a `Side`; it stays in `sides` for ever, and is in `living` and `table` while
+the product knows it, too. `Heard` is a record that a side accepted, `Said` an output. The other classes keep what one
+group of rules needs: batches, moves, timers, attempts, and the mailbox.
 """
 
 from __future__ import annotations
@@ -42,7 +38,8 @@ from .forgeries import Contents
 from .holes import SecondLosses
 
 Facts = tuple[str, int, int, int, int, bool]
-"""How a side stands: state, number of its next output, accepted, consumed, unread, whether an Error waits."""
+"""A side as the view shows it: state, sequence number of its next output, accepted, consumed, unread, whether an Error
+waits."""
 CODES: Final = ("SO", "SI", "CO", "DI", "DO", "ER", "CD")
 TALLIED: Final = (
     "duplicate", "gap", "foreign", "malformed", "misnumbered", "Error overtook", "row void", "row twice",
@@ -66,13 +63,13 @@ TALLIED: Final = (
     "moved with a timer", "lifetime over", "ranked", "moved with a level",
 )  # fmt: skip
 NOT_YET: Final = sys.maxsize
-"""In place of the order of an output that may not leave yet."""
+"""Order of an output that may not leave yet."""
 Track = tuple[bytes, bool]
-"""Query, and whether BEGINs."""
+"""Id of a query, and whether its rows are BEGINs for homes or messages for targets."""
 
 
 class Heard(NamedTuple):
-    """A record that an endpoint accepted."""
+    """A record that a side accepted."""
 
     offset: int
     type: str
@@ -82,17 +79,18 @@ class Heard(NamedTuple):
     kind: Kind
     timestamp_ms: int = 0
     origin: Origin | None = None
-    """Where it was written first, when not here."""
+    """Where it was written first; None: here."""
     decided_at: int = -1
-    """Offset of the decision that accepted it, where it was a row of a batch."""
+    """Offset of the DECISION that accepted it, if it was a row of a batch; else -1."""
 
 
 PAST: Final = Heard(-1, "", b"", b"", -1, Kind.MESSAGE)
-"""A message that was consumed before: elsewhere, or before the snapshot at which a verification begins."""
+"""Stands for a message that was consumed in another partition, or before the snapshot at which a verification
+begins."""
 
 
 class Said(NamedTuple):
-    """An output: what must stand at its counter in the destination's log, and since when it may."""
+    """An output: the record that must stand at its counter in the destination's log, and since when it may."""
 
     order: int
     kind: Kind
@@ -103,61 +101,61 @@ class Said(NamedTuple):
     body: bytes
     detail: Detail
     origin: bytes | None = None
-    """The session for which it was said, or whose message came back."""
+    """The session for which it was sent, or whose message came back."""
     flags: int = 0
 
 
 @dataclass(slots=True)
 class Side:
-    """An endpoint, for ever: also after it was forgotten."""
+    """An endpoint. It is kept when the product has forgotten it."""
 
     key: Key
     index: int
     opener: bytes
     peer_at: Address
     numbering: int
-    """Sequence number of the next output, -1 where a session numbers them."""
+    """Sequence number of its next output; -1: a session numbers them."""
     heard: list[Heard] = field(default_factory=list)
     consumed: list[tuple[int, Heard]] = field(default_factory=list)
-    """With the number of the COMMIT."""
+    """Each with the number of the COMMIT that received it."""
     thrown_away: list[Heard] = field(default_factory=list)
     error: Heard | None = None
     rang: Heard | None = None
-    """A DialogTimer that waits."""
+    """A DialogTimer that waits to be received."""
     reminded: int = 0
-    """DialogTimers that were consumed here."""
+    """DialogTimers that were received here."""
     timer_ms: int | None = None
-    """When the next one is due."""
+    """When the next DialogTimer is due."""
     expires_ms: int | None = None
     end_of_stream: str | None = None
-    """What its home says when its timer rings: of a conversation of a pool."""
+    """Type of the message that its home sends when the timer rings, for a conversation of a pool."""
     voices: dict[bytes, int] = field(default_factory=dict)
     """Writer -> highest counter that was accepted."""
     speakers: set[bytes] = field(default_factory=set)
-    """The sessions and owners that were accepted; what an owner sends for a session is the session's."""
+    """The sessions and owners whose messages were accepted; an owner that sends for a session counts as that
+    session."""
     taken_back: int = 0
-    """Records that its peer was to have, and that say nothing."""
+    """VOID records from its peer, each in the place of an output that was taken back."""
     talked: bool = False
     begun_again: bool = False
-    """Another BEGIN of its conversation numbers its messages from 0 on. A target does the same to its initiator when it
-    is ended in silence (WITH CLEANUP) and opened by another session."""
+    """A second FIRST was accepted: another BEGIN of the conversation numbers its messages from 0 on."""
     group: bytes = b""
     skipped: list[int] = field(default_factory=list)
-    """Offsets of messages that an operator dropped; they are among the consumed ones."""
+    """Offsets of messages that an operator dropped; `consumed` has them, too."""
     ended: bool = False
     ended_by_session: bytes = b""
-    """Which one called END CONVERSATION."""
+    """The session that called END CONVERSATION."""
     peer_ended: bool = False
     peer_failed: bool = False
     finished: bool = False
-    """A handler of this side said FIN."""
+    """This side has sent FIN."""
     peer_finished: bool = False
     finisher: bytes = b""
-    """Who said so: a session, or an owner."""
+    """Writer of the peer's FIN: a session or an owner."""
     answer: tuple[tuple[bytes, int], ...] | None = None
-    """What the peer said of this side's FIN."""
+    """Writer and highest accepted counter, as the peer's answer to this side's FIN names them; None before it."""
     askers: list[bytes] = field(default_factory=list)
-    """Whose FIN the peer has answered."""
+    """Writers whose FIN the peer has answered."""
     generation: int = 0
     """How often it has moved."""
     previous: Address | None = None
@@ -166,29 +164,29 @@ class Side:
     consumed_before: int = 0
     thrown_before: int = 0
     left: bool = False
-    """It went on to another place."""
+    """It has moved to another partition."""
     level: int = DEFAULT_LEVEL
     since: int = -1
-    """Order of the COMMIT with which it began here, where that was read."""
+    """Order of the COMMIT with which it began here; -1 if that was not read."""
 
     def forget_urgent(self) -> None:
-        """As it ends: nothing overtakes what waits any more, and of time only its lifetime is left."""
+        """Drop the Error and the DialogTimer that wait, and the timer, as its end does; its lifetime stays."""
         self.error = self.rang = self.timer_ms = self.end_of_stream = None
 
     @property
     def gone(self) -> bool:
-        """Both sides ended: the product has forgotten it."""
+        """Both sides have ended, so the product has forgotten it."""
         return self.ended and (self.peer_ended or self.peer_failed)
 
     @property
     def has_something(self) -> bool:
-        """Something can be received."""
+        """It has something to receive."""
         overtakes = self.error is not None or self.rang is not None
         return not self.ended and (overtakes or len(self.consumed) < len(self.heard))
 
     @property
     def code(self) -> str:
-        """The state's two letters, as the product should call it."""
+        """The two letters of its state, as the product must call it."""
         if self.ended:
             return "CD" if self.gone else "DO"
         if self.peer_failed:
@@ -199,42 +197,43 @@ class Side:
 
     @property
     def facts(self) -> Facts:
-        """How it stands now."""
+        """The side as the view must show it."""
         consumed = len(self.consumed)
         unread = 0 if self.ended else len(self.heard) - consumed
         return self.code, self.numbering, len(self.heard), consumed, unread, self.error is not None
 
 
 class SecondState:
-    """All that a partition ever decided, and the few moves that both inputs make."""
+    """All that a partition ever accepted and decided, and the steps that several rules share."""
 
     def __init__(self, address: Address, writer: bytes, brief: Callable[[bytes], bytes] = bytes) -> None:
         self.address = address
         self.brief = brief
-        """What was made of the bodies of data records, to be made of a commit's bodies too."""
+        """Shortens the bodies of COMMITs as those of the data records were shortened."""
         self.writer = writer
         self.ingested_to = self.floor_ms = 0
         self.accepted: dict[bytes, list[int]] = {}
-        """Writer -> its counters in the order in which they were taken."""
+        """Writer -> its counters, in the order in which they were accepted."""
         self.losses = SecondLosses()
         self.closed: dict[bytes, int] = {}
         self.heirs: dict[bytes, tuple[bytes, int]] = {}
-        """Writers that a record closed -> who sends the rest again, and behind which counter; zeros: nobody."""
+        """Writer that CLOSE_WRITER closed -> its heir (zeros: none), and the heir's counter behind which it sends the
+        rest again (-1: it does not)."""
         self.seen: dict[bytes, tuple[int, int]] = {}
-        """Writer -> how many of its records there were at the PRUNE that found it changed, and its time."""
+        """Writer -> number of its records at the PRUNE that found it changed, and the time of that PRUNE."""
         self.forgotten: set[bytes] = set()
         self.told: dict[bytes, int] = {}
         self.answers: dict[tuple[bytes, Address], Notice | WriterClosed] = {}
         self.now_ms = 0
-        """The time by which data is judged."""
+        """The time by which data records are judged."""
         self.journal_ms = 0
-        """The time of the journal up to here."""
+        """The latest time of a journal record that counts."""
         self.verdicts: dict[tuple[bytes, int], str] = {}
         self.contents = Contents()
         self.too_late: list[tuple[bytes, int, bytes]] = []
-        """Writer, counter and conversation of messages that came when the conversation was over."""
+        """Writer, counter and conversation of messages that came after the end of the conversation."""
         self.behind_end: list[tuple[bytes, int, bytes]] = []
-        """Those of them that came to a target which had heard END."""
+        """Those of `too_late` that came to a target which had heard the END of its peer."""
         self.sides: list[Side] = []
         self.living: dict[Key, Side] = {}
         self.table: dict[int, Side] = {}
@@ -245,27 +244,28 @@ class SecondState:
         self.cleanups = Cleanups()
         self.named = NamedSides()
         self.strays: set[bytes] = set()
-        """Conversations of which a target was heard where no initiator lived."""
+        """Conversations of which a target's record came when no initiator had ever lived here."""
         self.over: dict[Key, tuple[bytes, bool]] = {}
-        """Sides that are over: their last opener, and whether they lived at all; the end of some came first."""
+        """Side that is over -> its last opener, and whether the side ever lived: the END of some came before their
+        FIRST."""
         self.again: list[tuple[bytes, bytes, Address]] = []
-        """Conversations whose target was over and lives again: opener and home of the new one."""
+        """Targets that were over and live again: conversation, opener and home of the new one."""
         self.sent_back: list[tuple[Bounce, bytes]] = []
-        """What went back to a mailbox, and the session whose it is."""
+        """Bounces that were sent, each with the session whose message came back."""
         self.batches = SecondBatches()
         self.deciding = -1
-        """Offset of the decision that is being heard."""
+        """Offset of the DECISION that is being folded; -1: none."""
         self.mailbox: dict[BounceId, Letter] = {}
         self.mailbox_bytes = self.order = 0
         self.fates: dict[BounceId, Fate] = {}
-        """Of the messages that were in the mailbox."""
+        """How each message left the mailbox."""
         self.incarnation = b""
         self.moves = SecondMoves()
         self.rejected: dict[int, Rejection] = {}
         self.given_up: set[bytes] = set()
-        """Conversations that failed here although nobody had ended them."""
+        """Conversations that failed here although neither side had ended them."""
         self.far_verdicts: dict[tuple[bytes, Address, int], str] = {}
-        """Of records that were written elsewhere: writer, place and counter."""
+        """Verdicts about forwarded records, by writer, place and counter where they were written first."""
         self.tally: dict[str, int] = dict.fromkeys(TALLIED, 0)
         self.problems: list[str] = []
         self.past = Past()
@@ -282,15 +282,15 @@ class SecondState:
         return f"{self.address.topic}/{self.address.partition}"
 
     def problem(self, text: str) -> None:
-        """An invariant does not hold."""
+        """Note a contradiction, as "rule: text"."""
         self.problems.append(text)
 
     def facts(self) -> dict[Key, Facts]:
-        """How all living sides stand now."""
+        """All living sides as the view must show them."""
         return {key: side.facts for key, side in self.living.items()}
 
     def end(self, side: Side, *, failed: bool) -> None:
-        """This side ends: what it did not read is thrown away, the peer is told."""
+        """End a side: what it has not received is discarded, and its peer is told."""
         flags = self.named.flags(side.key)
         self.named.end(side.key, how_it_ends(side.code, failed=failed), self.now_ms)
         side.ended = True
@@ -305,7 +305,7 @@ class SecondState:
         self.bury(side)
 
     def fail(self, side: Side, offset: int, body: bytes) -> None:
-        """Both sides get an Error; what was accepted before can still be consumed."""
+        """Fail a conversation: both sides get an Error; what was accepted before can still be received."""
         side.peer_failed = True
         self.given_up.add(side.key[1])
         home = self.address if side.key[0] == Role.INITIATOR else side.peer_at
@@ -315,32 +315,32 @@ class SecondState:
         side.error = Heard(offset, ERROR, self.brief(body), b"", -1, Kind.ERROR, self.now_ms)
 
     def expected(self, address: Address, counter: int, kind: Kind) -> Said | None:
-        """What a record of this kind under this counter has to be; None: what it was cannot be known.
+        """Return the output that a record of this kind under this counter must be; None if that is not known.
 
-        What was taken back may have been there before.
+        An output that was taken back may have left before: under its counter the log has either the output or VOID.
         """
         said = self.outputs[address][counter]
         return said if kind is Kind.VOID else self.cleanups.taken_back.get((address, counter), said)
 
     def bury(self, side: Side) -> None:
-        """A side of which both have ended is known no more."""
+        """Remove a side if its peer has ended, too."""
         if side.gone:
             self.remove(side)
 
     def remove(self, side: Side) -> None:
-        """A side is known no more, nor where it lived before."""
+        """Remove a side that is over, and have the stub at its previous place removed."""
         self.take_away(side)
         self.over[side.key] = side.opener, True
         if side.previous is not None:
             self.say_closed(side.key, side.previous, side.generation - 1)
 
     def over_before_it_began(self, key: Key, opener: bytes) -> None:
-        """A side may not come that its opener has ended already."""
+        """Note that the opener of a side has ended it before it began here: it must not begin."""
         if key not in self.over or self.over[key][0] != opener:
             self.over[key] = opener, False
 
     def take_away(self, side: Side) -> None:
-        """A side does not live here any more."""
+        """Take a side out of everything that lists living sides."""
         del self.living[side.key]
         del self.table[side.index]
         self.past.forget(side.key)
@@ -351,11 +351,11 @@ class SecondState:
         self.unused.append(side.index)
 
     def say_closed(self, key: Key, address: Address, generation: int) -> None:
-        """The stub of a side that has moved may go."""
+        """Send CLOSED: the stub of a side that has moved may go."""
         self.say(address, Said(self.order, Kind.CLOSED, key[0], key[1], -1, "", b"", Closed(generation)))
 
     def say(self, address: Address, said: Said) -> None:
-        """An output; it may leave now, or when those have arrived that it was put behind."""
+        """Add an output. It may leave at once, or when the outputs have arrived behind which it stands."""
         if any(gate.to == address for gate in self.gates):
             said = said._replace(order=NOT_YET)
             self.tally["gated"] += 1
@@ -366,13 +366,13 @@ class SecondState:
         return self.groups[side.group]
 
     def hold(self, to: Address, behind: Address) -> None:
-        """What is said to one address from here on leaves after everything that was said to the other."""
+        """Let further outputs to one address leave only after all that was sent to the other one has arrived."""
         said = len(self.outputs.get(behind, ()))
         if to != behind and self.acknowledged.get(behind, 0) < said:
             self.gates.append(SecondGate(to, len(self.outputs.get(to, ())), behind, said))
 
     def let_go(self) -> None:
-        """Outputs may leave whose others have arrived, as the journal says by now."""
+        """Open the gates whose outputs have arrived, as the journal says by now."""
         opened = [gate for gate in self.gates if self.acknowledged.get(gate.behind, 0) >= gate.needs]
         self.gates = [gate for gate in self.gates if gate not in opened]
         for gate in opened:
@@ -383,13 +383,13 @@ class SecondState:
                     said[at] = said[at]._replace(order=self.order)
 
     def may_live(self, key: Key, opener: bytes, said_by: bytes) -> None:
-        """An id that is over is used again by another opener, or when the opener itself says so once more."""
+        """Check that a side which is over begins again only by another opener, or by its opener's own second BEGIN."""
         last, lived = self.over.get(key, (b"", False))
         if last == opener and not (lived and said_by == opener):
             self.problem(f"I9: the {Role(key[0]).name.lower()} of {key[1].hex()} lives again")
 
     def create(self, key: Key, opener: bytes, peer_at: Address, numbering: int, group: bytes = b"") -> Side:
-        """A side lives from here on."""
+        """Begin a side."""
         index = self.unused.pop() if self.unused else len(self.table)
         role, conversation = key
         side = Side(key, index, opener, peer_at, numbering, group=group or own_group(Role(role), conversation))
@@ -400,7 +400,7 @@ class SecondState:
         return side
 
     def join(self, side: Side) -> None:
-        """It belongs to its group, and is suspended with it."""
+        """Add a side to its group, with which it may be suspended."""
         mates = self.groups.setdefault(side.group, [])
         reasons = [self.past.suspended[mate.key] for mate in mates if mate.key in self.past.suspended]
         if reasons:
@@ -409,7 +409,7 @@ class SecondState:
 
 
 class Waits(NamedTuple):
-    """A row that waits for a decision; the first five are its name, the first four its attempt's."""
+    """A row that waits for a DECISION; the first five fields are its name, the first four its attempt's."""
 
     query: bytes
     begins: bool
@@ -417,13 +417,13 @@ class Waits(NamedTuple):
     attempt: bytes
     number: int
     judge: Address | None
-    """None when it is not known: the attempt was vetoed before."""
+    """Partition that judges the query; None if this partition vetoed the attempt before the verification begins."""
     envelope: Envelope
     record: LogRecord
 
 
 class Taken(NamedTuple):
-    """A row that a decision has accepted."""
+    """A row that a DECISION has accepted."""
 
     query: bytes
     begins: bool
@@ -435,27 +435,27 @@ class Taken(NamedTuple):
 
 @dataclass(slots=True)
 class SecondBatches:
-    """What a partition ever knew of batches."""
+    """Batches of queries: the rows that wait, and all that was ever decided."""
 
     waiting: list[Waits] = field(default_factory=list)
     there: set[tuple[bytes, bool, int, bytes, int]] = field(default_factory=set)
     """Names of the rows that wait."""
     settled: dict[Track, int] = field(default_factory=dict)
-    """Highest batch that was decided; -1 for none. In the order in which the product met them."""
+    """Track -> highest batch that was decided, -1 for none; in the order in which the product met them."""
     asked: set[tuple[bytes, bool, int, bytes]] = field(default_factory=set)
-    """Attempts that this partition has vetoed, until the answer."""
+    """Attempts that this partition has vetoed and whose answer has not come."""
     taken: list[Taken] = field(default_factory=list)
     told: list[tuple[bytes, bool, int]] = field(default_factory=list)
-    """Query, whether BEGINs, and batch of each decision that was heard."""
+    """Query, whether BEGINs, and batch of each DECISION that came."""
     judged: dict[bytes, list[tuple[Batch, bytes]]] = field(default_factory=dict)
-    """Decided batches of each query that is judged here, and the writers of their BATCHes."""
+    """Query that is judged here -> its decided batches, and the writers of their BATCHes."""
     excluded: dict[bytes, dict[bytes, int]] = field(default_factory=dict)
-    """Query -> attempts that shall not win, and their batch."""
+    """Query -> vetoed attempts, which must not win, and their batch."""
     missing: int = 0
-    """Rows that won and were not here."""
+    """Rows that won and were missing here."""
 
     def meet(self, track: Track) -> int:
-        """The highest batch decided; whoever meets a query too many forgets one of which nothing waits."""
+        """The highest batch that was decided. For a new track too many, one without waiting rows is forgotten."""
         if track not in self.settled:
             if len(self.settled) >= QUERY_ENTRIES_MAX:
                 busy = {(row.query, row.begins) for row in self.waiting}
@@ -465,36 +465,36 @@ class SecondBatches:
         return self.settled[track]
 
     def wait(self, row: Waits) -> None:
-        """A row waits."""
+        """Add a row that waits."""
         self.waiting.append(row)
         self.there.add(row[:5])
 
     def release(self, rows: Iterable[Waits]) -> None:
-        """Rows wait no more."""
+        """Remove rows that wait."""
         names = {row[:5] for row in rows}
         self.waiting = [row for row in self.waiting if row[:5] not in names]
         self.there -= names
         self.asked -= {name[:4] for name in names}
 
     def knows(self, query: bytes) -> bool:
-        """Whether the query is judged here, or may be from now on."""
+        """Whether the query is judged here; a new one is, while there is room."""
         if query not in self.judged and len(self.judged) < QUERY_ENTRIES_MAX:
             self.judged[query] = []
             self.excluded[query] = {}
         return query in self.judged
 
     def end(self, query: bytes) -> None:
-        """The query is judged no more."""
+        """Stop judging a query."""
         self.judged.pop(query, None)
         self.excluded.pop(query, None)
 
     def decided(self, query: bytes) -> int:
-        """Number of the highest batch that was decided here."""
+        """The highest batch of a query that was decided here; -1: none."""
         return max((batch.number for batch, _ in self.judged[query]), default=-1)
 
 
 class Luggage(NamedTuple):
-    """What a side takes along."""
+    """The state of a side that moves: as it left, or as it arrived."""
 
     previous: Address
     code: str
@@ -508,81 +508,83 @@ class Luggage(NamedTuple):
     waiting: tuple[tuple[str, bytes, int, Origin], ...]
     error: tuple[str, bytes, int, Origin] | None
     finished: tuple[bool, bool, tuple[tuple[bytes, int], ...] | None, tuple[bytes, ...]]
-    """Whether it has said FIN, whether its peer has, what the peer said of the first, and to whom."""
+    """Whether it has sent FIN, whether its peer has, the peer's answer to the former, and to whom the peer has
+    answered."""
     rang: tuple[str, bytes, int, Origin] | None
     times: tuple[int | None, int | None, str | None]
-    """When its timer is due, when its lifetime ends, and what is said when the timer rings."""
+    """When its timer is due, when its lifetime ends, and the type of the message to send when the timer rings."""
     level: int
 
 
 class SecondStub(NamedTuple):
-    """What it leaves."""
+    """What a side that has moved leaves behind."""
 
     to: Address
     previous: Address | None
-    """Where it lived before it came here."""
+    """Where it lived before this place."""
     opened: bool
-    """Something was said on it, in one direction or the other, as far as was known here."""
+    """A message was sent on it in one direction or the other, as far as was known here."""
 
 
 class SecondMoves:
-    """What moved away from one partition, and to it."""
+    """Sides that have moved away from a partition, and to it."""
 
     def __init__(self) -> None:
         self.stubs: dict[Key, dict[int, SecondStub]] = {}
-        """By side, then by the generation that left."""
+        """Side -> generation that left -> its stub."""
         self.away: dict[Key, bytes] = {}
-        """Openers of the sides that have left stubs, if they left behind the place where the fold begins."""
+        """Side -> its opener, for sides that have left stubs since the place where this fold began."""
         self.over_elsewhere: set[bytes] = set()
-        """Conversations whose sides have left stubs, and ended where they went."""
+        """Conversations that moved away and are over where they went."""
         self.installing: dict[bytes, list[bytes]] = {}
-        """Pieces of a side that is arriving, by who sends them."""
+        """Sender -> pieces of a side that is arriving."""
         self.groups: dict[bytes, Address] = {}
-        """Groups that the commit which is folded moves, and where to."""
+        """Group -> where the COMMIT that is being folded moves it."""
         self.leaving: dict[bytes, Address] = {}
-        """Groups that are to go to other partitions, because those live there to which something was moved."""
+        """Group -> partition to which it has to move: MOVE CONVERSATION put a side into a group that lives there."""
         self.left: dict[tuple[Key, int], list[Luggage]] = {}
-        """What left, by its generation from then on; of several conversations when an id was used again."""
+        """Side and its generation from then on -> what left; several entries if the id was used again."""
         self.arrived: dict[tuple[Key, int], list[Luggage]] = {}
 
 
 @dataclass(slots=True)
 class Times:
-    """What the second fold remembers of timers and lifetimes (protocol.md section 7.9)."""
+    """Timers and lifetimes (protocol.md section 7.9)."""
 
     expecting: dict[Key, None] = field(default_factory=dict)
-    """Sides that may have one."""
+    """Sides that may have a timer or a lifetime."""
     next_ms: int = -1
-    """Nothing happens before that."""
+    """Nothing is due before this time."""
 
     def look(self, *times_ms: int | None) -> None:
-        """Something may happen then."""
+        """Note times at which something is due."""
         self.next_ms = min([self.next_ms, *(time_ms for time_ms in times_ms if time_ms is not None)])
 
 
 @dataclass(slots=True)
 class Past:
-    """Which sides failed, and which were with an owner that died (protocol.md section 7.1)."""
+    """Sides whose handlers failed, and sides that a dead owner had handed out (protocol.md section 7.1)."""
 
     failures: dict[Key, int] = field(default_factory=dict)
-    """In a row."""
+    """Side -> failed attempts in a row."""
     suspended: dict[Key, str] = field(default_factory=dict)
-    """And why."""
+    """Suspended side -> reason."""
     handed: list[Key] = field(default_factory=list)
-    """The open TRY."""
+    """Sides of the open TRY."""
     accused: list[list[Key]] = field(default_factory=list)
-    """For each death that nothing explains: those that may have caused it."""
+    """For each unexplained death of an owner, the sides that may have caused it."""
     wary: bool = False
     tried: set[bytes | Key] | None = None
-    """Circles of which a TRY of this owner was not heard again; None where it stands before the snapshot."""
+    """Groups that a TRY of this owner has named and no COMMIT has received from since; None if its CLAIM was not
+    read."""
 
     @property
     def busy(self) -> bool:
-        """A COMMIT may change something."""
+        """Whether a COMMIT can change any of this."""
         return bool(self.failures or self.suspended or self.handed or self.accused)
 
     def forget(self, key: Key) -> None:
-        """The side is known no more."""
+        """Forget a side."""
         self.failures.pop(key, None)
         self.suspended.pop(key, None)
         self.handed = [other for other in self.handed if other != key]
@@ -590,13 +592,13 @@ class Past:
 
 
 def without(accused: list[list[Key]], gone: Collection[Key]) -> list[list[Key]]:
-    """The deaths of which somebody else is accused."""
+    """The deaths with their other suspects; a death that has none is dropped."""
     left = ([key for key in case if key not in gone] for case in accused)
     return [case for case in left if case]
 
 
 class Letter(NamedTuple):
-    """A message that came back to its home."""
+    """A message that came back, in the mailbox of its home."""
 
     session: bytes
     conversation: bytes
@@ -605,7 +607,7 @@ class Letter(NamedTuple):
     type: str
     body: bytes
     weight: int
-    """Bytes of the body as it was."""
+    """Size of the whole body in bytes."""
 
 
 class Fate(NamedTuple):
@@ -614,15 +616,15 @@ class Fate(NamedTuple):
     how: str
     """"confirmed", "redirected" or "let go"."""
     conversation: bytes = b""
-    """To which it was redirected."""
+    """Conversation to which it was redirected."""
     to: Address | None = None
-    """Where the redirected message must come to stand,"""
+    """Partition whose log must have the redirected message,"""
     counter: int = -1
-    """as this output."""
+    """under this counter."""
 
 
 class SecondGate(NamedTuple):
-    """The outputs to an address from `first` on wait until another one has `needs` outputs."""
+    """Outputs to one address, from `first` on, wait until `needs` outputs to another one are acknowledged."""
 
     to: Address
     first: int

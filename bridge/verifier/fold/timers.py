@@ -1,4 +1,4 @@
-"""Timers and lifetimes in the second fold: whoever has one is looked at again and again (invariant I10)."""
+"""Timers and lifetimes in the second fold: all sides that may have one are looked at when something is due (I10)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _set(state: SecondState, side: Side, from_ms: int, timeout_ms: int) -> None:
 
 
 def live_until(state: SecondState, side: Side, begin: Begin, from_ms: int) -> None:
-    """A side was begun, for so long."""
+    """Set the lifetime of a side that begins at `from_ms`."""
     if begin.lifetime_ms != FOR_EVER:
         side.expires_ms = min(from_ms + begin.lifetime_ms, TIME_MS_MAX)
         state.times.expecting[side.key] = None
@@ -55,7 +55,7 @@ def live_until(state: SecondState, side: Side, begin: Begin, from_ms: int) -> No
 
 
 def strike(state: SecondState) -> None:
-    """The end of a commit: whatever was due at the time before it happens."""
+    """End a COMMIT: fire what was due at the time of the journal record before it."""
     if state.now_ms < state.times.next_ms:
         return
     state.times.next_ms = sys.maxsize

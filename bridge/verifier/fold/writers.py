@@ -1,4 +1,4 @@
-"""Writers in the second fold: who was let in, who was closed for whom, who was forgotten, and what was said of it."""
+"""Writers in the second fold: admission, CLOSE_WRITER, heirs, PRUNE, and notices (protocol.md section 5)."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from .state import Said, SecondState
 
 
 def minted_ms(writer: bytes) -> int | None:
-    """The time in a UUIDv7; other ids have none."""
+    """The time in a UUIDv7; None for any other id, such as an owner's."""
     number = int.from_bytes(writer, "big")
     return number >> 80 if number >> 76 & 15 == 7 and number >> 62 & 3 == 2 else None
 
 
 def is_known(state: SecondState, writer: bytes) -> bool:
-    """The partition has an entry for it."""
+    """Whether the partition has an entry for a writer."""
     return writer in state.accepted and writer not in state.forgotten
 
 
 def untrusted(state: SecondState, writer: bytes) -> NoticeReason | None:
-    """Why an unknown writer cannot be known."""
+    """Why an unknown writer is not heard; None if it is."""
     born = minted_ms(writer)
     if born is not None and born < state.floor_ms:
         return NoticeReason.PRUNED
@@ -34,14 +34,17 @@ def untrusted(state: SecondState, writer: bytes) -> NoticeReason | None:
 
 
 def is_over(state: SecondState, query: bytes) -> bool:
-    """The driver of a single write has the id of its query as a writer, and has closed it, or a PRUNE did."""
+    """Whether a query is judged no more: a writer of the same id was closed, or forgotten by PRUNE.
+
+    The driver of a single write takes its own id for its query.
+    """
     if is_known(state, query):
         return query in state.closed
     return untrusted(state, query) is NoticeReason.PRUNED
 
 
 def notify(state: SecondState, envelope: Envelope, due: int, reason: NoticeReason) -> None:
-    """Say it once, to those who have a time."""
+    """Send a NOTICE about a writer, once for each counter or reason, unless the writer is an owner."""
     writer = envelope.writer
     word = due if reason is NoticeReason.GAP else -int(reason)
     if minted_ms(writer) is None or state.told.get(writer) == word:
@@ -56,7 +59,7 @@ def notify(state: SecondState, envelope: Envelope, due: int, reason: NoticeReaso
 
 
 def reads_at(state: SecondState, envelope: Envelope) -> Address | None:
-    """The home of who wrote a record."""
+    """The home of the session that wrote a record, where it reads its answers; None if the record names none."""
     if envelope.role == Role.TARGET:
         return None
     if envelope.kind in (Kind.END_CALL, Kind.CONFIRM, Kind.REDIRECT):
@@ -70,7 +73,7 @@ def _say(state: SecondState, home: Address, kind: Kind, detail: Notice | WriterC
 
 
 def close(state: SecondState, envelope: Envelope) -> None:
-    """CLOSE_WRITER."""
+    """Apply CLOSE_WRITER."""
     writer = envelope.conversation
     home = envelope.suffix.home
     if not is_known(state, writer):
@@ -100,18 +103,18 @@ def close(state: SecondState, envelope: Envelope) -> None:
 
 
 def said_of(state: SecondState, writer: bytes) -> WriterClosed:
-    """What is said of a closed writer."""
+    """The WRITER_CLOSED that answers about a closed writer."""
     heir, _ = state.heirs.get(writer, (None, -1))
     return WriterClosed(writer, state.closed[writer], state.address, heir)
 
 
 def goes_on(state: SecondState, writer: bytes) -> bool:
-    """A closed writer's session may send again what it said, under another id: no record has ended it for good."""
+    """Whether a closed writer's session may send again under another id: it has an heir, or may still get one."""
     return any(state.heirs.get(writer, (b"?", 0))[0])
 
 
 def opened_by(envelope: Envelope) -> bytes:
-    """The id of the BEGIN to which this record belongs."""
+    """Writer id of the BEGIN to which a record belongs."""
     detail = envelope.suffix.detail
     if isinstance(detail, Opened):
         return detail.opener
@@ -119,14 +122,14 @@ def opened_by(envelope: Envelope) -> bytes:
 
 
 def tell_closed(state: SecondState, envelope: Envelope) -> None:
-    """A record that is no message came from a closed writer."""
+    """Answer a closed writer's record that is no message."""
     home = reads_at(state, envelope)
     if home is not None:
         _say(state, home, Kind.WRITER_CLOSED, said_of(state, envelope.writer))
 
 
 def line_of(state: SecondState, writer: bytes) -> list[bytes]:
-    """Its heir, the heir of that one, and so on."""
+    """A writer's heir, the heir's heir, and so on."""
     line: list[bytes] = []
     while writer in state.heirs:
         writer, _ = state.heirs[writer]
@@ -135,7 +138,7 @@ def line_of(state: SecondState, writer: bytes) -> list[bytes]:
 
 
 def is_one_session(state: SecondState, speakers: Collection[bytes]) -> bool:
-    """Whether they are the ids of one session, of which nothing was refused or lost."""
+    """Whether writers are the ids of one session that has had no message refused or lost."""
     if state.losses.count and len(speakers) > 1:
         return False
     open_ones = [writer for writer in speakers if writer not in state.closed]
@@ -147,12 +150,12 @@ def is_one_session(state: SecondState, speakers: Collection[bytes]) -> bool:
 
 
 def may_come(state: SecondState, opener: bytes) -> bool:
-    """A FIRST that names this opener may still be accepted."""
+    """Whether a FIRST that names this opener may still be accepted."""
     return all(map(any, line_of(state, opener)))
 
 
 def keep(state: SecondState, detail: object) -> None:
-    """What another partition says of a session's writer."""
+    """Keep what another partition says of a session's writer."""
     if not isinstance(detail, Notice | WriterClosed):
         return
     key = (detail.writer, detail.at)
@@ -168,10 +171,10 @@ def keep(state: SecondState, detail: object) -> None:
 
 
 def prune(state: SecondState, operation: Prune) -> None:
-    """PRUNE: notes who has changed; closes, and later forgets, who has not for long."""
+    """Apply PRUNE: note the writers that have changed; close, and later forget, those that have not for long."""
     floor = max(state.floor_ms, operation.floor_ms)
     state.floor_ms = floor
-    # those of a side that has moved here count elsewhere
+    # the writers of a side that has moved here count at its first address
     speaking = {writer for side in state.living.values() if not side.generation for writer in side.voices}
     for writer, counters in state.accepted.items():
         born = minted_ms(writer)
