@@ -39,7 +39,7 @@ KINDS: Final = {
     "I20": "overtaken",
     "I23": "forged",
 }
-"""Rule of a finding -> what is wrong, in words. Rules with a number are the invariants of protocol.md section 10."""
+"""Rule of a finding -> what is wrong. Rules with a number are the invariants of protocol.md section 10."""
 
 
 SPOKEN: Final = (Kind.MESSAGE, Kind.END, Kind.ERROR)
@@ -58,7 +58,7 @@ class Finding(NamedTuple):
 
 
 class Held(NamedTuple):
-    """Which logs of a partition can be read only up to an open transaction of a producer that is not konverse's."""
+    """The logs of a partition that another producer's open transaction holds up: they cannot be read to the end."""
 
     data: bool = False
     journal: bool = False
@@ -190,8 +190,8 @@ def judge(
 ) -> PartitionVerdict:
     """Fold the logs of one partition a second time, and report where they contradict themselves.
 
-    With a `place.start`, `journal` and `data` begin behind that snapshot. `owners` are the writer ids of all partitions
-    that are verified together. `brief` is the function that has shortened the bodies of `data`, such as a digest.
+    With a `place.start`, `journal` and `data` begin after that snapshot. `owners` are the writer ids of all partitions
+    that are verified together. `brief` is the function that shortened the bodies of `data`, such as a digest.
     """
     fold = SecondFold(place.address, owner_writer(place.incarnation, place.partition), brief)
     fold.incarnation = place.incarnation
@@ -232,7 +232,7 @@ def _whole(verdict: PartitionVerdict) -> Iterator[Finding]:
     """Report records that are missing although the journal rests on them."""
     place = verdict.place
     if place.held.snapshots and (place.journal_start or place.data_start):
-        return  # the snapshot to begin at may stand behind the open transaction
+        return  # the snapshot to begin at may stand after the open transaction
     if place.journal_start:
         text = f"the journal begins at {place.journal_start}: what stood before cannot be verified"
         yield Finding("cut", place.name, text)
@@ -300,7 +300,7 @@ def compare(verdicts: Sequence[PartitionVerdict]) -> Iterator[Finding]:
 def _lives_again(
     verdicts: Sequence[PartitionVerdict], by_address: Mapping[Address, PartitionVerdict]
 ) -> Iterator[Finding]:
-    """Report targets that live again after their end although no session has begun the conversation again."""
+    """Report targets that live again although no session has begun the conversation again."""
     begun = {
         (side.key[1], side.opener)
         for verdict in verdicts
@@ -337,11 +337,12 @@ def _moved(verdicts: Sequence[PartitionVerdict]) -> Iterator[Finding]:
 
 
 def _overtaken(verdicts: Sequence[PartitionVerdict]) -> Iterator[Finding]:
-    """Report messages that arrived behind the END of their own session, which sends END when all before it has arrived.
+    """Report messages that arrived after the END of their own session (I20).
 
-    Excused are conversations that a partition gave up with an Error, and sessions that began their conversation again:
-    what follows their END may belong to the new one. Where data was lost nothing is reported, since without its FIRST a
-    conversation does not exist at the target.
+    A session sends END only when everything that it sent on the dialog has arrived. Two cases are no fault: a
+    conversation that a partition gave up with an Error, and a session that began its conversation again, since messages
+    after its END may belong to the new one. Where data was lost nothing is reported: without its FIRST a conversation
+    does not exist at the target, so all its later messages look late.
     """
     if any(verdict.fold.losses.count for verdict in verdicts):
         return

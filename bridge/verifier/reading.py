@@ -123,7 +123,7 @@ class PartitionReading:
         """Report each LOST before `start`, where the verification begins there because the logs were cut."""
         place = extent.place
         judge, at = JournalJudge(place.identity), place.journal_start
-        if at > 0:  # which commits count is known only behind a snapshot
+        if at > 0:  # only after a snapshot is it known which commits count
             first = next(one for one in snapshots if one.end.offset + 1 >= at)
             resume(first, judge)
             at = first.end.offset + 1
@@ -216,9 +216,8 @@ def _here(verification: Verification, views: Views, progress: Progress) -> Itera
 def measure(kafka: Kafka, log: LogReader, queues: Iterable[Queue]) -> list[Extent]:
     """Ask where the logs of these queues begin and end, in the order that makes the comparison fair.
 
-    A log can be read only up to its first open transaction. The true end is asked for just before, so that `Held` tells
-    whether records stand behind the readable end: perhaps an output that a journal acknowledges, or the COMMIT of an
-    output.
+    A log can be read only up to its first open transaction. Its true end is asked for just before, so that `Held` tells
+    whether unreadable records follow: perhaps an output that a journal acknowledges, or the COMMIT of an output.
     """
     partitions = [(queue, number) for queue in queues for number in range(queue.partitions)]
     data = [(queue.topic, number) for queue, number in partitions]

@@ -1,7 +1,7 @@
 """Sets the second fold to the state in a snapshot, where the logs were cut or a verification is to begin later.
 
-The snapshot is believed for what stands before it; what stands behind it is proved. Of the messages that were consumed
-before it only the number is known: they are `PAST`.
+The verifier believes the snapshot and proves what follows it. Of the messages that were consumed before the snapshot
+only the number is known: they are `PAST`.
 """
 
 from __future__ import annotations
@@ -101,9 +101,9 @@ def beginning(
 ) -> Start | None:
     """Choose the snapshot to begin at, where the logs begin at these offsets; None: begin with the logs.
 
-    With `since_ms` it is the last one made before that time. Otherwise it is needed only where the logs were cut, and
-    is then the oldest one behind which all records are there. None is returned also where the logs were cut and no
-    snapshot can be used.
+    With `since_ms` it is the last snapshot from before that time. Otherwise one is needed only where the logs were cut:
+    the oldest one after which no record is missing. None is returned also where logs were cut and no snapshot can be
+    used.
     """
     is_cut = journal_start > 0 or data_start > 0
     usable = [one for one in snapshots if one.end.offset + 1 >= journal_start and one.end.ingest_to >= data_start]

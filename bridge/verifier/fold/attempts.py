@@ -1,7 +1,7 @@
 """Attempts in the second fold: handlers that failed and owners that died (protocol.md section 7.1).
 
-What an owner hands out stands in no log, but what comes of it does: a COMMIT that receives, an ATTEMPT, a TRY. Sides
-are named by their keys here; the product names them by index.
+Handing out a group leaves no record, but its outcome does: a COMMIT that receives, an ATTEMPT, or a TRY. Sides are
+named by their keys here; the product names them by index.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def owner_changed(state: SecondState, *, clean: bool) -> None:
 
 
 def _accuse(accused: list[list[Key]], keys: list[Key], *, alone: bool) -> list[list[Key]]:
-    """Add a death with its suspects. Suspects that die alone explain the deaths of which they were accused before."""
+    """Add a death with its suspects. Suspects that die alone explain the earlier deaths of which they were accused."""
     if alone and {*keys} <= {key for case in accused for key in case}:
         accused = [case for case in accused if not {*case} & {*keys}]
     return [*without(accused, keys), keys]
@@ -68,9 +68,9 @@ def careful(state: SecondState, commit: Commit) -> None:
 
 
 def acquitted(state: SecondState, commit: Commit) -> None:
-    """Take the groups that a COMMIT names out of the open TRY and the suspects, since their handlers came back.
+    """Take the groups that a COMMIT names out of the open TRY and off the suspects: their handlers came back.
 
-    A side that receives something has no failed attempts from then on.
+    A side that receives something has no failed attempts any more.
     """
     operations, past = commit.operations, state.past
     spoken = {*operations.receive_endpoints, *(sent[0] for sent in operations.sends)}

@@ -105,7 +105,7 @@ def hear_decision(state: SecondState, envelope: Envelope, record: LogRecord) -> 
 
 
 def _plain(row: Waits) -> Envelope:
-    """The record that the query would have sent for a row; it gets its counter when it is taken."""
+    """The record that the query would have sent for a row. It gets its counter when it is taken."""
     envelope = row.envelope
     kind = Kind.BEGIN if row.begins else Kind.MESSAGE
     suffix = envelope.suffix._replace(detail=None)
@@ -113,7 +113,7 @@ def _plain(row: Waits) -> Envelope:
 
 
 def hear_batch(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
-    """BATCH: decide who won, if it is the first one for its batch and names no vetoed attempt."""
+    """BATCH: decide which attempts won, if this is the first BATCH of its number and names no vetoed attempt."""
     batches = state.batches
     try:
         batch = decode_batch(record.body or b"")

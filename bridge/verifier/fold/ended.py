@@ -1,4 +1,4 @@
-"""Ends that matter later, in the second fold: of cleanups, and of ids that callers choose (protocol.md 6 and 9e)."""
+"""Sides that have ended and still matter, in the second fold: cleanups, and ids that callers choose."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Cleanups:
     """What ENDs WITH CLEANUP have left behind."""
 
     cleaned: dict[bytes, tuple[Address, int]] = field(default_factory=dict)
-    """Conversation of a target that was cleaned up -> its home, and when; until the home knows."""
+    """Conversation of a target that was cleaned up -> its home, and when; kept until the home knows."""
     cut_off: set[Key] = field(default_factory=set)
     """All sides that were cleaned up and whose peer was not told."""
     taken_back: dict[tuple[Address, int], Said | None] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class NamedSides:
     begins: Counter[tuple[bytes, bytes]] = field(default_factory=Counter)
     """Session and conversation -> number of its BEGINs that came to this partition."""
     refused: set[bytes] = field(default_factory=set)
-    """Conversations that home refused to begin again; a target that has forgotten the id may live, and gets an
+    """Conversations that home refused to begin again. If the target has forgotten the id and lives, it gets an
     Error."""
 
     def begin(self, key: Key, opener: bytes) -> None:

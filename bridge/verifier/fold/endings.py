@@ -16,7 +16,7 @@ SPOKEN = (Kind.MESSAGE, Kind.END, Kind.ERROR, Kind.FIN)
 
 
 def clean(state: SecondState, operation: Cleanup) -> None:
-    """CLEANUP: remove a side, and make VOID of its outputs that are not known to have arrived."""
+    """CLEANUP: remove a side, and turn its outputs that are not known to have arrived into VOID."""
     side = state.table.get(operation.endpoint)
     if side is None:
         state.problem(f"I3: a commit cleans up endpoint {operation.endpoint}, where nobody lives")
@@ -40,7 +40,7 @@ def clean(state: SecondState, operation: Cleanup) -> None:
 
 
 def leave_the_error(state: SecondState, operation: Withdraw) -> None:
-    """WITHDRAW, behind END WITH ERROR: make VOID of the side's other outputs that are not known to have arrived."""
+    """WITHDRAW, after END WITH ERROR: turn the side's other outputs that are not known to have arrived into VOID."""
     side = state.table.get(operation.endpoint)
     if side is not None and side.ended:
         _take_back(state, side, (Kind.MESSAGE, Kind.FIN))
@@ -83,7 +83,7 @@ def return_unread(state: SecondState, operation: GiveBack) -> None:
 
 
 def told_of_cleanup(state: SecondState, conversation: bytes) -> bool:
-    """Send NO_PEER to the home of a target that was cleaned up and gets a message; False if there was none."""
+    """Send NO_PEER to the home of a target that was cleaned up, when a message for it comes; False if none was."""
     home, _ = state.cleanups.cleaned.pop(conversation, (None, 0))
     if home is not None:
         state.tally["cleaned up and spoken to"] += 1

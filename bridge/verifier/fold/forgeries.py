@@ -42,8 +42,8 @@ class Contents:
     def compare(self, state: SecondState, envelope: Envelope, record: LogRecord) -> bool:
         """Compare a duplicate with what was taken under its counter; return whether its COMMIT calls it contested.
 
-        Other content is a problem, and so is a contested record with the same content. VOID in the place of an owner's
-        output that was taken back WITH CLEANUP is no problem: both are the owner's.
+        Other content is a problem, and so is a contested record with the same content. An owner's VOID in place of an
+        output that was taken back WITH CLEANUP is neither: the owner wrote both.
         """
         is_contested = record.offset in self.contested
         self.contested.pop(record.offset, None)
@@ -70,7 +70,7 @@ class Contents:
         return any(one.digest == _digest(header, body) for one in self._taken.get((writer, counter), ()))
 
     def judged(self, state: SecondState) -> None:
-        """Check behind the data of a COMMIT that each offset which it calls contested was a duplicate."""
+        """Check after the data of a COMMIT that each offset which it calls contested was a duplicate."""
         for offset in self.contested:
             state.problem(f"I3: a commit calls offset {offset} contested, which is no duplicate")
         self.contested = {}

@@ -71,7 +71,7 @@ def _flags_of(kind: Kind, flags: int, *, opens: bool) -> int:
 
 
 def expand(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
-    """TRANSACTION: send each step as an output, behind the outputs that must arrive before it.
+    """TRANSACTION: send each step as an output, after the outputs that must arrive before it.
 
     A malformed transaction sends nothing.
     """

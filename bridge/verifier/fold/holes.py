@@ -1,4 +1,4 @@
-"""What the second fold remembers of LOST: which data were deleted, and which counters of each writer are missing."""
+"""Gaps in the second fold: which counters of each writer were lost with deleted data (LOST, protocol.md 7.7)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from konverse.schemas.limits import WRITER_HOLE_ENTRIES_MAX
 
 @dataclass(slots=True)
 class Missed:
-    """A gap: counters of one writer that were passed over at once, each of them listed."""
+    """A gap: counters of one writer that were passed over together, each of them listed."""
 
     counters: list[int]
     unanswered: list[int] | None
-    """The counters of the gap whose records are answered if they come late; None: it was put together from several."""
+    """The counters of the gap whose records are answered if they come late; None for a gap merged from several."""
 
 
 @dataclass(slots=True)
@@ -33,7 +33,7 @@ class SecondLosses:
         _put_together(gaps)
 
     def answers(self, writer: bytes, counter: int) -> bool:
-        """Whether a record from a gap comes late and has to be answered; if so, it is noted as answered."""
+        """Whether a record from a gap comes late and must be answered; if so, note that it was."""
         gaps = self.missed.get(writer, [])
         for place, gap in enumerate(gaps):
             if gap.unanswered is None or counter not in gap.unanswered:
@@ -52,12 +52,12 @@ class SecondLosses:
         return False
 
     def facts(self, writer: bytes) -> list[tuple[int, int, int]]:
-        """A writer's gaps as a snapshot has them: first counter, the one behind, and the next one to be answered."""
+        """A writer's gaps as a snapshot has them: first counter, last counter + 1, next counter to be answered."""
         return [(gap.counters[0], gap.counters[-1] + 1, _told(gap)) for gap in self.missed.get(writer, ())]
 
 
 def _put_together(gaps: list[Missed]) -> None:
-    """Put the two oldest gaps together when there are too many."""
+    """Merge the two oldest gaps when there are too many."""
     if len(gaps) > WRITER_HOLE_ENTRIES_MAX:
         older, old = gaps[:2]
         gaps[:2] = [Missed([*range(older.counters[0], old.counters[-1] + 1)], None)]

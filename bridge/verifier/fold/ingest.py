@@ -1,4 +1,4 @@
-"""Ingest in the second fold: what each data record does, and what answers a record that is not accepted."""
+"""Ingest in the second fold: what each data record does, and the answers to records that are not accepted."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def hear(state: SecondState, record: LogRecord) -> None:
 
 
 def _take_contested(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
-    """Take a contested record, whose counter another record has; its offset makes the counter that it gets (M277)."""
+    """Take a contested record: another one was taken under its counter, so its offset stands for the counter (M277)."""
     state.tally["forged"] += 1
     notify(state, envelope, envelope.counter, NoticeReason.FORGED)
     here = envelope.counter < state.closed.get(envelope.writer, envelope.counter + 1)
@@ -139,7 +139,7 @@ def _begin(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
 def _end_call(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
     side = state.living.get((int(envelope.role), envelope.conversation))
     if side is not None and not side.ended:
-        if not side.peer_failed:  # else the peer was told by an Error before, and not of this end
+        if not side.peer_failed:  # after an Error the peer is not told of this END
             side.ended_by_session = envelope.suffix.origin or envelope.writer
         state.end(side, failed=bool(record.body))
 
@@ -224,7 +224,7 @@ def _message(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
     side.speakers.add(envelope.suffix.origin or envelope.writer)
     at_home = origin_of(record) is None  # which writers were closed elsewhere is not known here
     behind_gap = 0 < envelope.sequence - len(side.heard) <= side.taken_back
-    # two openers number from 0 each, as when a target is cleaned up in silence and opened by another session
+    # each opener numbers from 0: a target may be cleaned up in silence and be opened again by another session
     two_lives = side.begun_again or len(state.named.openers.get(side.key, ())) > 1
     if misnumbered and at_home and not (behind_gap or two_lives) and is_one_session(state, side.speakers):
         state.problem(f"I5: number {envelope.sequence} was accepted as {len(side.heard)} at {record.offset}")

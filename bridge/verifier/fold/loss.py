@@ -1,6 +1,6 @@
-"""LOST in the second fold: which conversations fail, and how writers go on behind deleted data (protocol.md 7.7).
+"""LOST in the second fold: which conversations fail, and how writers go on after deleted data (protocol.md 7.7).
 
-The verdict is the same whether the records can still be read or not: behind a LOST they have never been.
+The verdict does not depend on whether the records can still be read: LOST says that they never existed.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def miss(state: SecondState, lost: Lost) -> None:
 
 def _fail(state: SecondState, side: Side, lost: Lost, body: bytes) -> None:
     if side.peer_ended or side.peer_failed or (side.code == "SO" and side.numbering >= 0):
-        return  # its peer has no more to say, or has not been told of the conversation
+        return  # its peer sends nothing more, or does not know the conversation yet
     state.tally["freed by a loss" if side.ended else "failed by a loss"] += 1
     if side.ended:
         side.peer_failed = True
@@ -70,11 +70,11 @@ def _fail_elsewhere(state: SecondState, conversation: bytes, role: Role, lost: L
 
 
 def resumes(state: SecondState, writer: bytes, counter: int) -> bool:
-    """Whether a writer goes on behind a LOST at this counter; the counters in between are passed over."""
+    """Whether a writer goes on at this counter, after a LOST; the counters in between are passed over."""
     losses, taken = state.losses, state.accepted.get(writer, [])
     if not losses.count:
         return False
-    if writer not in state.closed:  # else an heir sends all of it again, or nothing comes
+    if writer not in state.closed:  # an heir sends all records of a closed writer again, or none comes
         losses.skip(writer, len(taken), counter)
     state.accepted[writer] = [*range(counter)]
     who = "owner" if minted_ms(writer) is None else "session"
@@ -106,7 +106,7 @@ def too_late(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
 
 
 def misses(state: SecondState, side: Side, envelope: Envelope, record: LogRecord) -> bool:
-    """Whether a message before this one was passed over, by its number; if so, the conversation fails."""
+    """Whether the message's number shows that one before it was passed over; if so, the conversation fails."""
     skipped = envelope.sequence > len(side.heard) and origin_of(record) is None
     if not skipped or not state.losses.missed.get(envelope.writer):
         return False

@@ -1,7 +1,6 @@
 """Relocation in the second fold: RELOCATE, INSTALL, FORWARD and CLOSED (protocol.md section 7.3).
 
-What left and what arrived are both kept, so that `check` can compare them. A side goes on in its next partition where
-it stopped in the last one.
+What left and what arrived are both kept, so that `check` can compare them.
 """
 
 from __future__ import annotations
@@ -79,7 +78,7 @@ def relocate(state: SecondState, operation: Relocate) -> None:
 
 
 def all_together(state: SecondState) -> None:
-    """Check behind a COMMIT that it has moved each group as a whole."""
+    """Check after a COMMIT that each group which it has moved has moved as a whole."""
     for group in state.moves.groups:
         if state.groups.get(group):
             state.problem(f"I7: of group {group.hex()} a part moves and a part stays")
@@ -227,7 +226,7 @@ def closed(state: SecondState, envelope: Envelope) -> str:
 
 
 def follow(state: SecondState, envelope: Envelope, record: LogRecord) -> str | None:
-    """Forward a record to a side that has moved away; None if the side has not."""
+    """Forward a record to a side that has moved away; None if the side has not moved."""
     key = meant_for(envelope)
     chain = None if key is None else state.moves.stubs.get(key)
     if not chain:

@@ -1,8 +1,8 @@
-"""What the second fold remembers of a partition: lists that only grow, and what follows from them.
+"""State of the second fold: lists that only grow, and the steps that several rules share.
 
-`SecondState` has it all. An endpoint is a `Side`; it stays in `sides` for ever, and is in `living` and `table` while
-the product knows it, too. `Heard` is a record that a side accepted, `Said` an output. The other classes keep what one
-group of rules needs: batches, moves, timers, attempts, and the mailbox.
+`SecondState` holds one partition. Its endpoints are `Side`s: `sides` keeps each of them permanently, `living` and
+`table` only those that the product still knows. `Heard` is a record that a side accepted, `Said` an output. The other
+classes hold what one group of rules needs: batches, moves, timers, attempts, and the mailbox.
 """
 
 from __future__ import annotations
@@ -38,8 +38,7 @@ from .forgeries import Contents
 from .holes import SecondLosses
 
 Facts = tuple[str, int, int, int, int, bool]
-"""A side as the view shows it: state, sequence number of its next output, accepted, consumed, unread, whether an Error
-waits."""
+"""A side as the view shows it: state, next sequence number, accepted, consumed, unread, whether an Error waits."""
 CODES: Final = ("SO", "SI", "CO", "DI", "DO", "ER", "CD")
 TALLIED: Final = (
     "duplicate", "gap", "foreign", "malformed", "misnumbered", "Error overtook", "row void", "row twice",
@@ -85,8 +84,7 @@ class Heard(NamedTuple):
 
 
 PAST: Final = Heard(-1, "", b"", b"", -1, Kind.MESSAGE)
-"""Stands for a message that was consumed in another partition, or before the snapshot at which a verification
-begins."""
+"""Stands for a message that was consumed elsewhere, or before the snapshot at which the verification begins."""
 
 
 class Said(NamedTuple):
@@ -107,7 +105,7 @@ class Said(NamedTuple):
 
 @dataclass(slots=True)
 class Side:
-    """An endpoint. It is kept when the product has forgotten it."""
+    """An endpoint. It is kept even after the product has forgotten it."""
 
     key: Key
     index: int
@@ -117,7 +115,7 @@ class Side:
     """Sequence number of its next output; -1: a session numbers them."""
     heard: list[Heard] = field(default_factory=list)
     consumed: list[tuple[int, Heard]] = field(default_factory=list)
-    """Each with the number of the COMMIT that received it."""
+    """Messages that were received, each with the number of the COMMIT."""
     thrown_away: list[Heard] = field(default_factory=list)
     error: Heard | None = None
     rang: Heard | None = None
@@ -132,16 +130,15 @@ class Side:
     voices: dict[bytes, int] = field(default_factory=dict)
     """Writer -> highest counter that was accepted."""
     speakers: set[bytes] = field(default_factory=set)
-    """The sessions and owners whose messages were accepted; an owner that sends for a session counts as that
-    session."""
+    """Sessions and owners whose messages were accepted. What an owner sends for a session counts as the session's."""
     taken_back: int = 0
-    """VOID records from its peer, each in the place of an output that was taken back."""
+    """Number of VOID records from its peer: outputs that the peer took back."""
     talked: bool = False
     begun_again: bool = False
-    """A second FIRST was accepted: another BEGIN of the conversation numbers its messages from 0 on."""
+    """A second FIRST was accepted: another BEGIN of the conversation numbers its messages from 0."""
     group: bytes = b""
     skipped: list[int] = field(default_factory=list)
-    """Offsets of messages that an operator dropped; `consumed` has them, too."""
+    """Offsets of messages that an operator dropped; they are in `consumed`, too."""
     ended: bool = False
     ended_by_session: bytes = b""
     """The session that called END CONVERSATION."""
@@ -170,7 +167,7 @@ class Side:
     """Order of the COMMIT with which it began here; -1 if that was not read."""
 
     def forget_urgent(self) -> None:
-        """Drop the Error and the DialogTimer that wait, and the timer, as its end does; its lifetime stays."""
+        """Drop the waiting Error, the waiting DialogTimer and the timer. Only the lifetime of the side stays."""
         self.error = self.rang = self.timer_ms = self.end_of_stream = None
 
     @property
@@ -186,7 +183,7 @@ class Side:
 
     @property
     def code(self) -> str:
-        """The two letters of its state, as the product must call it."""
+        """The two-letter code of its state, which the product must have as well."""
         if self.ended:
             return "CD" if self.gone else "DO"
         if self.peer_failed:
@@ -217,7 +214,7 @@ class SecondState:
         self.losses = SecondLosses()
         self.closed: dict[bytes, int] = {}
         self.heirs: dict[bytes, tuple[bytes, int]] = {}
-        """Writer that CLOSE_WRITER closed -> its heir (zeros: none), and the heir's counter behind which it sends the
+        """Writer that CLOSE_WRITER closed -> its heir (zeros: none), and the heir's counter after which it sends the
         rest again (-1: it does not)."""
         self.seen: dict[bytes, tuple[int, int]] = {}
         """Writer -> number of its records at the PRUNE that found it changed, and the time of that PRUNE."""
@@ -233,7 +230,7 @@ class SecondState:
         self.too_late: list[tuple[bytes, int, bytes]] = []
         """Writer, counter and conversation of messages that came after the end of the conversation."""
         self.behind_end: list[tuple[bytes, int, bytes]] = []
-        """Those of `too_late` that came to a target which had heard the END of its peer."""
+        """The entries of `too_late` whose target was over or had accepted the END of its peer."""
         self.sides: list[Side] = []
         self.living: dict[Key, Side] = {}
         self.table: dict[int, Side] = {}
@@ -244,10 +241,9 @@ class SecondState:
         self.cleanups = Cleanups()
         self.named = NamedSides()
         self.strays: set[bytes] = set()
-        """Conversations of which a target's record came when no initiator had ever lived here."""
+        """Conversations whose target sent a record here although no initiator had ever lived here."""
         self.over: dict[Key, tuple[bytes, bool]] = {}
-        """Side that is over -> its last opener, and whether the side ever lived: the END of some came before their
-        FIRST."""
+        """Side that is over -> its last opener, and whether it ever lived: some ENDs come before any FIRST."""
         self.again: list[tuple[bytes, bytes, Address]] = []
         """Targets that were over and live again: conversation, opener and home of the new one."""
         self.sent_back: list[tuple[Bounce, bytes]] = []
@@ -335,7 +331,7 @@ class SecondState:
             self.say_closed(side.key, side.previous, side.generation - 1)
 
     def over_before_it_began(self, key: Key, opener: bytes) -> None:
-        """Note that the opener of a side has ended it before it began here: it must not begin."""
+        """Note that a side must not begin: its opener ended it before it began here."""
         if key not in self.over or self.over[key][0] != opener:
             self.over[key] = opener, False
 
@@ -355,7 +351,7 @@ class SecondState:
         self.say(address, Said(self.order, Kind.CLOSED, key[0], key[1], -1, "", b"", Closed(generation)))
 
     def say(self, address: Address, said: Said) -> None:
-        """Add an output. It may leave at once, or when the outputs have arrived behind which it stands."""
+        """Add an output. It may leave at once, unless it stands behind outputs that have not arrived."""
         if any(gate.to == address for gate in self.gates):
             said = said._replace(order=NOT_YET)
             self.tally["gated"] += 1
@@ -366,7 +362,7 @@ class SecondState:
         return self.groups[side.group]
 
     def hold(self, to: Address, behind: Address) -> None:
-        """Let further outputs to one address leave only after all that was sent to the other one has arrived."""
+        """Put later outputs to one address behind everything that was sent to the other one so far."""
         said = len(self.outputs.get(behind, ()))
         if to != behind and self.acknowledged.get(behind, 0) < said:
             self.gates.append(SecondGate(to, len(self.outputs.get(to, ())), behind, said))
@@ -400,7 +396,7 @@ class SecondState:
         return side
 
     def join(self, side: Side) -> None:
-        """Add a side to its group, with which it may be suspended."""
+        """Add a side to its group. If the group is suspended, the side is, too."""
         mates = self.groups.setdefault(side.group, [])
         reasons = [self.past.suspended[mate.key] for mate in mates if mate.key in self.past.suspended]
         if reasons:
@@ -417,7 +413,7 @@ class Waits(NamedTuple):
     attempt: bytes
     number: int
     judge: Address | None
-    """Partition that judges the query; None if this partition vetoed the attempt before the verification begins."""
+    """Partition that judges the query; None: not known, as the attempt was vetoed before the verification began."""
     envelope: Envelope
     record: LogRecord
 
@@ -446,7 +442,7 @@ class SecondBatches:
     """Attempts that this partition has vetoed and whose answer has not come."""
     taken: list[Taken] = field(default_factory=list)
     told: list[tuple[bytes, bool, int]] = field(default_factory=list)
-    """Query, whether BEGINs, and batch of each DECISION that came."""
+    """Query, whether it is about BEGINs, and batch of each DECISION that came."""
     judged: dict[bytes, list[tuple[Batch, bytes]]] = field(default_factory=dict)
     """Query that is judged here -> its decided batches, and the writers of their BATCHes."""
     excluded: dict[bytes, dict[bytes, int]] = field(default_factory=dict)
@@ -455,7 +451,10 @@ class SecondBatches:
     """Rows that won and were missing here."""
 
     def meet(self, track: Track) -> int:
-        """The highest batch that was decided. For a new track too many, one without waiting rows is forgotten."""
+        """Return the highest decided batch of a track, -1 for none.
+
+        Where there are too many tracks, a new one displaces the oldest one without waiting rows.
+        """
         if track not in self.settled:
             if len(self.settled) >= QUERY_ENTRIES_MAX:
                 busy = {(row.query, row.begins) for row in self.waiting}
@@ -477,7 +476,7 @@ class SecondBatches:
         self.asked -= {name[:4] for name in names}
 
     def knows(self, query: bytes) -> bool:
-        """Whether the query is judged here; a new one is, while there is room."""
+        """Whether the query is judged here. A new query is admitted while there is room."""
         if query not in self.judged and len(self.judged) < QUERY_ENTRIES_MAX:
             self.judged[query] = []
             self.excluded[query] = {}
@@ -508,7 +507,7 @@ class Luggage(NamedTuple):
     waiting: tuple[tuple[str, bytes, int, Origin], ...]
     error: tuple[str, bytes, int, Origin] | None
     finished: tuple[bool, bool, tuple[tuple[bytes, int], ...] | None, tuple[bytes, ...]]
-    """Whether it has sent FIN, whether its peer has, the peer's answer to the former, and to whom the peer has
+    """Whether this side and its peer have sent FIN, the peer's answer to this side's FIN, and whose FINs it has
     answered."""
     rang: tuple[str, bytes, int, Origin] | None
     times: tuple[int | None, int | None, str | None]
@@ -523,7 +522,7 @@ class SecondStub(NamedTuple):
     previous: Address | None
     """Where it lived before this place."""
     opened: bool
-    """A message was sent on it in one direction or the other, as far as was known here."""
+    """A message had been sent in one direction or the other, as far as this partition knew."""
 
 
 class SecondMoves:
@@ -533,17 +532,17 @@ class SecondMoves:
         self.stubs: dict[Key, dict[int, SecondStub]] = {}
         """Side -> generation that left -> its stub."""
         self.away: dict[Key, bytes] = {}
-        """Side -> its opener, for sides that have left stubs since the place where this fold began."""
+        """Side that left a stub -> its opener; only for moves that this fold has seen."""
         self.over_elsewhere: set[bytes] = set()
         """Conversations that moved away and are over where they went."""
         self.installing: dict[bytes, list[bytes]] = {}
         """Sender -> pieces of a side that is arriving."""
         self.groups: dict[bytes, Address] = {}
-        """Group -> where the COMMIT that is being folded moves it."""
+        """Group -> destination to which the COMMIT being folded moves it."""
         self.leaving: dict[bytes, Address] = {}
         """Group -> partition to which it has to move: MOVE CONVERSATION put a side into a group that lives there."""
         self.left: dict[tuple[Key, int], list[Luggage]] = {}
-        """Side and its generation from then on -> what left; several entries if the id was used again."""
+        """Side and its new generation -> state as it left; several if the id was used again."""
         self.arrived: dict[tuple[Key, int], list[Luggage]] = {}
 
 
@@ -572,11 +571,10 @@ class Past:
     handed: list[Key] = field(default_factory=list)
     """Sides of the open TRY."""
     accused: list[list[Key]] = field(default_factory=list)
-    """For each unexplained death of an owner, the sides that may have caused it."""
+    """For each unexplained death of an owner: the sides that may have caused it."""
     wary: bool = False
     tried: set[bytes | Key] | None = None
-    """Groups that a TRY of this owner has named and no COMMIT has received from since; None if its CLAIM was not
-    read."""
+    """Groups that a TRY of this owner named and no COMMIT has received from since; None if its CLAIM was not read."""
 
     @property
     def busy(self) -> bool:
@@ -592,7 +590,7 @@ class Past:
 
 
 def without(accused: list[list[Key]], gone: Collection[Key]) -> list[list[Key]]:
-    """The deaths with their other suspects; a death that has none is dropped."""
+    """The deaths without these suspects. A death with no other suspect is dropped."""
     left = ([key for key in case if key not in gone] for case in accused)
     return [case for case in left if case]
 
@@ -618,9 +616,9 @@ class Fate(NamedTuple):
     conversation: bytes = b""
     """Conversation to which it was redirected."""
     to: Address | None = None
-    """Partition whose log must have the redirected message,"""
+    """Partition to which the redirected message was sent,"""
     counter: int = -1
-    """under this counter."""
+    """and its counter there."""
 
 
 class SecondGate(NamedTuple):

@@ -1,4 +1,4 @@
-"""Timers and lifetimes in the second fold: all sides that may have one are looked at when something is due (I10)."""
+"""Timers and lifetimes in the second fold: when something is due, all sides that may have one are looked at (I10)."""
 
 from __future__ import annotations
 

@@ -34,9 +34,9 @@ def untrusted(state: SecondState, writer: bytes) -> NoticeReason | None:
 
 
 def is_over(state: SecondState, query: bytes) -> bool:
-    """Whether a query is judged no more: a writer of the same id was closed, or forgotten by PRUNE.
+    """Whether the writer with a query's id was closed, or forgotten by PRUNE: then the query is judged no more.
 
-    The driver of a single write takes its own id for its query.
+    The driver of a single write uses the query's id as its own writer id.
     """
     if is_known(state, query):
         return query in state.closed
@@ -103,7 +103,7 @@ def close(state: SecondState, envelope: Envelope) -> None:
 
 
 def said_of(state: SecondState, writer: bytes) -> WriterClosed:
-    """The WRITER_CLOSED that answers about a closed writer."""
+    """The WRITER_CLOSED record about a closed writer."""
     heir, _ = state.heirs.get(writer, (None, -1))
     return WriterClosed(writer, state.closed[writer], state.address, heir)
 
@@ -122,7 +122,7 @@ def opened_by(envelope: Envelope) -> bytes:
 
 
 def tell_closed(state: SecondState, envelope: Envelope) -> None:
-    """Answer a closed writer's record that is no message."""
+    """Answer a record of a closed writer that is not a message."""
     home = reads_at(state, envelope)
     if home is not None:
         _say(state, home, Kind.WRITER_CLOSED, said_of(state, envelope.writer))
@@ -138,7 +138,7 @@ def line_of(state: SecondState, writer: bytes) -> list[bytes]:
 
 
 def is_one_session(state: SecondState, speakers: Collection[bytes]) -> bool:
-    """Whether writers are the ids of one session that has had no message refused or lost."""
+    """Whether these writers are ids of one session, of which nothing was refused or lost."""
     if state.losses.count and len(speakers) > 1:
         return False
     open_ones = [writer for writer in speakers if writer not in state.closed]
@@ -171,7 +171,7 @@ def keep(state: SecondState, detail: object) -> None:
 
 
 def prune(state: SecondState, operation: Prune) -> None:
-    """Apply PRUNE: note the writers that have changed; close, and later forget, those that have not for long."""
+    """Apply PRUNE: note writers that have changed; close those that have not for long, and later forget them."""
     floor = max(state.floor_ms, operation.floor_ms)
     state.floor_ms = floor
     # the writers of a side that has moved here count at its first address
