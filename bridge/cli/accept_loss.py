@@ -1,4 +1,4 @@
-"""`konverse accept-loss`: the way on for a partition that halted because data which its journal needs were deleted."""
+"""`konverse accept-loss`: lets a partition go on that halted because data which its journal needs were deleted."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def accept_loss(
     database: Database = None,
     as_json: AsJson = False,
 ) -> None:
-    """List what a partition has lost that it needs, ask, and let it go on without.
+    """List the deleted data that a halted partition needs, ask, and let it go on without them.
 
-    For a partition that halted because somebody deleted data that waited. The journal says LOST, and each conversation
-    that lives there gets Error -9719, on both sides. End readers of the queue before. With --json nothing is asked
-    either: without --yes it only lists.
+    For a partition that halted because waiting data were deleted. The loss is recorded in its journal (LOST), and each
+    of its conversations gets Error -9719 on both sides. Stop all readers of the queue first. With --json nothing is
+    asked: without --yes it only lists.
     """
     if not as_json:
         check_answer("--yes", yes=yes)

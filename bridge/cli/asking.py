@@ -1,4 +1,4 @@
-"""Questions before what cannot be undone: asked on a terminal, answered by --yes elsewhere."""
+"""Questions before what cannot be undone: asked on a terminal; elsewhere --yes must answer them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import typer
 
 
 def check_answer(option: str, *, yes: bool, asks: bool = True) -> None:
-    """Raise typer.BadParameter where --yes is missing and no question can be answered: only a terminal can be asked."""
+    """Raise typer.BadParameter if --yes is missing and nobody can be asked, as without a terminal."""
     if not (yes or (asks and sys.stdin.isatty())):
         raise typer.BadParameter("there is nobody to be asked here: add --yes", param_hint=option)
 
 
 def confirmed(question: str, *, yes: bool) -> bool:
-    """Ask on standard error, unless --yes has answered; the end of the input is a no."""
+    """Ask on standard error, unless --yes has answered. The end of the input means no."""
     if yes:
         return True
     try:

@@ -1,4 +1,4 @@
-"""What every command shares: the options that say where the servers are, and the way in."""
+"""What all commands share: the options for servers and database, and the connection to them."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ AsJson = Annotated[bool, typer.Option("--json", help="One JSON document instead 
 DATABASES_SHOWN: Final = 10
 
 SILENT_S: Final = 1.0
-"""Whoever waits longer for Kafka is told so."""
+"""A wait for Kafka that lasts longer is announced on a terminal."""
 
 
 def connected(kafka: str | None, *, redis: str | None = None, database: str | None = None) -> Broker:
-    """Connect; on a terminal say that it takes long. Ctrl-C ends the waiting at once."""
+    """Connect; on a terminal announce a long wait. Ctrl-C ends the wait at once."""
     settings = Settings.load(kafka=kafka, redis=redis, database=database)
     made: Future[Broker] = Future()
 
     def connect() -> None:
         try:
             made.set_result(Broker(settings))
-        except BaseException as error:  # noqa: BLE001  # it is raised where the result is asked for
+        except BaseException as error:  # noqa: BLE001  # the waiting thread raises it
             made.set_exception(error)
 
-    # Kafka's client does not return before its time is up; only a thread that nobody waits for can be left there.
+    # Kafka's client does not return before its timeout, not even on Ctrl-C. Only a daemon thread can be left in it.
     threading.Thread(target=connect, name="konverse-connect", daemon=True).start()
     try:
         return made.result(SILENT_S)
@@ -49,9 +49,9 @@ def connected(kafka: str | None, *, redis: str | None = None, database: str | No
 
 
 def opened(kafka: str | None, *, redis: str | None = None, database: str | None = None) -> Broker:
-    """Connect to a database that is to be looked at. UnknownObject when there is none of its name.
+    """Connect to a database that must exist. Raises UnknownObject if no database has the name.
 
-    The default database exists before anything is created in it.
+    The default database counts as existing before anything is created in it.
     """
     broker = connected(kafka, redis=redis, database=database)
     try:

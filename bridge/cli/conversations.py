@@ -1,4 +1,4 @@
-"""`konverse conversations`: the sides of conversations, and with `--leaked` those that somebody has forgotten."""
+"""`konverse conversations`: lists sides of conversations, or with `--leaked` those left open by mistake."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ STATES: Final = tuple(state.code for state in State if state is not State.CLOSED
 
 
 class Wanted(NamedTuple):
-    """Which sides."""
+    """Which sides are wanted."""
 
     queue: str | None
     service: str | None
     state: str | None
 
     def check(self, broker: Broker) -> None:
-        """Raise QueueNotFound or ServiceNotFound for what does not exist, typer.BadParameter for what is no state."""
+        """Raise QueueNotFound, ServiceNotFound, or typer.BadParameter for an unknown state."""
         if self.state is not None and self.state not in STATES:
             raise typer.BadParameter(f"{self.state!r} is none of {', '.join(STATES)}", param_hint="--state")
         if self.queue is not None:
@@ -44,7 +44,7 @@ class Wanted(NamedTuple):
             broker.catalog.get(Service, self.service)
 
     def has(self, side: ConversationSide) -> bool:
-        """Whether it is one of them; the queue was chosen before."""
+        """Whether a side has the wanted service and state; the queue was chosen before."""
         return self.service in (None, side.service) and self.state in (None, side.state)
 
 
@@ -64,12 +64,12 @@ def conversations(
     timeout: Annotated[float, typer.Option(min=0, help="With --end: seconds to wait for the workers")] = 15.0,
     kafka: Kafka = None,
     database: Database = None,
-    as_json: AsJson = False,  # a flag of the command line
+    as_json: AsJson = False,
 ) -> None:
-    """List the sides of conversations; with --leaked those that somebody has forgotten, why, and what to do.
+    """List the sides of conversations; with --leaked those left open by mistake, why, and what to do.
 
-    Read from the logs, without disturbing anybody; Redis is not needed. With --end workers of `konverse run` end what
-    is listed WITH CLEANUP: both sides go, with all that waits for them, and nobody is told.
+    The logs are read, without disturbing the owners; Redis is not needed. With --end workers of `konverse run` end the
+    listed conversations WITH CLEANUP: both sides are dropped with all unread messages, and neither is told.
     """
     if (end or older_than is not None) and not leaked:
         raise typer.BadParameter("this is about what somebody has forgotten: add --leaked", param_hint="--leaked")
@@ -119,7 +119,7 @@ def _short(side: ConversationSide) -> str:
 
 
 def _tell(found: View[Leaked]) -> None:
-    """Each conversation, its sides, and their sentences."""
+    """Print each leaked conversation, its sides, why each is leaked, and what to do."""
     causes = Counter(one.cause for one in found)
     counted = ", ".join(f"{count:,} {cause}" for cause, count in causes.most_common())
     typer.echo(_count(len(found), "forgotten side", " of conversations") + (f": {counted}" if counted else ""))
@@ -144,7 +144,7 @@ def _by_conversation(found: Iterable[Leaked]) -> Iterator[tuple[UUID, Iterator[L
 
 
 def _end(broker: Broker, found: View[Leaked], timeout_s: float, *, yes: bool) -> list[UUID]:
-    """Those conversations that are ended."""
+    """Ask, end the conversations, and return the ids of those that were ended."""
     count, unread = len({one.conversation for one in found}), sum(one.unread for one in found)
     what = _count(count, "conversation") + (f", and drop {_count(unread, 'unread message')}" if unread else "")
     if not confirmed(f"End {what}?", yes=yes):
@@ -163,7 +163,7 @@ def _count(number: int, what: str, more: str = "") -> str:
 
 
 def _plain(side: ConversationSide) -> dict[str, Any]:
-    """As JSON has it: times as ISO 8601."""
+    """A side as JSON: times as ISO 8601."""
     return {name: _text(value) for name, value in asdict(side).items()}
 
 

@@ -1,4 +1,4 @@
-"""`konverse router explain`: what a classifier decides on a message, and why."""
+"""`konverse router explain`: what a classifier decides about a message, and why."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ STANDARD_INPUT: Final = "-"
 
 
 class _Dialog(NamedTuple):
-    """As much of a conversation as a classifier looks at."""
+    """The part of a conversation that classifiers read."""
 
     key: bytes | None
     conversation: bytes = bytes(16)
 
 
 class _Message(NamedTuple):
-    """As much of a received message as a classifier looks at."""
+    """The part of a received message that classifiers read."""
 
     type: str
     body: bytes
@@ -50,12 +50,12 @@ def explain(
     key: Annotated[str | None, typer.Option(help="The dialog's key, of which key_hash makes use")] = None,
     kafka: Kafka = None,
     database: Database = None,
-    as_json: AsJson = False,  # a flag of the command line
+    as_json: AsJson = False,
 ) -> None:
-    """Say for which service a message is: the key that is found, where it is in the table, or why there is no service.
+    """Show which service a message is for: the key found in it, the key's table entry, or why there is no service.
 
-    Classifiers: to_service_name, xpath, json_path, avro_field, regular_expression, key_hash. Nothing is sent.
-    Exit code 0 also when the message cannot be classified.
+    Classifiers: to_service_name, xpath, json_path, avro_field, regular_expression, key_hash. Nothing is sent. The exit
+    code is 0 even if the message cannot be classified.
     """
     made = _classifier(classifier, table, schema)
     read = _Message(message_type, _body(message), [], _Dialog(None if key is None else key.encode()))
@@ -101,7 +101,7 @@ def _read(path: Path) -> bytes:
 
 
 def _where(broker: Broker, found: Explanation) -> str:
-    """What else there is to say of a target."""
+    """A remark on a target: its broker instance, or that no such service exists here."""
     if not isinstance(found.decision, Target):
         return ""
     service, instance = found.decision

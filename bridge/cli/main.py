@@ -1,7 +1,7 @@
 """The `konverse` command: the one place where an error becomes a line of text and an exit code.
 
-Commands of this package are modules beside this one, registered below. Commands of other packages announce themselves
-in the entry-point group `konverse.commands`; the name of the entry point is the name of the command.
+The commands of this package are registered at the end of the module. Those of other packages are found in the
+entry-point group `konverse.commands`; the name of an entry point is the name of its command.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class KonverseGroup(TyperGroup):
         """Run the command line."""
         escape_unknown_characters()
         try:
-            with failures_of_output():  # of what is said of wrong usage
+            with failures_of_output():  # messages about wrong usage are output, too
                 return super().main(*args, **kwargs)
         except typer.Exit as ended:
             sys.exit(ended.exit_code)
@@ -72,13 +72,13 @@ class KonverseGroup(TyperGroup):
             raise typer.Exit(exit_code(error)) from error
         except Exception as error:
             if hasattr(error, "exit_code") or isinstance(error, typer.Abort) or hinders_output(error):
-                raise  # wrong usage, and other ends that typer knows
+                raise  # wrong usage and other exits that typer handles
             traceback.print_exc()
             raise typer.Exit(BUG) from error
 
 
 def _remedies(error: KonverseError) -> list[str]:
-    """The option to look at, and what other packages know: modules of their commands may have a function `remedy`."""
+    """Advice on an error: which option to check, and what functions `remedy` beside other packages' commands say."""
     own = [text for kind, text in _OPTIONS.items() if isinstance(error, kind)]
     found = (getattr(sys.modules[command.module], "remedy", None) for command in entry_points(group=COMMANDS))
     return own + [text for remedy in found if remedy is not None and (text := remedy(error))]

@@ -25,11 +25,11 @@ def suspended(
     queue: Annotated[str | None, typer.Argument(help="Name of a queue; none: all of the database")] = None,
     kafka: Kafka = None,
     database: Database = None,
-    as_json: AsJson = False,  # a flag of the command line
+    as_json: AsJson = False,
 ) -> None:
-    """List the conversations that wait for an operator: their handler has failed five times, or `suspend` wanted it.
+    """List the conversations that wait for an operator: their handler failed five times, or `suspend` was called.
 
-    Read from the logs, without disturbing anybody; Redis is not needed.
+    The logs are read, without disturbing the owners; Redis is not needed.
     """
     with opened(kafka, database=database) as broker:
         found = [one for partition in broker.suspended(queue) for one in partition]
@@ -64,9 +64,9 @@ def suspend(  # noqa: PLR0917  # options of a command
     kafka: Kafka = None,
     database: Database = None,
 ) -> None:
-    """Hand nothing of a conversation and its group out any more, until it is resumed, skipped or ended.
+    """Stop the delivery of a conversation and its group, until it is resumed, skipped or ended.
 
-    Its owner does it, behind the transaction that has the group; this returns when that is committed.
+    The owner does it, after the transaction that has the group; the command returns when it is committed.
     """
     with opened(kafka, database=database) as broker:
         broker.suspend(conversation, reason=reason, queue=queue, timeout=timeout)
@@ -92,10 +92,10 @@ def resume(
     database: Database = None,
     as_json: AsJson = False,
 ) -> None:
-    """Hand the messages of a suspended conversation out again, with five attempts more; with --all those of several.
+    """Deliver the messages of a suspended conversation again, with five more attempts; with --all those of several.
 
-    Their owners do it; this returns when that is committed. With --json it prints what
-    `konverse suspended` has told of what is resumed.
+    The owners do it; the command returns when it is committed. With --json it prints the resumed conversations in the
+    form of `konverse suspended`.
     """
     if every == (conversation is not None):
         raise typer.BadParameter("give the id of a conversation, or --all", param_hint="CONVERSATION")
@@ -130,9 +130,9 @@ def skip(
     kafka: Kafka = None,
     database: Database = None,
 ) -> None:
-    """Drop the first message that waits on a conversation, and resume it if it is suspended.
+    """Drop the first waiting message of a conversation, and resume the conversation if it is suspended.
 
-    Its owner does it, behind the transaction that has the group; this returns when that is committed.
+    The owner does it, after the transaction that has the group; the command returns when it is committed.
     """
     with opened(kafka, database=database) as broker:
         broker.skip(conversation, queue=queue, timeout=timeout)
@@ -150,12 +150,12 @@ def end(
     kafka: Kafka = None,
     database: Database = None,
 ) -> None:
-    """End a conversation; with --error the other side receives that.
+    """End a conversation; with --error the other side receives the error.
 
-    Of two sides that live in the database the suspended one is ended, or both when none is; --queue chooses. With
-    --cleanup a conversation whose other side is gone for good.
+    If both sides live in the database, the suspended one is ended, or both if none is suspended; --queue chooses one.
+    Use --cleanup when the other side is gone for good.
 
-    Its owner does it, behind the transaction that has the group; this returns when that is committed.
+    The owner does it, after the transaction that has the group; the command returns when it is committed.
     """
     with opened(kafka, database=database) as broker:
         broker.end(conversation, error=error, description=description, cleanup=cleanup, queue=queue, timeout=timeout)
@@ -170,9 +170,9 @@ def error_broker_conversations(
     kafka: Kafka = None,
     database: Database = None,
 ) -> None:
-    """Have every open conversation of a database fail: both sides receive Error -9719, and end.
+    """Fail every open conversation of a database: both sides receive Error -9719, and end.
 
-    For a database whose logs were brought back from a copy. The owners of the conversations do it.
+    For a database whose logs were restored from a copy. The owners of the conversations do it.
     """
     with opened(kafka, database=database) as broker:
         found = broker.error_broker_conversations(queue=queue, timeout=timeout)

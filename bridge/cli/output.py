@@ -1,4 +1,4 @@
-"""What becomes of output that cannot be written as it is."""
+"""Output that cannot be written: characters that the terminal lacks, a closed pipe, a full disk."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import typer
 from konverse.bridge.runtime.exit_codes import FAILED, NOBODY_READS
 
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
-"""Errors of a disk, which a remedy outside of konverse mends."""
+"""Errors of a disk, to be mended outside of konverse."""
 
 
 def escape_unknown_characters() -> None:
@@ -26,19 +26,19 @@ def escape_unknown_characters() -> None:
 
 
 def hinders_output(error: Exception) -> bool:
-    """Whether `failures_of_output` knows what to do about it."""
+    """Whether `failures_of_output` handles this error."""
     return isinstance(error, BrokenPipeError) or (isinstance(error, OSError) and error.errno in _NO_ROOM)
 
 
 @contextmanager
 def failures_of_output() -> Iterator[None]:
-    """Turn what hinders the output into an exit code: nobody reads it any more, or the disk is full."""
+    """Turn a failure to print into an exit code: the reader has closed the pipe, or the disk is full."""
     try:
         yield
     except BrokenPipeError as error:
         _silence(sys.stdout)
         raise typer.Exit(NOBODY_READS) from error
-    except SystemExit as ended:  # as rich ends where nobody reads
+    except SystemExit as ended:  # how rich exits on a closed pipe
         if isinstance(ended.__context__, BrokenPipeError):
             raise typer.Exit(NOBODY_READS) from ended
         raise
@@ -55,6 +55,6 @@ def failures_of_output() -> Iterator[None]:
 
 
 def _silence(stream: TextIO) -> None:
-    """Let go what the stream still holds: Python would try to write it at its end, too, and exit with 120."""
-    with suppress(OSError, ValueError):  # a stream of a test has no descriptor
+    """Discard what the stream still buffers: Python would try to write it at exit and would end with code 120."""
+    with suppress(OSError, ValueError):  # the streams of tests have no descriptor
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

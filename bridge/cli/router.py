@@ -1,4 +1,4 @@
-"""`konverse router watch SERVICE`: what flows through a router, while it flows."""
+"""`konverse router watch SERVICE`: the traffic of a router, live."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from .tables import Page
 
 BAR_CHARACTERS: Final = 30
 NUMBERS_CHARACTERS: Final = 30
-"""The counts beside the name of a target have room in so many."""
+"""Width of the two columns of counts beside a target's name."""
 
 router = typer.Typer(no_args_is_help=True, help="Routers: services that route by what first messages say.")
 
 
 class Flow(NamedTuple):
-    """What flowed between two looks."""
+    """The traffic of a router between two readings of its figures."""
 
     figures: Figures
     per_s: dict[str, float]
-    """Messages for each target."""
+    """Target -> messages per second."""
     messages_per_s: float
-    """Received of all kinds."""
+    """Messages received per second, whatever became of them."""
 
 
 @router.command("watch")
@@ -50,10 +50,10 @@ def watch(  # noqa: PLR0917  # the options of a command
     database: Database = None,
     as_json: Annotated[bool, typer.Option("--json", help="A line of JSON for each look")] = False,
 ) -> None:
-    """Show what flows through a router: messages a second and in all for each target, and what failed last.
+    """Show the traffic of a router: messages per second and in total for each target, and the latest failures.
 
-    The figures are those of all its processes since they were started, as they write them into Redis each second. A
-    picture on a terminal, else a line for each look, until Ctrl-C.
+    The figures are totals of all its processes since they were started, as they write them to Redis each second. On a
+    terminal this is a picture, else one line per reading, until Ctrl-C.
     """
     with connected(kafka, redis=redis_url, database=database) as broker:
         flows = _flows(lambda: read_figures(broker, service), every, count)
@@ -82,7 +82,7 @@ def _flows(look: Callable[[], Figures], every_s: float, count: int | None) -> It
 
 
 def flow_of(before: Figures | None, now: Figures) -> Flow:
-    """What flowed since the look before. A process that came or went since then counts as nothing, never below."""
+    """The traffic since the last reading. Rates are never below 0, also when a process has gone since then."""
     seconds = 0.0 if before is None else (now.at_ms - before.at_ms) / 1_000
     if before is None or seconds <= 0:
         return Flow(now, {}, 0.0)
@@ -92,7 +92,7 @@ def flow_of(before: Figures | None, now: Figures) -> Flow:
 
 
 def line(service: str, flow: Flow) -> str:
-    """The flow in a line."""
+    """The traffic in one line."""
     routed = flow.figures.routed
     targets = ", ".join(
         f"{name} {count:,} (+{flow.per_s.get(name, 0):,.0f}/s)" for name, count in sorted(routed.targets.items())
@@ -107,7 +107,7 @@ def line(service: str, flow: Flow) -> str:
 
 
 def picture(service: str, flow: Flow, width: int) -> Group:
-    """The flow as a picture: a bar for each target, as long as its share of what flows now, where there is room."""
+    """The traffic as a picture: a bar for each target in proportion to its rate, if there is room for bars."""
     figures = flow.figures
     title = Text(f"{service}   {_processes(flow)}   {figures.routed.messages:,} messages, {flow.messages_per_s:,.0f}/s")
     rows = [(name, f"{total:,}", flow.per_s.get(name, 0.0)) for name, total in sorted(figures.routed.targets.items())]
@@ -136,7 +136,7 @@ def _bars(rows: list[tuple[str, str, float]], longest: int) -> Table:
 
 
 def _in_lines(row: tuple[str, str, float]) -> str:
-    """A target whose name leaves no room beside it."""
+    """Two lines for a target whose name leaves no room beside it."""
     name, total, rate = row
     return f"{name}\n  {total} in all, {rate:,.0f}/s"
 
@@ -150,7 +150,7 @@ def _processes(flow: Flow) -> str:
 
 
 def _plain(service: str, flow: Flow) -> dict[str, Any]:
-    """As JSON has it."""
+    """The traffic as JSON."""
     figures = flow.figures
     routed: Routed = figures.routed
     return {

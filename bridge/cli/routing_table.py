@@ -1,4 +1,4 @@
-"""`konverse table`: routing tables, shown and changed, one entry at a time or by files of CSV or JSON."""
+"""`konverse table`: shows and changes routing tables, by single entries or by files of CSV or JSON."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def create(
     kafka: Kafka = None,
     database: Database = None,
 ) -> None:
-    """Create a routing table. All entries count at once, or none."""
+    """Create a routing table. All entries take effect at once, or none."""
     wanted = _entries(entries, file)
     with connected(kafka, database=database) as broker:
         made = broker.create_routing_table(name, wanted, default=_default(default), routers=routers or [])
@@ -65,7 +65,7 @@ def set_entries(
     kafka: Kafka = None,
     database: Database = None,
 ) -> None:
-    """Set entries of a routing table, new ones and known ones; what is not named stays. All count at once, or none."""
+    """Add or replace entries of a routing table; other entries stay. All take effect at once, or none."""
     wanted = _entries(entries, file)
     with connected(kafka, database=database) as broker:
         made = broker.alter_routing_table(
@@ -95,7 +95,7 @@ def show(
     database: Database = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show a routing table. `create --file` takes the entries of what --json prints."""
+    """Show a routing table. `create --file` reads the entries that --json prints."""
     with connected(kafka, database=database) as broker:
         found = broker.routing_table(name)
     entries = {each: found.entries[each] for each in sorted(found.entries)}
@@ -116,7 +116,7 @@ def show(
 
 @table.command("drop")
 def drop(name: Name, kafka: Kafka = None, database: Database = None) -> None:
-    """Drop a routing table. What is routed by it waits until there is one of its name again."""
+    """Drop a routing table. Messages routed by it wait until a table of that name exists again."""
     with connected(kafka, database=database) as broker:
         broker.drop_routing_table(name)
     typer.echo(f"routing table {name!r} is dropped")
@@ -147,7 +147,7 @@ def _plain(found: RoutingTable, entries: dict[str, Target]) -> dict[str, Any]:
 
 
 def _of(target: Target) -> str | dict[str, str]:
-    """As files have it: a name alone where that says it all."""
+    """A target as files have it: only its name, unless it has a broker instance."""
     instance = target.broker_instance
     return target.service if instance is None else {"service": target.service, "broker_instance": instance}
 
@@ -157,14 +157,14 @@ def _default(text: str | None) -> Target | None:
 
 
 def _target(text: str) -> Target:
-    """`SERVICE` or `SERVICE@INSTANCE`. A service may have an @ in its name, too, and then no id behind it."""
+    """Parse `SERVICE` or `SERVICE@INSTANCE`. An @ with no id after it belongs to the name of the service."""
     service, at, instance = text.rpartition("@")
     looks_like_an_id = at and len(instance) == 36 and instance.count("-") == 4
     return Target(service, instance) if looks_like_an_id else Target(text)
 
 
 def _entries(given: Iterable[str] | None, file: str | None) -> dict[str, Target]:
-    """What the command line and a file say. A key that comes twice is refused: one of them would be lost."""
+    """Entries of the command line and of a file. A key given twice is refused: one of its entries would be lost."""
     found: dict[str, Target] = {}
     for key, target in [*_pairs(given or ()), *(_from_file(file) if file is not None else ())]:
         if key in found:
@@ -192,7 +192,7 @@ def _from_file(place: str) -> list[tuple[str, Target]]:
 
 
 def _from_json(place: str, text: str) -> list[tuple[str, Target]]:
-    """An object of keys and services, or what `show --json` prints."""
+    """Parse an object of keys and services, or what `show --json` prints."""
     try:
         data: Any = json.loads(text, object_pairs_hook=_Pairs)
     except (ValueError, RecursionError) as error:
@@ -203,7 +203,7 @@ def _from_json(place: str, text: str) -> list[tuple[str, Target]]:
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """A JSON object, of which no name is lost that comes twice."""
+    """A JSON object with all its pairs, including repeated names."""
 
 
 def _of_json(place: str, key: str, value: Any) -> Target:

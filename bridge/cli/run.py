@@ -1,4 +1,4 @@
-"""`konverse run`: answers the queues of an application."""
+"""`konverse run`: calls the handlers and routers of an application."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def run(
     grace: Annotated[float, typer.Option(min=0, help="Seconds that handlers have to finish when it is stopped")] = 30.0,
     as_json: Annotated[bool, typer.Option("--json", help="The log as JSON lines")] = False,
 ) -> None:
-    """Call the handlers and routers of an application for what its queues receive, until SIGTERM or Ctrl-C.
+    """Call the handlers and routers of an application for the messages of its queues, until SIGTERM or Ctrl-C.
 
-    The work is done in processes of their own; one that dies is started again. On SIGTERM handlers that are at work
-    finish and commit; a second one cuts them off. A handler that raises five times on the same messages suspends their
+    They run in processes of their own, and one that dies is started again. On SIGTERM running handlers finish and
+    commit; a second SIGTERM cuts them off. A handler that raises five times on the same messages suspends their
     conversation, which is logged; see `konverse suspended`.
     """
     from konverse.bridge.runtime.logs import log_to_stderr

@@ -30,7 +30,7 @@ from .tables import print_json, print_table
 
 ROWS_SHOWN: Final = 50
 NOT_YET: Final = ("timer_due_ms",)
-"""Fields of a row that nothing fills yet."""
+"""Fields of a row that are not filled yet."""
 
 Where = tuple[str, int]
 
@@ -38,9 +38,8 @@ Where = tuple[str, int]
 def show(broker: Broker, what: str, *, as_json: bool) -> None:
     """Print what Redis shows of a queue, by its name, or of a conversation, by its id.
 
-    Whether the queue has a reader, and what waits for one, is read from the journals.
-
-    Nothing rests on it; where it is missing, the owner of the partition writes it again.
+    Whether the queue has a reader, and how much waits for one, is read from the journals. The rest is only the view:
+    where it is missing, the owner of the partition writes it again.
     """
     try:
         conversation = _conversation(what)
@@ -57,7 +56,7 @@ def show(broker: Broker, what: str, *, as_json: bool) -> None:
 def list_catalog(
     kafka: Kafka = None,
     database: Database = None,
-    as_json: AsJson = False,  # a flag of the command line
+    as_json: AsJson = False,
 ) -> None:
     """List what was created in a database: message types, contracts, queues, services, routes, tables, priorities."""
     with opened(kafka, database=database) as broker:
@@ -152,7 +151,7 @@ def _find(broker: Broker, conversation: UUID) -> list[tuple[Where, Row]]:
 
 
 def _show_queue(store: ViewStore | None, queue: Queue, states: list[ReadingState], *, as_json: bool) -> None:
-    """`store` is None where no Redis was named: the journals alone speak then."""
+    """Print a queue; `store` is None without Redis: then only what the journals say is printed."""
     partitions = range(queue.partitions)
     headers = [store.header(number) if store else None for number in partitions]
     rows = [((queue.name, number), row) for number in partitions for row in (store.rows(number) if store else ())]
@@ -186,7 +185,7 @@ def _header_cells(header: Header | None, state: ReadingState) -> tuple[object, .
 
 
 def _no_reader(state: ReadingState) -> Iterator[str]:
-    """Since when nothing reads a partition, and what waits for a reader besides the unread messages."""
+    """Lines for a partition without a reader: since when, and how much waits besides the unread messages."""
     if state.reader:
         return
     since = f"since {state.since:%Y-%m-%d %H:%M:%S} UTC" if state.since else "there never was one"
@@ -216,7 +215,7 @@ def _show_rows(rows: list[tuple[Where, Row]], *, as_json: bool) -> None:
 
 
 def _print_rows(rows: list[tuple[Where, Row]]) -> None:
-    """The conversation stands whole, to be copied; what else --json has is left out."""
+    """Print rows with the whole conversation id, to be copied, and without some fields that --json has."""
     columns = ("conversation", "side", "state", "sent", "received", "unread", "in")
     print_table(
         f"{len(rows):,} conversation endpoint{'' if len(rows) == 1 else 's'}",

@@ -1,4 +1,4 @@
-"""Tables of any width, in which no word is cut: lines break between words, or each row becomes lines of its own."""
+"""Tables that never cut a word: lines break between words, or each row becomes a paragraph."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ GAP: Final = 2
 
 
 class Page(Console):
-    """Standard output. Whoever reads may stop reading, which is no finding."""
+    """Standard output. When its reader closes the pipe, the exit code must not be 1, which means refuted."""
 
     def on_broken_pipe(self) -> None:
-        """Let the command's own way out take it; the one of the class ends with exit code 1."""
+        """Leave this to `failures_of_output`; the method of the base class exits with code 1."""
         raise BrokenPipeError
 
 
 def print_table(title: str, columns: Iterable[str], rows: Iterable[Iterable[object]]) -> None:
-    """Print rows under the names of their columns; numbers stand to the right.
+    """Print rows under the names of their columns; numbers are right-aligned.
 
-    A table that is too wide for the terminal becomes a paragraph for each row, with a line for each column. What is no
-    terminal, and has no COLUMNS, has any width.
+    If the table is too wide for the terminal, each row becomes a paragraph with a line for each column. Without a
+    terminal and without COLUMNS there is no limit.
     """
     names, told = list(columns), [list(row) for row in rows]
     page = Page()
@@ -52,7 +52,7 @@ def print_table(title: str, columns: Iterable[str], rows: Iterable[Iterable[obje
 
 
 def column_widths(lines: Sequence[Sequence[str]], limit: int | None) -> list[int] | None:
-    """A width for each column in which its longest word has room; None when they do not fit into `limit` together."""
+    """Widths in which the longest word of each column has room; None if together they exceed `limit`."""
     columns = list(zip(*lines, strict=True))
     least = [max(_widest(cell.split()) for cell in column) for column in columns]
     most = [max(_widest(cell.splitlines()) for cell in column) for column in columns]
@@ -71,7 +71,7 @@ def column_widths(lines: Sequence[Sequence[str]], limit: int | None) -> list[int
 
 
 def _escaped(text: str, page: Page) -> str:
-    """As wide as it is printed where the terminal's encoding does not have all characters."""
+    """The text with escapes for characters that the terminal lacks, so that its width is the printed one."""
     return text.encode(page.encoding, "backslashreplace").decode(page.encoding)
 
 

@@ -11,7 +11,7 @@ UNITS_S: Final = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
 def seconds(text: str) -> float:
-    """What `--older-than` says, such as 30m."""
+    """Seconds of the text of `--older-than`, such as 30m. Raises typer.BadParameter."""
     matched = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", text.strip())
     if matched is None:
         raise typer.BadParameter(f"{text!r} is no time; write 90s, 30m, 1h or 2d", param_hint="--older-than")
@@ -19,7 +19,7 @@ def seconds(text: str) -> float:
 
 
 def age(age_s: float) -> str:
-    """In the largest unit of which there are two, as `--older-than` takes it."""
+    """An age in the largest unit that it has two of, in the form that `--older-than` takes."""
     for unit in ("d", "h", "m"):
         if age_s >= 2 * UNITS_S[unit]:
             return f"{int(age_s // UNITS_S[unit])}{unit}"

@@ -24,10 +24,10 @@ from .tables import Page, print_json, print_table
 
 FINDINGS_SHOWN: Final = 20
 COUNTED: Final = ("conversations", "accepted", "consumed", "unread", "outputs", "duplicates")
-"""What is said of a partition: properties of `PartitionVerdict`."""
+"""Columns of the table: properties of `PartitionVerdict`."""
 
 WAITING: Final = "waiting_offsets"
-"""The property of `PartitionVerdict` that says how much of it was not judged."""
+"""Property of `PartitionVerdict`: how much of the partition was not judged."""
 
 RARE: Final = {
     "void": "void journal records",
@@ -37,7 +37,7 @@ RARE: Final = {
     "malformed": "records with a broken header of konverse",
     "copied": "records that were copied from another queue, or from an earlier one of this name",
 }
-"""What is said only where there is some: properties of `PartitionVerdict`, and what they count."""
+"""Properties of `PartitionVerdict` that are printed only if they are not 0, and what they count."""
 
 
 def verify(
@@ -56,9 +56,9 @@ def verify(
     """Read the logs of queues and prove or refute: each message once, in order, none missing, every output delivered.
 
     A second implementation of the protocol does this; it shares nothing with the first but the record layouts. The
-    system may work meanwhile. With a Redis, the view is compared too; when it does not answer and --redis was not
-    given, that is said and the logs are verified. Exit code 1: refuted; 7: not whole, as an open transaction of a
-    stranger's producer holds up a log.
+    system may work meanwhile. If Redis is configured, its view is compared as well; if Redis does not answer and was
+    not named by --redis, a warning is printed and only the logs are verified. Exit code 1: refuted; 7: incomplete,
+    because an open transaction of another producer holds up a log.
     """
     with opened(kafka, redis=redis_url, database=database) as broker:
         named = [broker.catalog.get(Queue, name) for name in dict.fromkeys(queues or ())]
@@ -88,7 +88,7 @@ def _milliseconds(since: datetime) -> int:
 
 
 def _spread(master: str | None) -> Judged:
-    """What has Spark judge partitions; bridge imports nothing above it, so it is found by name."""
+    """Load the function that has Spark judge partitions. It is found by name, as bridge imports nothing above it."""
     (found,) = entry_points(group="konverse.verifiers", name="spark")
     judged: Judged = found.load()(master)
     return judged
@@ -106,7 +106,7 @@ def _run(
 
 
 def _views(url: str | None, queues: list[Queue], *, required: bool) -> Views | None:
-    """What Redis shows; None when there is no Redis, or none that answers and nobody insists on it."""
+    """Read the views in Redis; None without Redis, or if it does not answer and is not `required`."""
     if not url:
         return None
     try:
@@ -136,7 +136,7 @@ def _as_dict(verdicts: list[PartitionVerdict], findings: list[Finding], stalled:
 
 
 def _begins_at(verdict: PartitionVerdict) -> int:
-    """The first record of the data log that was verified."""
+    """Offset of the first data record that was verified."""
     start = verdict.place.start
     return 0 if start is None else start.end.ingest_to
 

@@ -20,18 +20,18 @@ from .tables import print_table
 
 ROWS_SHOWN: Final = 50
 OF_A_QUEUE: Final = ("conversation_endpoints", "conversation_groups", "contents")
-"""Views that may be asked for one queue only; `contents` has to be."""
+"""Views that --queue can limit to one queue; `contents` requires it."""
 
 SHORT: Final[dict[str, tuple[str, ...]]] = {
     "conversation_endpoints": ("conversation_id", "is_initiator", "state", "send_sequence", "receive_sequence"),
     "contents": ("conversation_handle", "status", "message_sequence_number", "message_type_name"),
     "transmission_queue": ("conversation_handle", "message_type_name", "transmission_status"),
 }
-"""Columns of a table on a terminal, for views that have more than fit."""
+"""Columns that a table shows, for views that have more than fit on a terminal."""
 
 
 class Wanted(NamedTuple):
-    """What of which view."""
+    """The wanted view, and which of its columns and rows."""
 
     name: str
     queue: str | None
@@ -39,7 +39,7 @@ class Wanted(NamedTuple):
     where: dict[str, str]
 
     def check(self) -> None:
-        """Raise typer.BadParameter for what the view does not have."""
+        """Raise typer.BadParameter for a queue or a column that the view does not have."""
         if self.queue is not None and self.name not in OF_A_QUEUE:
             raise typer.BadParameter(f"{self.name} has no queue of its own", param_hint="--queue")
         if self.queue is None and self.name == "contents":
@@ -50,7 +50,7 @@ class Wanted(NamedTuple):
                 raise typer.BadParameter(f"{self.name} has no column {column}; it has {known}")
 
     def read(self, broker: Broker) -> View[Any]:
-        """The view, with the columns that are needed."""
+        """Read the view, with the columns that are needed."""
         read = getattr(broker.views, self.name)
         if self.name == "conversation_endpoints":
             view: View[Any] = read(self.queue, {*self.columns, *self.where})
@@ -76,8 +76,8 @@ def view(
     The views: conversation_endpoints, conversation_groups, contents (of a queue), transmission_queue, databases,
     services, service_queues, service_contracts, service_message_types, service_contract_message_usages,
     service_contract_usages, service_queue_usages, routes, conversation_priorities. They come from Redis where it holds
-    the columns that are shown, else from the logs; which one it was is said below the table, with --json on standard
-    error. Nothing is consumed.
+    the columns that are shown, else from the logs; a line below the table tells which, with --json on standard error.
+    Nothing is consumed.
     """
     if what not in COLUMNS:
         if queue or columns or where:
@@ -114,7 +114,7 @@ def _print(wanted: Wanted, found: View[Any]) -> None:
 
 
 def _origins(found: View[Any]) -> Iterable[str]:
-    """Where the rows come from, in words."""
+    """Lines that tell where the rows come from."""
     redis = sum(source.from_redis for source in found.sources)
     if redis:
         yield f"{_partitions(redis)} from Redis"
@@ -124,7 +124,7 @@ def _origins(found: View[Any]) -> Iterable[str]:
 
 
 def unseen(found: View[Any]) -> Iterable[str]:
-    """What was not looked at, in words."""
+    """A line that tells how much data was not read."""
     offsets = sum(source.unseen for source in found.sources)
     if offsets:
         yield f"{offsets:,} offsets of data that nobody has ingested were not read"
@@ -135,14 +135,14 @@ def _partitions(count: int) -> str:
 
 
 def _plain(value: object) -> object:
-    """As JSON has it: bytes as T-SQL prints them, times as ISO 8601."""
+    """A value as JSON: bytes as T-SQL prints them, times as ISO 8601."""
     if isinstance(value, bool | int | None):
         return value
     return _text(value)
 
 
 def _text(value: object) -> str:
-    """As a table has it, and as --where compares it."""
+    """A value as a table shows it and --where compares it."""
     if value is None:
         return "NULL"
     if isinstance(value, bool):

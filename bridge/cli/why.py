@@ -20,11 +20,11 @@ def why(
     conversation: Annotated[UUID, typer.Argument(help="Id of a conversation")],
     kafka: Kafka = None,
     database: Database = None,
-    as_json: AsJson = False,  # a flag of the command line
+    as_json: AsJson = False,
 ) -> None:
-    """Say in words where a conversation stands and what it waits for.
+    """Explain in words where a conversation stands and what it waits for.
 
-    Queue after queue is read, without disturbing anybody; Redis is not needed.
+    The logs of all queues are read, without disturbing their owners; Redis is not needed.
     """
     console = Console(stderr=True)
     with opened(kafka, database=database) as broker:
