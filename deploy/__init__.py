@@ -1,14 +1,26 @@
-"""Running the servers: a local stack of plain processes, and the files for Docker Compose.
+"""The local stack: Kafka and Redis as plain processes on this machine; and the files for Docker Compose.
 
-    stack/    `konverse stack`: Kafka and Redis on free ports, with a directory of their own
+The stack is for developers, tests and demos: it starts in a second, and keeps its data on request. Production runs
+against any Kafka, so nothing in the library imports this package. The command `konverse stack` and tests drive it, by
+`stack.stack.LocalStack`.
+
+Laws:
+
+    - Only servers that the stack has started are ended, and only files that it has made are removed. A process is
+      known by pid and start time, never by name; a folder is known by its mark.
+    - An ephemeral stack ends with its owner, even by kill -9. A lasting stack ends by `konverse stack down`.
+    - A start that fails or is interrupted leaves nothing behind.
+    - Servers listen on the loopback interface alone, on ports that were free.
+    - One command at a time changes a stack: each holds the lock of its folder.
+    - An error says what this machine lacks and which command helps.
+
+Packages, each of which may import those below it:
+
+    cli       `konverse stack` up, status, logs and down
+    stack/    a stack as an object: its plan, its start, its state
     servers/  how each server is configured, started and ended
-    java/     a Java runtime and Kafka's jars, found or fetched
-    host/     ports, processes, folders, locks and what can go wrong with them
-    cli       the commands
+    java/     a Java runtime and the jars of Kafka, found or downloaded
+    host/     ports, processes, folders and locks of this machine, and what can go wrong with them
 
-Nothing in the library imports this folder: konverse runs against any Kafka. The stack is for developers, tests and
-demos, so it starts in a second, keeps its data when asked to, and never touches servers that it did not start. It
-ends processes by pid and identity, not by name.
-
-`compose.yaml` and the Dockerfile describe the same system in containers. `tests/compose` builds and tries it.
+`compose.yaml` and the Dockerfile describe the same servers in containers. `tests/compose` builds and tries them.
 """

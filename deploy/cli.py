@@ -54,9 +54,9 @@ def up(
 ) -> None:
     """Start the servers, or find those that run; print their addresses.
 
-    The first start downloads Kafka (44 MB) with Maven, or with the Ivy inside pyspark. If it is interrupted, nothing is
-    left running. Servers of the stack that have died are started again on their ports and data. Options other than
-    --name and --directory matter only for a new stack; a port that a stack has not is refused.
+    The first start downloads Kafka (44 MB) with Maven, or with the Ivy in pyspark. An interrupted start leaves nothing
+    running. Dead servers of a stack are started again on their ports and data. Options other than --name and
+    --directory apply to a new stack only; a port that differs from the stack's is refused.
     """
     settings = StackSettings(
         name=name,
@@ -135,7 +135,7 @@ def down(
 
 
 def remedy(error: KonverseError) -> str:
-    """Where the servers of this machine's own stacks are, for whoever looked for Kafka or Redis elsewhere."""
+    """Advice for a command that found no Kafka or Redis: the local stacks that run, and how to use them."""
     if not isinstance(error, Unavailable):
         return ""
     lines = []
@@ -209,7 +209,7 @@ def _options(name: str, directory: Path | None) -> str:
 
 @contextmanager
 def _signals_interrupt() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP do what Ctrl-C does: leave by the way that cleans up."""
+    """Let SIGTERM and SIGHUP exit like Ctrl-C, so that everything is cleaned up."""
 
     def interrupt(number: int, _: FrameType | None) -> NoReturn:
         raise SystemExit(128 + number)

@@ -37,7 +37,7 @@ class Flow(NamedTuple):
     per_s: dict[str, float]
     """Target -> messages per second."""
     messages_per_s: float
-    """Messages received per second, whatever became of them."""
+    """Messages that were received and dealt with, per second."""
 
 
 @router.command("watch")

@@ -1,1 +1,1 @@
-"""deploy/docker."""
+"""What only the image needs."""

@@ -1,8 +1,8 @@
-"""Write what the image installs before the wheel, as two lists for pip, so that each gets a layer of its own.
+"""Writes two lists for pip, installed before the wheel, so that each gets an image layer of its own.
 
-`extra.txt`: the requirements of one extra (Spark, pandas, ...), in the pinned versions, to be installed without what
-they need themselves. These are the large packages, and the list changes only when one of them does.
-`all.txt`: all requirements, to be installed with `constraints.txt`, of which any line may change any day.
+    extra.txt  the requirements of one extra (Spark, pandas, …) in their pinned versions, to be installed without their
+               dependencies: the large packages, of which the list seldom changes
+    all.txt    all requirements, to be installed with `constraints.txt`, any line of which may change on any day
 
 Usage: python requirements.py pyproject.toml constraints.txt spark folder
 """

@@ -1,14 +1,22 @@
-"""What a stack needs of its machine.
+"""What a stack needs of its machine: processes, ports, folders, locks and tools.
 
-    ports      free ports, and ids of clusters
-    processes  processes found by pid and start time, so that a pid that is used again is not killed
-    spawn      processes that end with their parent, or outlive it, as wanted
-    folders    directories of stacks, with their rights
-    locks      one starter at a time
-    faults     disk full, no rights, no such program: each with a text of its own
-    guard      ends what is left when a test run dies
-    progress   lines for people while something takes long
-    tools      programs that must be there
+The packages above it use these modules one by one; none of them knows Kafka or Redis. Two rules are kept here for all
+of them. A process is named by its pid and its start time, so that a pid which the system uses again is never taken for
+a server. And no server outlives its owner by accident: the guard, a small process between the two, ends the servers
+when the owner ends, even by kill -9.
 
-Nothing here knows Kafka or Redis.
+A fault of the machine (a full disk, a folder without rights, a missing program) becomes a `StackError` with a text of
+its own, that names the path and the remedy.
+
+Modules:
+
+    ports      free ports of the loopback interface, and ids of clusters
+    processes  processes by pid and start time: alive, signalled, ended
+    spawn      servers that end with their owner, or outlive it when released
+    guard      the process that ends servers and removes files when the owner ends
+    folders    where the cache and the files of a stack are
+    locks      locks between processes
+    faults     faults of the file system as errors; the end of a log
+    progress   what a person sees while something takes long
+    tools      runs a build tool and reads its output
 """

@@ -1,4 +1,4 @@
-"""Faults of the machine as errors of the stack: a full disk, an unwritable folder, the last lines of a log."""
+"""Faults of the machine as errors of the stack: a full disk, a folder without rights; and the last lines of a log."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MIB: Final = 1024 * 1024
 
 @contextmanager
 def filesystem_faults(path: Path) -> Iterator[None]:
-    """Raise an `OSError` of the block as `DiskFull` or `StackError` that names `path`."""
+    """Raise an `OSError` of the block as a `DiskFull` or `StackError` that names `path`."""
     try:
         yield
     except OSError as error:
@@ -30,7 +30,7 @@ def filesystem_faults(path: Path) -> Iterator[None]:
 
 
 def disk_full(path: Path) -> DiskFull:
-    """Describe a file system without room, with the free bytes that it has left."""
+    """Make the error for a file system without room, with its free bytes."""
     return DiskFull(
         f"No room left for {path}: its file system has {free_bytes(path)} bytes free. "
         "Delete something there, or point XDG_CACHE_HOME, XDG_STATE_HOME or TMPDIR to another file system."
@@ -49,7 +49,7 @@ def require_room(path: Path, room_bytes: int) -> None:
 
 
 def free_bytes(path: Path) -> int:
-    """Count the free bytes of the file system that `path` is on, or would be on."""
+    """Return the free bytes of the file system where `path` is, or would be."""
     existing = path
     while not existing.exists() and existing != existing.parent:
         existing = existing.parent
@@ -57,13 +57,13 @@ def free_bytes(path: Path) -> int:
 
 
 def tells_of_a_full_disk(text: str) -> bool:
-    """Say whether the output of a program complains about a full disk."""
+    """Return whether the output of a program complains about a full disk."""
     lowered = text.lower()
     return any(sign in lowered for sign in NO_ROOM_TEXTS)
 
 
 def last_lines(log: Path, count: int = 12, *, since_byte: int = 0) -> str:
-    """Return the last `count` lines of a log that were written after `since_byte`, indented; "(empty)" if none."""
+    """Return the last `count` lines of a log after byte `since_byte`, indented; "(empty)" if there are none."""
     try:
         with log.open("rb") as stream:
             stream.seek(since_byte)

@@ -1,12 +1,12 @@
-"""Where things stand: the cache of jars and archives, and the folder of one stack.
+"""Where files are kept: the cache of jars and class archives, and the folder of one stack.
 
     <cache>/konverse/kafka-4.3.1/          the jars of the broker
     <cache>/konverse/archives/             class archives (AppCDS), one for each Java and Kafka
     <state>/konverse/stack/<name>/         one stack:
         stack.json                         ports and pids
-        kept.json                          of a stack that is down and left its data: the ports that it had
+        kept.json                          of a stack that is down and left its data: its ports
         lock                               held while a command changes the stack
-        .konverse-stack                    says that the folder is a stack's
+        .konverse-stack                    marks the folder as a stack's
         config/<server>.properties  data/<server>/  logs/<server>.log  tmp/
 
 `<cache>` is XDG_CACHE_HOME or ~/.cache, `<state>` is XDG_STATE_HOME or ~/.local/state.
@@ -35,7 +35,7 @@ MARK: Final = ".konverse-stack"
 
 
 def cache_folder(environ: Mapping[str, str] | None = None) -> Path:
-    """Return the folder for what can be downloaded again."""
+    """Return the folder for files that can be downloaded or made again."""
     return _base(os.environ if environ is None else environ, "XDG_CACHE_HOME", ".cache") / "konverse"
 
 
@@ -46,7 +46,7 @@ def stack_folder(name: str, environ: Mapping[str, str] | None = None) -> Path:
 
 
 def make_folder(path: Path) -> Path:
-    """Make a folder and those above it; `DiskFull` or `StackError` when that cannot be."""
+    """Make a folder and its parents. Raises `DiskFull` or `StackError`."""
     with filesystem_faults(path):
         while True:
             try:
@@ -55,7 +55,7 @@ def make_folder(path: Path) -> Path:
                 if os.path.lexists(path) and not path.is_dir():
                     raise
             else:
-                return path  # else it was there and another command has removed it just now
+                return path  # otherwise another command has just removed it: try again
 
 
 def _base(environ: Mapping[str, str], variable: str, otherwise: str) -> Path:
@@ -86,7 +86,7 @@ class StackHome:
 
     @property
     def tmp(self) -> Path:
-        """The servers' folder for temporary files, so that a killed server leaves nothing in the system's."""
+        """Temporary files of the servers, so that a killed server leaves none in the system's folder."""
         return self.root / "tmp"
 
     def config(self, server: str) -> Path:
@@ -102,31 +102,31 @@ class StackHome:
         return self.root / "logs" / f"{server}.log"
 
     def refuse_if_foreign(self) -> None:
-        """Raise `InvalidSettings` if the folder holds what no stack made: `remove` would take it for its own."""
+        """Raise `InvalidSettings` if the folder has files but is not a stack's: `remove` would remove them."""
         names = self._names()
         if MARK not in names and names - {LOCK}:
             raise InvalidSettings(f"{self.root} is not empty and not the folder of a stack. Choose a new or empty one.")
 
     def create(self) -> None:
-        """Make the folder, which only its user may enter, and its parts."""
+        """Make the folder and its parts; only its user may enter it."""
         make_folder(self.root.parent)
         with filesystem_faults(self.root):
             self.root.mkdir(mode=0o700, exist_ok=True)
-            (self.root / MARK).touch()  # first, and removed last: another command may look at any moment
+            (self.root / MARK).touch()  # made first and removed last: another command may look at any moment
         for part in ("config", "data", "logs", "tmp"):
             make_folder(self.root / part)
 
     def has_data(self) -> bool:
-        """Say whether an earlier stack left its data."""
+        """Return whether an earlier stack left its data."""
         return (self.root / KEPT).is_dir()
 
     def entries(self, *, keep_data: bool = False) -> list[Path]:
-        """List what `remove` removes."""
+        """Return the paths that `remove` removes."""
         names = REMOVED if keep_data else (*REMOVED, KEPT, KEPT_STATE, MARK)
         return [self.root / name for name in names]
 
     def remove(self, *, keep_data: bool = False) -> None:
-        """Remove what the stack made, but for its lock, and the folder itself when nothing else is in it."""
+        """Remove what the stack made, except its lock; then the folder itself, if it is empty."""
         for entry in self.entries(keep_data=keep_data):
             if entry.is_dir() and not entry.is_symlink():
                 shutil.rmtree(entry, ignore_errors=True)
@@ -136,7 +136,7 @@ class StackHome:
             self.root.rmdir()
 
     def remove_if_empty(self) -> None:
-        """Remove the lock and the folder if there is no stack in it."""
+        """Remove the lock and the folder, if there is no stack in it."""
         if not self.state.exists():
             self.lock.unlink(missing_ok=True)
             with contextlib.suppress(OSError):

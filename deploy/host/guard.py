@@ -1,18 +1,19 @@
 """A small process between an owner and its servers, so that no server outlives its owner by accident.
 
-Run as a program (`python -I -S guard.py <owner pid> <once|lasting> <path to remove> ...`); it uses the standard library
-only and has one thread. The owner writes one JSON object a line to its standard input and reads one a line back:
+It is run as a program (`python -I -S guard.py <owner pid> <once|lasting> <path to remove> ...`), uses only the standard
+library, and has one thread. The owner writes one JSON object per line to the guard's standard input, and reads one per
+line back:
 
     {"do": "start", "argv": [...], "env": {...}, "log": path}    ->  {"pid": n} or {"error": text, "errno": n}
     {"do": "release"}    the servers go on without guard and owner   ->  {}   and the guard ends
     {"do": "stop"}       the servers are killed, the paths removed   ->  {}   and the guard ends
 
-If the owner ends in any way before "release", kill -9 included, the guard does what "stop" does.
+If the owner ends before "release", in any way, even by kill -9, the guard does what "stop" does.
 
-Why a process of its own: PR_SET_PDEATHSIG fires when the *thread* that started the child ends, so it is wrong in a
-program with threads; and a pipe that closes with the owner does not close while a forked child of the owner holds it.
-A pidfd of the owner has neither fault (where there is none, the owner is polled). The guard itself has one thread, so
-with `once` PR_SET_PDEATHSIG is right between guard and servers: they end even if the guard is killed with -9.
+Why a process: PR_SET_PDEATHSIG fires when the *thread* that started the child ends, so it is wrong in a program with
+several threads; and a pipe that should close with the owner stays open while a forked child of the owner holds it. A
+pidfd of the owner has neither fault (where there is none, the owner is polled). The guard itself has one thread, so
+with `once` PR_SET_PDEATHSIG is right between guard and servers: they end even if the guard is killed with kill -9.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Guard:
         self._told_to_end = False
 
     def run(self) -> None:
-        """Serve the owner until it says "release" or "stop", or is gone."""
+        """Serve the owner until it sends "release" or "stop", or ends."""
         wake = _pipe_of_signals()
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGTERM, self._note_signal)
@@ -64,7 +65,7 @@ class Guard:
                 self.stop()
 
     def _note_signal(self, *_: object) -> None:
-        self._told_to_end = True  # acted upon in the loop, never in the middle of a start
+        self._told_to_end = True  # the loop acts on it, never in the middle of a start
 
     def _watch_owner(self) -> float | None:
         try:
@@ -86,7 +87,7 @@ class Guard:
 
     def _read(self) -> None:
         chunk = os.read(0, 65_536)
-        if not chunk:  # the owner may have handed the stack to another process: only its end counts
+        if not chunk:  # not the end of the owner: it may have left the guard to another process (`Spawner.let_go`)
             self._selector.unregister(0)
             return
         *lines, self._pending = (self._pending + chunk).split(b"\n")
@@ -135,7 +136,7 @@ class Guard:
 
 
 def _end_with(guard_pid: int) -> Callable[[], None] | None:
-    """Return what a server does before it starts: ask the kernel for SIGKILL when the guard ends."""
+    """Return the function that asks the kernel, in a new server, for SIGKILL when the guard ends."""
     if _LIBC is None:
         return None
     libc = _LIBC
@@ -167,7 +168,7 @@ def _exists(pid: int) -> bool:
 
 
 def _remove(path: Path) -> None:
-    """Remove a file, or a folder with all in it, and the folder around it when that has become empty."""
+    """Remove a file, or a folder with its contents; then the folder around it, if that is empty."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -182,5 +183,5 @@ def _reply(answer: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    os.chdir("/")  # hold no folder of the owner's
+    os.chdir("/")  # do not keep a folder of the owner in use
     Guard(int(sys.argv[1]), [Path(path) for path in sys.argv[3:]], lasting=sys.argv[2] == "lasting").run()

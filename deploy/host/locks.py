@@ -1,4 +1,4 @@
-"""A lock between processes that survives the removal of its own file."""
+"""A lock between processes whose file may be removed while it is held."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _POLL_S: Final = 0.05
 
 @contextmanager
 def locked(path: Path, *, deadline_s: float, on_wait: Callable[[], None] = lambda: None) -> Iterator[int]:
-    """Hold the lock file `path`; the kernel lets go of it when the process ends, however it ends.
+    """Hold the lock file `path`. The kernel releases the lock when the process ends, however it ends.
 
-    Yields the descriptor: a child that inherits it holds the lock too, until it ends.
-    The holder may delete the file: one who waited for it sees that and takes the lock of the new file.
-    Calls `on_wait` once if another process has it, and raises `StackError` after `deadline_s`.
+    Yields the descriptor: a child that inherits it holds the lock as well, until it ends. The holder may delete the
+    file; a process that waits then takes the lock of the new file. Calls `on_wait` once if another process has the
+    lock, and raises `StackError` after `deadline_s`.
     """
     give_up = time.monotonic() + deadline_s
     waited = False
@@ -48,7 +48,7 @@ def _try_lock(path: Path) -> int | None:
     with filesystem_faults(path):
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except FileNotFoundError:  # the one who held it has removed the folder just now
+        except FileNotFoundError:  # the last holder has just removed the folder
             return None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

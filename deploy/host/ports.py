@@ -1,4 +1,4 @@
-"""Free ports of the loopback interface."""
+"""Free ports of the loopback interface, and random ids for Kafka."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from konverse.schemas.stack_errors import PortTaken
 
 HOST: Final = "127.0.0.1"
 FIRST: Final = 20_000
-"""Ports are taken from below the range that Linux gives to outgoing connections (32768 and up): a killed server
+"""Ports are chosen below the range that Linux gives to outgoing connections (32768 and up), so that a killed server
 finds its port free when it comes back."""
 LAST: Final = 31_999
 _ATTEMPTS_MAX: Final = 500
 
 
 def is_free(port: int) -> bool:
-    """Say whether a server could listen on this port of the loopback interface now."""
+    """Return whether a server could listen on this port of the loopback interface."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: TIME_WAIT does not count
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers set it: a port in TIME_WAIT is free
         try:
             probe.bind((HOST, port))
             probe.listen(1)
@@ -33,7 +33,7 @@ def is_free(port: int) -> bool:
 
 
 def require_free(port: int, option: str) -> int:
-    """Return the port that the user asked for with `option`; raise `PortTaken` or `InvalidSettings`."""
+    """Return the port that the user asked for by `option`; raise `PortTaken` or `InvalidSettings`."""
     if not 0 < port < 65_536:
         raise InvalidSettings(f"{option} {port} is not a port. Give a number from 1 to 65535.")
     if not is_free(port):
@@ -42,7 +42,7 @@ def require_free(port: int, option: str) -> int:
 
 
 def free_port(taken: Collection[int]) -> int:
-    """Find a free port at random that is not in `taken`."""
+    """Choose a random free port that is not in `taken`."""
     for _ in range(_ATTEMPTS_MAX):
         port = random.randint(FIRST, LAST)  # noqa: S311 - stacks that start together should not all try the same one
         if port not in taken and is_free(port):
@@ -51,7 +51,7 @@ def free_port(taken: Collection[int]) -> int:
 
 
 def new_id() -> str:
-    """Make an id as Kafka makes those of clusters and folders: 16 random bytes in URL-safe base 64."""
+    """Make an id in the form of Kafka's for clusters and folders: 16 random bytes in URL-safe base 64."""
     while (text := base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
-        pass  # Kafka avoids these too: a command line would take them for an option
+        pass  # as Kafka does: a command line would take it for an option
     return text

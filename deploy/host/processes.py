@@ -1,4 +1,4 @@
-"""Processes by pid *and* start time, so that a recycled pid is never taken for a server, still less killed."""
+"""Processes by pid *and* start time, so that a process which reuses a pid is never taken for a server, or killed."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _ENDED_STATES: Final = frozenset("ZX")
 
 @dataclass(frozen=True)
 class ProcessId:
-    """One process of this machine since its last start."""
+    """One process of this machine."""
 
     pid: int
     started: str
-    """When it was started: boot id and clock ticks on Linux, what `ps` says elsewhere. Compared, never read."""
+    """When it started: boot id and clock ticks on Linux, the text of `ps` elsewhere. Only compared, never parsed."""
 
     @classmethod
     def of(cls, pid: int) -> ProcessId | None:
@@ -32,11 +32,11 @@ class ProcessId:
         return None if started is None else cls(pid, started)
 
     def alive(self) -> bool:
-        """Say whether this very process still runs."""
+        """Return whether this very process still runs."""
         return _started(self.pid) == self.started
 
     def send(self, number: signal.Signals) -> bool:
-        """Send a signal to this process and to no other that may have its pid; False if it is gone."""
+        """Send a signal to this process, never to another one that reuses its pid; False if it is gone."""
         try:
             descriptor = _pidfd(self.pid)
             if descriptor is None:
@@ -50,7 +50,7 @@ class ProcessId:
 
     def _send_by_descriptor(self, descriptor: int, number: signal.Signals) -> bool:
         try:
-            if not self.alive():  # asked after opening: the descriptor keeps meaning the same process, a pid may not
+            if not self.alive():  # asked after opening: a descriptor always means the same process, a pid may not
                 return False
             signal.pidfd_send_signal(descriptor, number)
         finally:
@@ -71,7 +71,7 @@ class ProcessId:
 
 
 def wait_for_end(processes: Iterable[ProcessId], deadline_s: float) -> list[ProcessId]:
-    """Wait until all have ended or the deadline has passed; return those that still run."""
+    """Wait until all processes have ended or the deadline has passed; return those that still run."""
     give_up = time.monotonic() + deadline_s
     remaining = [process for process in processes if process.alive()]
     while remaining and time.monotonic() < give_up:
@@ -93,7 +93,7 @@ def end_all(processes: Iterable[ProcessId], deadline_s: float) -> None:
 
 
 def _pidfd(pid: int) -> int | None:
-    """Open a descriptor of a process; None where the system has none (not Linux, old kernel, strict sandbox)."""
+    """Open a pidfd of a process; None where there are none (not Linux, an old kernel, a strict sandbox)."""
     try:
         return os.pidfd_open(pid) if _LINUX else None
     except ProcessLookupError:

@@ -1,4 +1,4 @@
-"""What a person sees while the stack downloads and starts: a rich display on a terminal, plain lines elsewhere."""
+"""What a person sees while the stack downloads and starts: a rich display on a terminal, else plain lines."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import IO, Protocol
 
 Advance = Callable[[str], None]
-"""Called once for each piece of a step that is done, with its name."""
+"""Called with the name of each piece of a step when it is done."""
 
 
 class Reporter(Protocol):
-    """Shows the steps of a longer work."""
+    """Shows the steps of a long operation."""
 
     def step(self, text: str, pieces: int | None = None) -> AbstractContextManager[Advance]:
-        """Show a step while the block runs; `pieces` is about how often `Advance` will be called, if known."""
+        """Show a step while the block runs; `pieces`, if known, is about how many pieces it has."""
         ...
 
 
@@ -29,7 +29,7 @@ class Silence:
 
 
 class PlainLines:
-    """One line when a step begins and one when it took long; for logs and pipes."""
+    """A line when a step begins, and another one if it took long; for logs and pipes."""
 
     _WORTH_TELLING_S = 2.0
 
@@ -48,14 +48,14 @@ class PlainLines:
 
 
 class Display:
-    """A spinner, a bar when the number of pieces is known, and the time; for terminals."""
+    """A spinner, the time, and a bar if the number of pieces is known; for terminals."""
 
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream
 
     @contextmanager
     def step(self, text: str, pieces: int | None = None) -> Iterator[Advance]:
-        """Show the step until the block ends; nothing of it stays on the screen."""
+        """Show the step until the block ends, then clear it from the screen."""
         from rich.console import Console
         from rich.markup import escape
         from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn

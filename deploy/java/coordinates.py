@@ -1,4 +1,4 @@
-"""Names of artifacts, sets of them, and what a resolver failed on."""
+"""Artifacts, and the sets of them that are downloaded together."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Final
 
 KAFKA_VERSION: Final = "4.3.1"
-"""The newest broker that Maven Central has."""
+"""The newest one on Maven Central."""
 
 _LOG4J_VERSION: Final = "2.25.4"
 _SPARK_CONNECTOR_VERSION: Final = "4.2.0"
-"""The newest that Maven Central has. Spark moves what it uses: 4.0 cannot stream under Spark 4.3, nor log."""
+"""The newest one on Maven Central. It must fit Spark: version 4.0 can neither stream nor log under Spark 4.3."""
 
 _MIB: Final = 1024 * 1024
 
@@ -29,26 +29,26 @@ class Coordinate:
 
 @dataclass(frozen=True)
 class JarSet:
-    """Artifacts that are resolved together, with all they need at run time, into one folder of the cache."""
+    """Artifacts that are resolved together, with all their runtime dependencies, into one folder of the cache."""
 
     name: str
     """The folder's name."""
 
     coordinates: tuple[Coordinate, ...]
     main_jars: tuple[str, ...]
-    """Files without which the set is not complete; more will be there."""
+    """Files without which the set is incomplete; the folder has more."""
 
     excluded_artifacts: tuple[str, ...] = ()
     jars_about: int = 0
     room_bytes: int = 0
-    """The room that downloading takes at its height."""
+    """The most room that the download needs at a time."""
 
 
 KAFKA: Final = JarSet(
     name=f"kafka-{KAFKA_VERSION}",
     coordinates=(
         Coordinate("org.apache.kafka", "kafka_2.13", KAFKA_VERSION),
-        # Not in Kafka's own list: without it nothing is logged, and so there is no line to wait for.
+        # Not among Kafka's dependencies. Without it nothing is logged, and there is no line to wait for.
         Coordinate("org.apache.logging.log4j", "log4j-slf4j-impl", _LOG4J_VERSION),
     ),
     main_jars=(
@@ -76,7 +76,7 @@ SPARK_CONNECTOR: Final = JarSet(
         "kafka-clients-3.9.2.jar",
         "commons-pool2-2.13.1.jar",
     ),
-    excluded_artifacts=("scala-library", "slf4j-api", "lz4-java", "snappy-java"),  # Spark has its own
+    excluded_artifacts=("scala-library", "slf4j-api", "lz4-java", "snappy-java"),  # Spark brings its own
     jars_about=9,
     room_bytes=150 * _MIB,
 )

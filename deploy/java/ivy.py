@@ -1,4 +1,4 @@
-"""Resolving jars without Maven: with the Ivy inside pyspark, from the mirror that the user's Maven settings name."""
+"""Downloads jars without Maven: with the Ivy in pyspark, from the mirror in the user's Maven settings."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _DOWNLOADING: Final = re.compile(r"^downloading .*/([^/ ]+)\.jar\b")
 
 
 def find_ivy() -> list[Path] | None:
-    """Return Ivy's jars inside pyspark, if it is installed."""
+    """Return the jars of the Ivy in pyspark; None if it is not installed."""
     spec = importlib.util.find_spec("pyspark")
     for place in (spec.submodule_search_locations or []) if spec else []:
         found = [next((Path(place) / "jars").glob(pattern), None) for pattern in _NEEDED_JARS]
@@ -42,7 +42,7 @@ def find_ivy() -> list[Path] | None:
 
 
 def download(jars: JarSet, folder: Path, java: Java, ivy: list[Path], advance: Advance) -> ToolResult:
-    """Put the jars into `folder`/jars; what went wrong, if anything, is in the result."""
+    """Download the jars into `folder`/jars; the result tells what went wrong, if anything."""
     settings, module = folder / "ivysettings.xml", folder / "ivy.xml"
     mirror = central_mirror(Path.home() / ".m2" / "settings.xml", os.environ)
     with filesystem_faults(folder):
@@ -52,7 +52,7 @@ def download(jars: JarSet, folder: Path, java: Java, ivy: list[Path], advance: A
         str(java.executable), "-cp", os.pathsep.join(map(str, ivy)), "org.apache.ivy.Main",
         "-settings", str(settings), "-ivy", str(module), "-confs", "default",
         "-retrieve", f"{folder}/jars/[artifact]-[revision](-[classifier]).[ext]",
-        "-types", "jar", "bundle",  # `bundle` is what snakeyaml is
+        "-types", "jar", "bundle",  # snakeyaml is a `bundle`
     ]  # fmt: skip
 
     def see(line: str) -> None:
@@ -63,7 +63,7 @@ def download(jars: JarSet, folder: Path, java: Java, ivy: list[Path], advance: A
 
 
 def missing(result: ToolResult) -> Coordinate | None:
-    """Read from Ivy's output which artifact it could not get."""
+    """Read from Ivy's output which artifact it could not get; None if it names none."""
     for line in result.lines:
         for pattern in _FAILURES:
             if match := pattern.search(line):
@@ -72,9 +72,9 @@ def missing(result: ToolResult) -> Coordinate | None:
 
 
 def central_mirror(settings: Path, environ: Mapping[str, str]) -> str | None:
-    """Return the address that a Maven settings file gives instead of Maven Central's, or None.
+    """Return the mirror of Maven Central in a Maven settings file; None if it has none.
 
-    Follows Maven: a mirror of exactly "central" wins, then the first whose list or wildcard covers it.
+    As in Maven, a mirror of exactly "central" wins, then the first one whose list or wildcard covers it.
     """
     if not settings.is_file():
         return None

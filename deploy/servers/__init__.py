@@ -1,10 +1,20 @@
-"""Servers as processes: their configuration, their start and their end.
+"""The servers of a stack: their configuration, their start, and what is known of them on disk.
 
-    launcher       starts a server, waits until it answers, and ends it with everything that it started
-    kafka, redis   configuration, and when each of them is ready
-    class_archive  an archive of loaded classes, with which Kafka starts sooner
-    state          what is known of a stack on disk, for commands that come later
+`Launcher` starts the servers of one stack, and `stack` drives it. A server is ready when it answers a request, not when
+its port is open or its log says so. Each process is written to `stack.json` before the next step, so that a later
+command can find and end it.
 
-A server is ready when it answers a request, not when its port is open. It is ended by SIGTERM, then by SIGKILL, and
-its process group with it. What it wrote to its log explains a failure; the error shows the last lines.
+Laws:
+
+    - What a server needs (Java, jars, a Redis program) is looked for before anything is started.
+    - A server that dies while it starts is reported with its cause: a full disk, a taken port, or the last lines of
+      its log. Only lines that this start has written count.
+    - A class archive is an acceleration alone: whatever is wrong with it, the broker starts without it.
+
+Modules:
+
+    launcher       starts servers and waits until they answer
+    kafka, redis   configuration and command line of each, and when it is ready
+    class_archive  an archive of loaded classes, with which the broker starts sooner
+    state          what is known of a stack, as `stack.json` has it
 """

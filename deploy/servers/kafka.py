@@ -1,4 +1,4 @@
-"""One Kafka node or three: settings, formatted data folders, the command line, and when a node serves."""
+"""Kafka nodes: their settings, formatted data folders and command line, and when a node is ready."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _CHECKPOINT: Final = "bootstrap.checkpoint"
 _LOCK_DEADLINE_S: Final = 60.0
 _ANSWER_DEADLINE_S: Final = 1.0
 _JVM: Final = (
-    "-XX:+IgnoreUnrecognizedVMOptions",  # other makers' Javas lack some of these
+    "-XX:+IgnoreUnrecognizedVMOptions",  # Javas of other vendors lack some of these
     "-Xms64m",
     "-Xmx256m",
     "-XX:+UseSerialGC",
-    "-XX:TieredStopAtLevel=1",  # half of the start goes to compilation otherwise
+    "-XX:TieredStopAtLevel=1",  # otherwise half of the start is compilation
     "-XX:-UsePerfData",  # leaves a file in the system's temporary folder after kill -9
 )
 _LOG4J: Final = """\
@@ -53,7 +53,7 @@ logger.started.level=info
 
 
 def common_settings(brokers: int) -> dict[str, str]:
-    """Return the broker settings that do not depend on ports, for a cluster of so many nodes.
+    """Return the broker settings that do not depend on ports, for a cluster of `brokers` nodes.
 
     They make a node small, and make it notice deaths and joins within a second instead of ten.
     """
@@ -65,7 +65,7 @@ def common_settings(brokers: int) -> dict[str, str]:
         "background.threads": "2",
         "log.cleaner.dedupe.buffer.size": "2097152",  # the default takes 128 MB of heap
         "auto.create.topics.enable": "false",  # a misspelt topic is an error
-        "log.retention.ms": "-1",  # a test may write records with times of long ago
+        "log.retention.ms": "-1",  # tests write records with old timestamps
         "default.replication.factor": replicas,
         "min.insync.replicas": in_sync,
         "offsets.topic.replication.factor": replicas,
@@ -76,10 +76,10 @@ def common_settings(brokers: int) -> dict[str, str]:
         "share.coordinator.state.topic.replication.factor": replicas,
         "share.coordinator.state.topic.min.isr": in_sync,
         "share.coordinator.state.topic.num.partitions": "1",
-        # A killed broker may come back only after its old registration has timed out: 1 s instead of 9 s.
+        # A killed broker can come back only when its old registration has timed out: after 1 s instead of 9 s.
         "broker.session.timeout.ms": "1000",
         "broker.heartbeat.interval.ms": "200",
-        # Groups: no waiting for further members, and heartbeats in the broker's hands (KIP-848) five times a second:
+        # Groups: no waiting for further members, and heartbeats, which the broker sets (KIP-848), five times a second:
         # a reader that dies is replaced within 3 s, not 45 s.
         "group.initial.rebalance.delay.ms": "0",
         "group.min.session.timeout.ms": "500",
@@ -114,7 +114,7 @@ class KafkaProgram:
         jvm: Sequence[str],
         settings: Mapping[str, str],
     ) -> Launch:
-        """Write the settings of a node and return how to start it."""
+        """Write the settings of a node, and return how to start it."""
         log4j = home.root / "config" / "log4j2.properties"
         lines = {**_node_settings(node, nodes, home), **common_settings(len(nodes)), **settings}
         with filesystem_faults(home.root):
@@ -122,7 +122,7 @@ class KafkaProgram:
             home.config(node.name).write_text("".join(f"{key}={_escaped(value)}\n" for key, value in lines.items()))
         flags = (
             f"-Dlog4j2.configurationFile={log4j}",
-            f"-Djava.io.tmpdir={home.tmp}",  # compression libraries unpack themselves there
+            f"-Djava.io.tmpdir={home.tmp}",  # compression libraries unpack themselves into it
             f"-XX:ErrorFile={home.root}/logs/{node.name}-crash-%p.log",
             *jvm,
         )
@@ -130,9 +130,9 @@ class KafkaProgram:
         return Launch(argv, home.log(node.name), dict(os.environ))
 
     def format(self, node: ServerState, home: StackHome, cluster_id: str) -> None:
-        """Prepare the data folder of a node, unless it has been prepared.
+        """Prepare the data folder of a node, unless that was done before.
 
-        Kafka's own tool has made the checkpoint, once for all nodes of this version; the rest is a few lines of text.
+        Kafka's own tool makes the checkpoint, once for all nodes of this version; the rest is a few lines of text.
         """
         data = make_folder(home.data(node.name))
         if (data / "meta.properties").exists():
@@ -169,7 +169,7 @@ class KafkaProgram:
 
 
 class KafkaProbe:
-    """Asks one node whether it serves: first its log, which costs nothing, then the node itself."""
+    """Asks whether one node is ready: first its log, which costs nothing, then the node itself."""
 
     def __init__(self, node: ServerState, log: Path, since_byte: int) -> None:
         self._node = node
@@ -178,7 +178,7 @@ class KafkaProbe:
         self._admin: AdminClient | None = None
 
     def ready(self) -> bool:
-        """Say whether the node has written that it started, and lists itself to a client."""
+        """Return whether the node has logged its start and lists itself to a client."""
         if self._admin is None and not self._has_started():
             return False
         from confluent_kafka import KafkaException

@@ -1,4 +1,4 @@
-"""Starting the servers of a stack and waiting until they answer; what they died of, when they die."""
+"""Starts the servers of a stack, waits until they answer, and finds out why one died."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _PORT_TAKEN_TEXTS: Final = ("Address already in use", "BindException", "Could no
 
 @dataclass(frozen=True)
 class Programs:
-    """The programs that run the servers, each looked for when it is first needed."""
+    """The programs that run the servers; each is looked for when it is first needed."""
 
     reporter: Reporter
     cache: Path | None = None
 
     @cached_property
     def kafka(self) -> KafkaProgram:
-        """Java and the jars of the broker; downloads them if need be."""
+        """Java and the jars of the broker; the jars are downloaded if need be."""
         java, cache = find_java(), self.cache or cache_folder()
         return KafkaProgram(java, kafka_jars(java, cache, self.reporter), cache)
 
@@ -47,7 +47,7 @@ class Programs:
         return find_redis()
 
     def require(self, servers: Iterable[ServerState]) -> None:
-        """Look for all that these servers need, before anything is started."""
+        """Look for all programs that these servers need, before anything is started."""
         kinds = {server.kind for server in servers}
         if "redis" in kinds:
             _ = self.redis
@@ -57,7 +57,7 @@ class Programs:
 
 @dataclass(frozen=True)
 class Starting:
-    """A server that was started and does not answer yet."""
+    """A server that was started and has not answered yet."""
 
     server: ServerState
     log: Path
@@ -76,8 +76,8 @@ class Launcher:
     def start(self, state: StackState, names: Sequence[str]) -> StackState:
         """Start servers and wait until each answers; return the state with their processes.
 
-        The state is written to the stack's folder after each process, so that none is ever forgotten. Raises
-        `ServerDied` with the last lines of the log, `DiskFull`, `PortTaken`, or `StackError` at the deadline.
+        The state is saved in the stack's folder after each process, so that none is ever forgotten. Raises `ServerDied`
+        with the last lines of the log, `DiskFull`, `PortTaken`, or `StackError` at the deadline.
         """
         starting: list[Starting] = []
         with self._programs.reporter.step(f"Starting {', '.join(names)}"):
@@ -112,7 +112,7 @@ class Launcher:
     def _wait(self, starting: Starting, give_up_s: float) -> None:
         name = starting.server.name
         while True:
-            # The process is asked after the answer: on a stolen port, somebody else would answer.
+            # The process is checked after the answer, which may have come from another program on the same port.
             ready = starting.ready()
             if not starting.server.alive():
                 raise _cause_of_death(starting, self._home)
@@ -131,7 +131,7 @@ class Launcher:
 def _cause_of_death(starting: Starting, home: StackHome) -> KonverseError:
     name, port = starting.server.name, starting.server.port
     lines = last_lines(starting.log, since_byte=starting.since_byte)
-    # A JVM whose file system is full may die of a memory fault without a word.
+    # On a full file system a JVM may die of a memory fault without a message.
     if tells_of_a_full_disk(lines) or free_bytes(home.root) < _FULL_BELOW_BYTES:
         return disk_full(home.data(name))
     if any(sign in lines for sign in _PORT_TAKEN_TEXTS):

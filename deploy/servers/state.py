@@ -1,4 +1,4 @@
-"""What is known about a stack: its servers, their ports and processes; kept in stack.json, replaced as a whole."""
+"""What is known of a stack: servers, ports and processes. It is kept in stack.json, which is replaced as a whole."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ class ServerState:
 
     @property
     def address(self) -> str:
-        """How a client names it: "127.0.0.1:9092" or "redis://127.0.0.1:6379/0"."""
+        """The address for clients: "127.0.0.1:9092" or "redis://127.0.0.1:6379/0"."""
         return f"{HOST}:{self.port}" if self.kind == "kafka" else f"redis://{HOST}:{self.port}/0"
 
     def alive(self) -> bool:
-        """Say whether its process runs."""
+        """Return whether its process runs."""
         return self.process is not None and self.process.alive()
 
 
 @dataclass(frozen=True)
 class StackState:
-    """All of a stack."""
+    """What is known of a stack."""
 
     name: str
     cluster_id: str
@@ -53,7 +53,7 @@ class StackState:
     broker_settings: dict[str, str] | None = None
     start_deadline_s: float = 90.0
     owner_pid: int | None = None
-    """Of an ephemeral stack: the process that it ends with."""
+    """Of an ephemeral stack: the process with which it ends."""
 
     @property
     def bootstrap(self) -> str:
@@ -71,7 +71,7 @@ class StackState:
         return next((server.address for server in self.servers if server.kind == "redis"), "")
 
     def server(self, name: str) -> ServerState:
-        """Return a server by name; `InvalidSettings` names those that exist."""
+        """Return a server by name. Raises `InvalidSettings` with the names that exist."""
         for server in self.servers:
             if server.name == name:
                 return server
@@ -93,7 +93,7 @@ class StackState:
         return next((server.port for server in self.servers if server.name == name), None)
 
     def save(self, path: Path) -> None:
-        """Write the state to a file, whole or not at all."""
+        """Write the state to a file, atomically."""
         fresh = path.with_name(f"{path.name}.{os.getpid()}")
         with filesystem_faults(path):
             try:
@@ -104,7 +104,7 @@ class StackState:
 
 
 def load(path: Path) -> StackState | None:
-    """Read the state of a stack; None if there is none, `StackError` if the file cannot be understood."""
+    """Read the state of a stack; None if there is none. Raises `StackError` if the file cannot be parsed."""
     try:
         with filesystem_faults(path):
             text = path.read_text()

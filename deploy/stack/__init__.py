@@ -1,13 +1,25 @@
-"""`konverse stack`: up, status, down.
+"""A local stack as an object: planned, started, watched and ended.
 
-    stack     a running stack as an object: start, restart and kill servers, for tests too
-    plan      which servers with which ports and folders
-    settings  options of the command
-    starting  who starts a stack when two try at once
-    status    what runs, since when, with which data
-    follow    the servers' logs, followed
+`LocalStack` is what the commands of `deploy.cli` and the tests use. A stack belongs to a directory: two commands with
+the same directory find the same stack, and a lock decides which of them may change it. What is known of the stack is in
+`stack.json` there, written after each process that was started, so that no process is ever forgotten.
 
-A stack belongs to a directory. Two commands with the same directory find the same stack; a lock decides which of them
-starts it. `down` deletes what the servers hold, unless `--keep-data` is given. A server that dies is reported with
-the end of its log.
+There are two kinds. An ephemeral stack lives in a temporary folder and ends with the process that started it, or with
+another one that it was given as its owner. A lasting stack goes on when the command has returned.
+
+Laws:
+
+    - A start that fails ends what it has started and removes what it has made, and nothing that was there before.
+    - Dead servers are started again on their own ports and data.
+    - `down` deletes what the servers hold, unless `--keep-data` is given; then the ports are kept as well.
+    - A server that dies while it starts is reported with the end of its log.
+
+Modules:
+
+    stack     `LocalStack`: start, find, restart, kill and end
+    plan      which servers a new stack has, with which ports
+    settings  what can be chosen about a stack
+    starting  the start itself, and what a failed one cleans up
+    status    whether each server runs, since when, and where
+    follow    the servers' logs, from their end and as they grow
 """

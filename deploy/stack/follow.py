@@ -12,7 +12,7 @@ _LINE_BYTES_ABOUT: Final = 512
 
 
 def last_part(logs: Mapping[str, Path], lines: int) -> Iterator[str]:
-    """Yield the last lines of each log; with several logs, each line after the server's name."""
+    """Yield the last lines of each log; with several logs, each line follows its server's name."""
     for server, log in logs.items():
         for line in _Tail(log).last(lines):
             yield _labelled(server, line, len(logs))
@@ -32,7 +32,7 @@ def follow(logs: Mapping[str, Path], lines: int) -> Iterator[str]:
 
 
 class _Tail:
-    """One log, read up to a place."""
+    """One log, and the offset up to which it was read."""
 
     def __init__(self, log: Path) -> None:
         self._log = log
@@ -53,7 +53,7 @@ class _Tail:
     def added(self) -> list[str]:
         try:
             with self._log.open("rb") as stream:
-                if stream.seek(0, 2) < self._at_byte:  # the stack was started anew
+                if stream.seek(0, 2) < self._at_byte:  # a new stack has replaced the log
                     self._at_byte, self._rest = 0, b""
                 stream.seek(self._at_byte)
                 chunk = stream.read()

@@ -1,4 +1,4 @@
-"""Which servers a new stack has, and on which ports."""
+"""Which servers a new stack has, and on which ports they listen."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _CLUSTER_ID: Final = re.compile(r"^cluster\.id=(\S+)", re.MULTILINE)
 
 
 def plan(settings: StackSettings, home: StackHome) -> StackState:
-    """Choose names and ports for a stack whose servers do not run yet; one that left its data gets its ports again.
+    """Choose names and ports for a stack whose servers do not run yet; a stack that left its data gets its ports again.
 
-    Raises `PortTaken` for a port that was asked for, `InvalidSettings` if data kept in `home` are another stack's.
+    Raises `PortTaken` for a port that was asked for, `InvalidSettings` if the data in `home` belong to another stack.
     """
     taken: set[int] = set()
 
@@ -53,7 +53,7 @@ def plan(settings: StackSettings, home: StackHome) -> StackState:
 
 
 def _kept_cluster_id(home: StackHome, names: set[str]) -> str | None:
-    """Return the cluster that data of an earlier stack in this folder belong to."""
+    """Return the id of the cluster to which the data of an earlier stack in this folder belong; None without data."""
     found = None
     for meta in home.root.glob("data/*/meta.properties"):
         if meta.parent.name not in names:

@@ -18,28 +18,28 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 
 @dataclass(frozen=True)
 class StackSettings:
-    """The shape of a stack. Ports are chosen freely where none is given."""
+    """The shape of a stack. Where no port is given, a free one is chosen."""
 
     name: str = DEFAULT_NAME
     directory: Path | None = None
-    """Where the stack keeps its files; None: in the user's state folder, or a temporary one if it is ephemeral."""
+    """Where the stack keeps its files. None: in the user's state folder, or a temporary one for an ephemeral stack."""
 
     brokers: int = 1
-    """1, or 3 for a cluster that replicates and survives the death of one; 0 runs Redis alone."""
+    """1, or 3 for a cluster that replicates and survives the death of one broker; 0 runs Redis alone."""
 
     redis: bool = True
     kafka_port: int | None = None
-    """Of the first broker; further brokers take the next ports."""
+    """Port of the first broker; further brokers take the next ports."""
 
     redis_port: int | None = None
     redis_aof: bool = False
-    """Let Redis keep its data over a kill (append-only file, everysec); otherwise it starts empty each time."""
+    """Let Redis keep its data after a kill (append-only file, everysec). Otherwise it starts empty each time."""
 
     broker_settings: Mapping[str, str] = field(default_factory=dict)
-    """Further lines of server.properties; they win over the stack's own."""
+    """Further lines of server.properties; they override the stack's own."""
 
     start_deadline_s: float = 90.0
-    """How long one server may take until it answers."""
+    """Time for one server to start and answer."""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -57,7 +57,7 @@ class StackSettings:
                 raise InvalidSettings(f"Kafka and Redis cannot both have port {self.redis_port}. Give each its own.")
 
     def refuse_other_ports(self, kafka_port: int | None, redis_port: int | None) -> None:
-        """Raise `InvalidSettings` if other ports were asked for than those that the stack has."""
+        """Raise `InvalidSettings` if a port was asked for that differs from the stack's."""
         asked = (
             ("Kafka", "--kafka-port", self.kafka_port, kafka_port),
             ("Redis", "--redis-port", self.redis_port, redis_port),

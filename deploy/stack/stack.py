@@ -1,8 +1,8 @@
 """The local stack: Kafka and Redis as plain processes on free ports of the loopback interface.
 
-Two ways to have one:
+There are two kinds:
 
-    with LocalStack.start() as stack: ...       ephemeral: a temporary folder; ends with this process, kill -9 included
+    with LocalStack.start() as stack: ...       ephemeral: a temporary folder; ends with this process, even by kill -9
     LocalStack.up(StackSettings(name="demo"))   lasting: goes on until `stop`, or `konverse stack down`
 """
 
@@ -34,16 +34,16 @@ from .status import ServerStatus, status_of
 _LOCK_DEADLINE_S: Final = 180.0
 _CLEAN_END_DEADLINE_S: Final = 10.0
 _HASTY_END_DEADLINE_S: Final = 2.0
-"""When nobody will read the data again. One broker needs 0.5 s; the last of three waits in vain for the others."""
+"""Used when the data are deleted anyway. One broker needs 0.5 s; the last of three waits in vain for the others."""
 
 _KILL_DEADLINE_S: Final = 5.0
 
 
 class LocalStack:
-    """Servers that run, or did: see the module for how to have them.
+    """A stack whose servers run, or did; made by `start`, `up` or `find`.
 
-    Safe to use from several threads. An ephemeral stack belongs to the process that started it; a forked child may use
-    its addresses but not change it.
+    Safe to use from several threads. An ephemeral stack belongs to the process that started it: a forked child may use
+    its addresses but must not change it.
     """
 
     def __init__(self, home: StackHome, state: StackState, programs: Programs, spawner: Spawner | None = None) -> None:
@@ -57,10 +57,10 @@ class LocalStack:
     def start(
         cls, settings: StackSettings | None = None, *, reporter: Reporter | None = None, owner_pid: int | None = None
     ) -> LocalStack:
-        """Start an ephemeral stack: it ends, and its files go, when `owner_pid` (default: this process) ends.
+        """Start an ephemeral stack; it ends and its files are removed when `owner_pid` (default: this process) ends.
 
-        Raises a `StackError`; then nothing is left running and no file is left. Raises InvalidSettings for the folder
-        of a stack that is there already, and leaves that alone.
+        Raises a `StackError`; then no process and no file is left. Raises `InvalidSettings`, and changes nothing, if
+        the folder belongs to another stack.
         """
         settings = settings or StackSettings()
         if settings.directory is None:
@@ -80,9 +80,10 @@ class LocalStack:
 
     @classmethod
     def up(cls, settings: StackSettings, *, reporter: Reporter | None = None) -> tuple[LocalStack, bool]:
-        """Start a lasting stack, or start what is dead of the one that is there; True: all of it ran already.
+        """Start a lasting stack, or the dead servers of an existing one; True: all of its servers ran already.
 
-        Raises a `StackError`; then what this call started has ended, and data of earlier calls are untouched.
+        Raises a `StackError`; then everything that this call started has ended, and the data of earlier calls are
+        untouched.
         """
         home = settings.home()
         programs = Programs(reporter or Silence())
@@ -106,14 +107,14 @@ class LocalStack:
 
     @classmethod
     def down(cls, settings: StackSettings, *, keep_data: bool = False) -> str | None:
-        """End the lasting stack of this name or directory and remove its files. Its name; None if there was none."""
+        """End the lasting stack of this name or directory and remove its files; return its name, or None without one."""
         home = settings.home()
         if not home.root.exists():
             return None
         with _changing(home):
             stack = cls.find(settings)
             if stack is None:
-                home.remove(keep_data=keep_data)  # data that an earlier call kept
+                home.remove(keep_data=keep_data)  # the data that an earlier call kept
                 return None
             name = stack.name
             stack.stop(keep_data=keep_data)
@@ -168,7 +169,7 @@ class LocalStack:
                 raise StackError(f"{server} (pid {process.pid}) does not end; it may hang in a device or be traced.")
 
     def restart(self, server: str) -> None:
-        """Start a server again on its ports and data, and wait until it answers; end it cleanly first if it runs."""
+        """Start a server again on its ports and data, and wait until it answers. If it runs, end it cleanly first."""
         with self._lock:
             process = self._state.server(server).process
             if process is not None:
@@ -179,7 +180,7 @@ class LocalStack:
                 self._state = Launcher(self._home, self._programs, self._spawner).start(self._state, [server])
 
     def stop(self, *, keep_data: bool = False) -> None:
-        """End all servers and remove the files, but for the data if asked so. Does nothing the second time."""
+        """End all servers and remove the files, except the data if `keep_data`. Does nothing the second time."""
         with self._lock:
             if self._spawner is None:
                 end_all(processes_of(self._state), _CLEAN_END_DEADLINE_S if keep_data else _HASTY_END_DEADLINE_S)
@@ -187,7 +188,7 @@ class LocalStack:
                 end_all(processes_of(self._state), _CLEAN_END_DEADLINE_S)
                 self._spawner.release()
             else:
-                self._spawner.stop()  # nobody will read the data again: no need to end cleanly
+                self._spawner.stop()  # the data are deleted: no need for a clean end
             self._home.remove(keep_data=keep_data)
             if keep_data:
                 self._state.stopped().save(self._home.kept)
@@ -203,7 +204,7 @@ class LocalStack:
 
 @contextmanager
 def _changing(home: StackHome) -> Iterator[int]:
-    """Hold the lock of a stack; afterwards nothing is left of a stack that is not there."""
+    """Hold the lock of a stack. If no stack is left afterwards, the lock and the folder are removed."""
     home.refuse_if_foreign()
     with locked(home.lock, deadline_s=_LOCK_DEADLINE_S) as lock:
         try:

@@ -24,21 +24,21 @@ _PORT_ATTEMPTS_MAX: Final = 3
 
 @dataclass(frozen=True)
 class NewStack:
-    """A stack whose servers have never run, or only left data behind. Whoever starts it holds the folder's lock."""
+    """A stack whose servers have never run, or only left data. Hold the lock of its folder while it starts."""
 
     settings: StackSettings
     home: StackHome
     programs: Programs
     owner_pid: int | None = None
-    """Of an ephemeral stack: the process whose end is its end; None: this one."""
+    """Of an ephemeral stack: the process with which it ends; None: this process."""
 
     lock: int | None = None
-    """The locked descriptor of a lasting stack; None: an ephemeral one."""
+    """Of a lasting stack: the locked descriptor; None: the stack is ephemeral."""
 
     def start(self) -> tuple[StackState, Spawner | None]:
-        """Start all servers; return the state, and the spawner that holds an ephemeral stack.
+        """Start all servers; return the state, and for an ephemeral stack of this process the spawner that holds it.
 
-        Ports that were chosen freely and lost to somebody quicker are chosen again.
+        If another program takes a freely chosen port first, new ports are chosen.
         """
         asked_for = self.settings.kafka_port is not None or self.settings.redis_port is not None
         for _ in range(0 if asked_for else _PORT_ATTEMPTS_MAX - 1):
@@ -65,7 +65,7 @@ class NewStack:
         except BaseException:
             if spawner is not None:
                 spawner.stop()
-            end_all(processes_of(started), 0)  # they may have been released already
+            end_all(processes_of(started), 0)  # the spawner may have released them already
             self.home.remove(keep_data=had_data)
             raise
         return state, None
@@ -82,9 +82,9 @@ class NewStack:
 def start_again(
     home: StackHome, programs: Programs, state: StackState, names: Sequence[str], lock: int | None = None
 ) -> StackState:
-    """Start servers of a stack that another process started again, on their ports and data; a failure ends only them.
+    """Start dead servers of a stack that another process started, on their ports and data. A failure ends only these.
 
-    Raises `PortTaken` if a stranger has one of the ports by now.
+    Raises `PortTaken` if another program has one of the ports.
     """
     servers = [state.server(name) for name in names]
     programs.require(servers)
@@ -100,7 +100,7 @@ def start_again(
 
 
 def _leave(spawner: Spawner, state: StackState) -> None:
-    """Leave the servers alone, or to the process that they end with."""
+    """Let the servers of a lasting stack go on alone; leave those of an ephemeral stack to its owner."""
     if state.owner_pid is None:
         spawner.release()
     else:

@@ -1,4 +1,4 @@
-"""How the servers of a stack are."""
+"""Status of the servers of a stack."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from konverse.deploy.servers.state import ServerState
 
 @dataclass(frozen=True)
 class ServerStatus:
-    """One server, as seen now."""
+    """Status of one server at the moment of asking."""
 
     name: str
     running: bool
@@ -23,12 +23,12 @@ class ServerStatus:
     log: Path
 
     def as_json(self) -> dict[str, Any]:
-        """Return the fields as JSON has them."""
+        """Return the fields as JSON can hold them."""
         return {**asdict(self), "log": str(self.log)}
 
 
 def status_of(server: ServerState, log: Path) -> ServerStatus:
-    """Look at a server's process; its pid is told only while the process is this server."""
+    """Look at a server's process; the pid is shown only while the process is this server."""
     process = server.process
     running = process is not None and process.alive()
     return ServerStatus(
