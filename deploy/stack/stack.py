@@ -107,7 +107,7 @@ class LocalStack:
 
     @classmethod
     def down(cls, settings: StackSettings, *, keep_data: bool = False) -> str | None:
-        """End the lasting stack of this name or directory and remove its files; return its name, or None without one."""
+        """End the lasting stack of this name or directory and remove its files; return its name if there was one."""
         home = settings.home()
         if not home.root.exists():
             return None
