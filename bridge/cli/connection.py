@@ -22,7 +22,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="One JSON document instead 
 DATABASES_SHOWN: Final = 10
 
 SILENT_S: Final = 1.0
-"""A wait for Kafka that lasts longer is announced on a terminal."""
+"""Time after which a wait for Kafka is announced on a terminal."""
 
 
 def connected(kafka: str | None, *, redis: str | None = None, database: str | None = None) -> Broker:

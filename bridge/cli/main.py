@@ -78,7 +78,7 @@ class KonverseGroup(TyperGroup):
 
 
 def _remedies(error: KonverseError) -> list[str]:
-    """Advice on an error: which option to check, and what functions `remedy` beside other packages' commands say."""
+    """Advice on an error: which option to check, and what other packages' command modules advise (`remedy`)."""
     own = [text for kind, text in _OPTIONS.items() if isinstance(error, kind)]
     found = (getattr(sys.modules[command.module], "remedy", None) for command in entry_points(group=COMMANDS))
     return own + [text for remedy in found if remedy is not None and (text := remedy(error))]

@@ -66,7 +66,8 @@ def suspend(  # noqa: PLR0917  # options of a command
 ) -> None:
     """Stop the delivery of a conversation and its group, until it is resumed, skipped or ended.
 
-    The owner does it, after the transaction that has the group; the command returns when it is committed.
+    The owner of its partition does this after the transaction that holds the group; the command returns when it is
+    committed.
     """
     with opened(kafka, database=database) as broker:
         broker.suspend(conversation, reason=reason, queue=queue, timeout=timeout)
@@ -94,8 +95,8 @@ def resume(
 ) -> None:
     """Deliver the messages of a suspended conversation again, with five more attempts; with --all those of several.
 
-    The owners do it; the command returns when it is committed. With --json it prints the resumed conversations in the
-    form of `konverse suspended`.
+    The owners of the partitions do this; the command returns when it is committed. With --json it prints the resumed
+    conversations in the form of `konverse suspended`.
     """
     if every == (conversation is not None):
         raise typer.BadParameter("give the id of a conversation, or --all", param_hint="CONVERSATION")
@@ -132,7 +133,8 @@ def skip(
 ) -> None:
     """Drop the first waiting message of a conversation, and resume the conversation if it is suspended.
 
-    The owner does it, after the transaction that has the group; the command returns when it is committed.
+    The owner of its partition does this after the transaction that holds the group; the command returns when it is
+    committed.
     """
     with opened(kafka, database=database) as broker:
         broker.skip(conversation, queue=queue, timeout=timeout)
@@ -155,7 +157,8 @@ def end(
     If both sides live in the database, the suspended one is ended, or both if none is suspended; --queue chooses one.
     Use --cleanup when the other side is gone for good.
 
-    The owner does it, after the transaction that has the group; the command returns when it is committed.
+    The owner of its partition does this after the transaction that holds the group; the command returns when it is
+    committed.
     """
     with opened(kafka, database=database) as broker:
         broker.end(conversation, error=error, description=description, cleanup=cleanup, queue=queue, timeout=timeout)

@@ -22,7 +22,7 @@ class Page(Console):
     """Standard output. When its reader closes the pipe, the exit code must not be 1, which means refuted."""
 
     def on_broken_pipe(self) -> None:
-        """Leave this to `failures_of_output`; the method of the base class exits with code 1."""
+        """Leave the error to `failures_of_output`; the method of the base class exits with code 1."""
         raise BrokenPipeError
 
 

@@ -120,7 +120,7 @@ class PartitionReading:
         return verdict
 
     def _lost_before(self, extent: Extent, start: Start, snapshots: Iterable[Start]) -> Iterator[Finding]:
-        """Report each LOST before `start`, where the verification begins there because the logs were cut."""
+        """Report each LOST before `start`, for a verification that begins there because the logs were cut."""
         place = extent.place
         judge, at = JournalJudge(place.identity), place.journal_start
         if at > 0:  # only after a snapshot is it known which commits count

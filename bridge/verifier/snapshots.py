@@ -43,7 +43,7 @@ def differences(start: Start, fold: SecondFold, *, is_whole: bool) -> Iterator[s
 
 
 def _which(ours: Any, theirs: Any) -> str:
-    """The parts that differ, cut to a readable length."""
+    """The entries that differ, cut to a readable length."""
     if isinstance(ours, dict):
         keys = [key for key in {**ours, **theirs} if ours.get(key) != theirs.get(key)]
         ours, theirs = ({key: known.get(key) for key in keys} for known in (ours, theirs))

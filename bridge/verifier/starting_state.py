@@ -1,4 +1,4 @@
-"""Sets the second fold to the state in a snapshot, where the logs were cut or a verification is to begin later.
+"""Sets the second fold to the state in a snapshot: where the logs were cut, or for `--since`.
 
 The verifier believes the snapshot and proves what follows it. Of the messages that were consumed before the snapshot
 only the number is known: they are `PAST`.
@@ -302,7 +302,7 @@ def _wait(fold: SecondFold, entry: dict[str, Any]) -> None:
 
 
 def _expect(fold: SecondFold, clock: dict[str, Any]) -> None:
-    """Restore timer and lifetime. A time that is not known yet counts from the journal record of the snapshot."""
+    """Restore timer and lifetime. One set by the last COMMIT has no time yet and counts from that record's."""
     side = fold.table[clock["place"]]
     times = [
         fold.journal_ms + clock[f"{name}_after_ms"] if clock[f"{name}_after_ms"] >= 0 else clock[f"{name}_ms"]

@@ -1,1 +1,1 @@
-"""What only the image needs."""
+"""Helpers for building the image."""

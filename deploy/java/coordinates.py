@@ -10,7 +10,7 @@ KAFKA_VERSION: Final = "4.3.1"
 
 _LOG4J_VERSION: Final = "2.25.4"
 _SPARK_CONNECTOR_VERSION: Final = "4.2.0"
-"""The newest one on Maven Central. It must fit Spark: version 4.0 can neither stream nor log under Spark 4.3."""
+"""The newest one on Maven Central. Spark moves classes that it uses: 4.0 can neither stream nor log under Spark 4.3."""
 
 _MIB: Final = 1024 * 1024
 

@@ -1,4 +1,4 @@
-"""Reading logs from their end, and as they grow."""
+"""Reads logs from their end, and as they grow."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LINE_BYTES_ABOUT: Final = 512
 
 
 def last_part(logs: Mapping[str, Path], lines: int) -> Iterator[str]:
-    """Yield the last lines of each log; with several logs, each line follows its server's name."""
+    """Yield the last lines of each log; with several logs, each line begins with the name of its server."""
     for server, log in logs.items():
         for line in _Tail(log).last(lines):
             yield _labelled(server, line, len(logs))

@@ -39,7 +39,7 @@ class StackSettings:
     """Further lines of server.properties; they override the stack's own."""
 
     start_deadline_s: float = 90.0
-    """Time for one server to start and answer."""
+    """Time for the servers of one start to answer."""
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):

@@ -1,4 +1,4 @@
-"""Starting a stack so that a failure or an interruption leaves nothing behind."""
+"""Starts a stack so that a failure or an interruption leaves nothing behind."""
 
 from __future__ import annotations
 

@@ -56,7 +56,10 @@ def _accuse(accused: list[list[Key]], keys: list[Key], *, alone: bool) -> list[l
 
 
 def careful(state: SecondState, commit: Commit) -> None:
-    """Check that under care a COMMIT receives only from groups that its owner's TRY has named, once for each TRY."""
+    """Check that a COMMIT receives only from groups that a TRY of its owner has named, once for each TRY.
+
+    This holds while the partition is careful, because an owner did not release it.
+    """
     tried = state.past.tried
     if tried is None:
         return

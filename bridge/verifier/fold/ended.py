@@ -42,7 +42,7 @@ class NamedSides:
     """Sides of conversations whose id the caller has chosen (protocol.md 9e and 9g)."""
 
     living: set[Key] = field(default_factory=set)
-    """Those that began here and have not ended."""
+    """Sides that began here and have not ended."""
     over: dict[Key, tuple[int, int]] = field(default_factory=dict)
     """Side that has ended -> how, and when."""
     heard: set[bytes] = field(default_factory=set)
@@ -80,7 +80,7 @@ class NamedSides:
         return openers, former
 
     def begun_here(self) -> set[tuple[bytes, bytes]]:
-        """Conversations whose home is here, each with the sessions that have begun it or a former one."""
+        """Pairs of a conversation whose home is here, and a session that has begun it or a former one of its id."""
         known = [*self.openers.items(), *self.former.items()]
         return {(key[1], opener) for key, openers in known if key[0] == Role.INITIATOR for opener in openers}
 
@@ -103,7 +103,7 @@ class NamedSides:
             self.over[key] = how, now_ms
 
     def flags(self, key: Key) -> int:
-        """Flags of the END of a side."""
+        """Flags of the END that a side sends."""
         return NAMED if key[0] == Role.INITIATOR and key in self.living else 0
 
     def prune(self, floor_ms: int) -> None:

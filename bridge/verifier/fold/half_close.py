@@ -16,7 +16,7 @@ from .state import Said, SecondState
 
 
 def second_finish(state: SecondState, operation: Finish) -> None:
-    """Finish: send the FIN of a handler."""
+    """FINISH: send the FIN of a handler."""
     side = state.table.get(operation.endpoint)
     if side is None:
         state.problem(f"I3: a commit finishes endpoint {operation.endpoint}, where nobody lives")

@@ -274,7 +274,7 @@ def _peer_end(state: SecondState, envelope: Envelope, record: LogRecord) -> None
     if side is None:
         if role is Role.TARGET:
             state.cleanups.cleaned.pop(envelope.conversation, None)
-            if not envelope.flags & REFUSED:  # a refused BEGIN leaves the id to others
+            if not envelope.flags & REFUSED:  # if the BEGIN was refused, another session may begin the conversation
                 state.over_before_it_began((int(role), envelope.conversation), detail.opener)
             if envelope.flags & NAMED:
                 state.named.forbid((int(role), envelope.conversation), NEVER_BEGUN, state.now_ms)

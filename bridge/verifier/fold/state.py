@@ -88,7 +88,7 @@ PAST: Final = Heard(-1, "", b"", b"", -1, Kind.MESSAGE)
 
 
 class Said(NamedTuple):
-    """An output: the record that must stand at its counter in the destination's log, and since when it may."""
+    """An output: the record that must have its counter in the destination's log, and since when it may be there."""
 
     order: int
     kind: Kind
@@ -201,12 +201,12 @@ class Side:
 
 
 class SecondState:
-    """All that a partition ever accepted and decided, and the steps that several rules share."""
+    """Everything that a partition has ever accepted and decided, and the steps that several rules share."""
 
     def __init__(self, address: Address, writer: bytes, brief: Callable[[bytes], bytes] = bytes) -> None:
         self.address = address
         self.brief = brief
-        """Shortens the bodies of COMMITs as those of the data records were shortened."""
+        """Shortens a body from a COMMIT, in the same way as the bodies of the data records were shortened."""
         self.writer = writer
         self.ingested_to = self.floor_ms = 0
         self.accepted: dict[bytes, list[int]] = {}
@@ -247,7 +247,7 @@ class SecondState:
         self.again: list[tuple[bytes, bytes, Address]] = []
         """Targets that were over and live again: conversation, opener and home of the new one."""
         self.sent_back: list[tuple[Bounce, bytes]] = []
-        """Bounces that were sent, each with the session whose message came back."""
+        """Bounces that were sent, each with the session that sent the message."""
         self.batches = SecondBatches()
         self.deciding = -1
         """Offset of the DECISION that is being folded; -1: none."""
@@ -347,7 +347,7 @@ class SecondState:
         self.unused.append(side.index)
 
     def say_closed(self, key: Key, address: Address, generation: int) -> None:
-        """Send CLOSED: the stub of a side that has moved may go."""
+        """Send CLOSED, so that the stub of a side that has moved is removed."""
         self.say(address, Said(self.order, Kind.CLOSED, key[0], key[1], -1, "", b"", Closed(generation)))
 
     def say(self, address: Address, said: Said) -> None:
@@ -431,7 +431,7 @@ class Taken(NamedTuple):
 
 @dataclass(slots=True)
 class SecondBatches:
-    """Batches of queries: the rows that wait, and all that was ever decided."""
+    """Batches of queries: the rows that wait, and everything that was ever decided."""
 
     waiting: list[Waits] = field(default_factory=list)
     there: set[tuple[bytes, bool, int, bytes, int]] = field(default_factory=set)
@@ -493,7 +493,7 @@ class SecondBatches:
 
 
 class Luggage(NamedTuple):
-    """The state of a side that moves: as it left, or as it arrived."""
+    """The state of a side that moves, as it left or as it arrived; the two must be equal."""
 
     previous: Address
     code: str
@@ -538,7 +538,7 @@ class SecondMoves:
         self.installing: dict[bytes, list[bytes]] = {}
         """Sender -> pieces of a side that is arriving."""
         self.groups: dict[bytes, Address] = {}
-        """Group -> destination to which the COMMIT being folded moves it."""
+        """Group -> partition to which the COMMIT being folded moves it."""
         self.leaving: dict[bytes, Address] = {}
         """Group -> partition to which it has to move: MOVE CONVERSATION put a side into a group that lives there."""
         self.left: dict[tuple[Key, int], list[Luggage]] = {}
@@ -616,9 +616,9 @@ class Fate(NamedTuple):
     conversation: bytes = b""
     """Conversation to which it was redirected."""
     to: Address | None = None
-    """Partition to which the redirected message was sent,"""
+    """Partition to which the redirected message was sent."""
     counter: int = -1
-    """and its counter there."""
+    """Counter of the redirected message there."""
 
 
 class SecondGate(NamedTuple):

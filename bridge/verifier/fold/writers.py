@@ -24,7 +24,7 @@ def is_known(state: SecondState, writer: bytes) -> bool:
 
 
 def untrusted(state: SecondState, writer: bytes) -> NoticeReason | None:
-    """Why an unknown writer is not heard; None if it is."""
+    """Why the records of an unknown writer are not accepted; None if they are."""
     born = minted_ms(writer)
     if born is not None and born < state.floor_ms:
         return NoticeReason.PRUNED
@@ -34,7 +34,7 @@ def untrusted(state: SecondState, writer: bytes) -> NoticeReason | None:
 
 
 def is_over(state: SecondState, query: bytes) -> bool:
-    """Whether the writer with a query's id was closed, or forgotten by PRUNE: then the query is judged no more.
+    """Whether a query is over: the writer with the query's id was closed, or is too old to be known.
 
     The driver of a single write uses the query's id as its own writer id.
     """
@@ -171,7 +171,7 @@ def keep(state: SecondState, detail: object) -> None:
 
 
 def prune(state: SecondState, operation: Prune) -> None:
-    """Apply PRUNE: note writers that have changed; close those that have not for long, and later forget them."""
+    """Apply PRUNE: note writers that have changed, close those silent for long, and later forget these."""
     floor = max(state.floor_ms, operation.floor_ms)
     state.floor_ms = floor
     # the writers of a side that has moved here count at its first address
