@@ -1,4 +1,40 @@
-"""Queues as tables and streams of Spark. Importing it needs no Spark; the formats and functions do."""
+"""Spark reads the queues of konverse, writes to them, and receives from them.
+
+    reading     `spark.read` and `spark.readStream` with `format("konverse")`: a row for each message
+    writing     `df.write` and `df.writeStream` with `format("konverse")`: a message for each row
+    receiving   `map_arrow`, `process`, `route`, `route_arrow`: RECEIVE in bulk, answered or routed by a function
+
+Spark drives reading and writing. It finds `source.KonverseDataSource` through the module `pyspark_konverse`, plans the
+query in the driver, and calls `read` or `write` in tasks. The functions below drive receiving.
+
+Four laws hold:
+
+1. Spark may execute a task twice, at once or after a failure, and each execution may produce other rows. The logs
+   alone decide which rows count: a row that a task wrote is void until its batch is decided (protocol.md section 9b).
+2. Reading receives nothing. The queue's own handlers get every message, whatever Spark has read. A stream only
+   registers as a reader, so that truncation spares the records that it has not read.
+3. A frame shows as accepted the records that the owner's fold accepts, as far as writers' counters decide. The result
+   does not depend on how a log is cut into tasks and micro-batches.
+4. Received messages and the answers to them are in one commit of the partition's owner. A task that dies has answered
+   a conversation group completely or not at all.
+
+A read or a write must never leave out rows silently: it fails, or logs a warning where an option allows the loss.
+
+Importing this module needs no Spark. Every function calls `require` before it imports a module that needs pyspark, so
+that a missing package is reported as NotInstalled. No other package of konverse but `deploy` may import this one.
+
+    source       the format `konverse`: options to readers and writers
+    session      a local Spark session, and how Spark finds the format
+    daemon       the process from which Spark forks Python workers
+    verifying    `konverse verify --spark`
+    connection   options, Kafka clients, and required packages
+    log          the data log and the journal of a partition, column by column
+    read         batch reads and streams
+    write        writes and streaming writes
+    receive      receiving in bulk
+    routing      data-dependent routing in bulk
+    bodies       bodies as columns, by their schema
+"""
 
 from __future__ import annotations
 
@@ -17,12 +53,12 @@ if TYPE_CHECKING:
 
 
 def decode(records: DataFrame) -> DataFrame:
-    """What `format("konverse")` gives, for a frame of Spark's own Kafka source with `includeHeaders`, without a fold.
+    """Decode the records of a frame that Spark's own Kafka source has read with `includeHeaders`.
 
-    One row for each record, with the columns of `format("konverse")` and `topic`. Duplicates are rows like others, and
-    `sequence` is what the sender said, or null where it said nothing. Where a record carries no envelope, or one that
-    cannot be read, what comes from it is null, `kind` among it. Raises InvalidSettings for a frame that lacks a column,
-    and NotInstalled when the extra `spark` is missing.
+    Returns one row for each record, with `topic` and the columns of `format("konverse")` but `accepted_time`. Nothing
+    is judged: duplicates are rows like others, and `sequence` is the sender's own number, or null where it gave none.
+    If a record has no envelope, or one that cannot be read, all columns taken from the envelope are null, including
+    `kind`. Raises InvalidSettings for a frame that lacks a column, and NotInstalled when the extra `spark` is missing.
     """
     require()
     from konverse.spark.read.kafka_frames import decoded  # noqa: PLC0415  # after `require`
@@ -39,22 +75,25 @@ def map_arrow(
     timeout: float | None = 10.0,
     **settings: Any,
 ) -> Done:
-    """Receive a queue in tasks of Spark, up to one for each of its partitions, with a function over Arrow batches.
+    """Receive a queue in tasks of Spark, and answer with a function over Arrow batches.
 
-    `function` gets up to about `rows` messages (columns: `answers.MESSAGES`) and returns what is to be done (columns:
-    `answers.ANSWERS`): for a `receipt` a reply of `message_type` with `body`, an `end`, or an `error` with a
-    `description`. All of that and what was received are one commit for each conversation group, or nothing of it. Where
-    the function raises, halves are tried until it is known on which group; that is rolled back, and is suspended after
-    five attempts. Where the answers to one group do not fit into a commit, the first ones are taken and the other
-    messages come again. Whoever has heard EndDialog or an Error ends the conversation, too, unless the function did.
+    `function` gets up to about `rows` messages (columns: `answers.MESSAGES`) and returns rows of answers (columns:
+    `answers.ANSWERS`). A row names a `receipt` and holds a reply of `message_type` with `body`, an `end`, or an `error`
+    with a `description`. For each conversation group, the received messages and all answers are one commit, or none.
 
-    There are as many tasks as partitions, but no more than Spark has cores when it begins.
+    If the function raises, it is called on halves of the batch until the group on which it fails is known. That group
+    is rolled back and, after five attempts, suspended; the others are answered. If the answers to one group are too
+    large for a commit, the first ones are committed and the messages behind them are received again. A conversation on
+    which EndDialog or an Error was received is ended, unless the function has ended it.
 
-    Returns what was done when nothing has come for `timeout` seconds; with None it goes on until the job is cancelled.
-    `settings` are those of `konverse.connect`. A task that dies is made again by Spark where its settings allow it;
-    that one stays longer, until Kafka has given the dead one's partitions to another member of the group. So does a job
-    that finds other members in the group when it begins: a driver that was killed is one for a while. Raises what
-    `konverse.connect` raises, QueueNotFound, NotInstalled; InvalidSettings for rows of a wrong shape.
+    The job has one task for each partition of the queue, but no more than Spark has cores when it begins.
+
+    Returns the counts of the work when no message has come for `timeout` seconds; with None the job runs until it is
+    cancelled. `settings` are those of `konverse.connect`. A task that dies is executed again, as often as Spark's
+    settings allow. The new attempt waits longer by one session timeout, until Kafka has moved the partitions of the
+    dead one. So does a job that finds members in the consumer group when it begins, since a driver that was killed
+    remains a member for a while. Raises what `konverse.connect` raises, QueueNotFound, NotInstalled; InvalidSettings
+    for rows of a wrong shape.
     """
     require()
     from konverse.bridge.runtime.settings import Settings  # noqa: PLC0415  # the Spark side costs nothing until it is used
@@ -73,11 +112,11 @@ def process(
     timeout: float | None = 10.0,
     **settings: Any,
 ) -> Done:
-    """Receive a queue, and have a function from DataFrame to DataFrame answer: joins, SQL, whatever Spark can do.
+    """Receive a queue in the driver, and answer with a function from DataFrame to DataFrame.
 
-    As `map_arrow`, of which rows, columns, `timeout`, failures and errors are the same. The messages are received by
-    this process, the driver: Spark does the work on them, and what it answers comes back here. The column `receipt` has
-    to stay; `transform` may be called again with the same messages, and only what it says the last time counts.
+    `rows`, columns, `timeout`, failures and errors are those of `map_arrow`. This process, the driver, receives the
+    messages, Spark runs `transform` on them, and the answers come back to the driver. `transform` must keep the column
+    `receipt`. It may be called again with the same messages; only its last result counts.
     """
     require()
     from konverse.bridge.runtime.settings import Settings  # noqa: PLC0415  # as above
@@ -99,24 +138,26 @@ def route(  # noqa: PLR0913  # the ways to route
     timeout: float | None = 10.0,
     **settings: Any,
 ) -> Routed:
-    """Receive a queue, and pass its conversations on to the services that the content of their first messages asks for.
+    """Receive a queue, and pass each conversation on to the service that its first message asks for.
 
-    `classifier` is a SQL expression over the columns of a message (`answers.MESSAGES`) that gives the name of a
-    service, or a function from DataFrame to DataFrame that keeps `receipt` and adds `to_service` (as `routing_table`
-    makes one), with `broker_instance` and `reason` if it likes. Or it is a ready one of `konverse.routing.classifiers`,
-    which decides as it does in a router service. Null, or no row, is unclassifiable: the conversation
-    ends with Error 1 and the `reason`. Only the first message of a conversation is classified, the others follow it.
+    `classifier` is one of three things: a SQL expression over the columns of a message (`answers.MESSAGES`) that gives
+    the name of a service; a function from DataFrame to DataFrame, such as `routing_table` makes, that keeps `receipt`
+    and adds `to_service`, optionally `broker_instance` and `reason`; or a ready classifier of
+    `konverse.routing.classifiers`, which decides as in a router service. Only the first message of a conversation is
+    classified, the others follow it. A null, or no row, means unclassifiable: the conversation ends with Error 1 and
+    the `reason`.
 
     With `mode="forward"` the router begins a dialog to that service, under the same contract and from the service that
-    received; replies come back on the first dialog, ends and Errors are passed on both ways. With "redirect" the
-    initiator gets a message of type `redirect_type` that says where to go, and the dialog ends. All of it is in the
-    commits of the queue's owners, so each happens once. Beware: those who end before they were redirected never go.
+    received. Replies come back on the first dialog; ends and Errors are passed on both ways. With `mode="redirect"` the
+    initiator gets a message of type `redirect_type` that names the service, and the dialog ends. All of this is in the
+    commits of the queue's owners, so it happens once. Beware: an initiator that ends its dialog before it was
+    redirected cannot be redirected, and its messages are dropped.
 
-    What cannot be routed (a service that does not exist, a service of this queue, several answers, a type that the
-    contract does not have, a classifier that raises) is rolled back, tried again, and suspended after five attempts;
-    the others go on. `progress` shows a line of counts on stderr, or is called with them behind each batch. `rows`,
-    `timeout` and `settings` are those of `process`. Raises InvalidSettings for an expression or rows of a wrong shape,
-    and what `process` raises; nothing of that batch is done then.
+    A conversation that cannot be routed is rolled back, tried again and, after five attempts, suspended; the others go
+    on. Reasons are a service that does not exist, a service of this queue, several answers, a type that the contract
+    does not have, and a classifier that raises. `progress` shows a line of counts on stderr, or is called with the
+    counts after each batch. `rows`, `timeout` and `settings` are those of `process`. Raises InvalidSettings for an
+    expression or rows of a wrong shape, and what `process` raises; nothing of that batch is done then.
     """
     require()
     from konverse.bridge.runtime.settings import Settings  # noqa: PLC0415  # as above
@@ -142,13 +183,13 @@ def route_arrow(  # noqa: PLR0913  # as above
     timeout: float | None = 10.0,
     **settings: Any,
 ) -> Routed:
-    """As `route`, in tasks of Spark, one for each partition of the queue, as `map_arrow`: without a way by the driver.
+    """Route as `route` does, in tasks of Spark like `map_arrow`: no message passes through the driver.
 
-    `function` gets Arrow batches of first messages and returns `receipt` and `to_service`, with `broker_instance` and
-    `reason` if it likes; or it is a ready classifier, which then works in the tasks. `progress` has the counts of all
-    tasks together, once a second and in a thread of its own, and the result in the end. They come by way of a consumer
-    group whose name begins with the queue's own: where that is not allowed, or the targets of a task take more than
-    4,000 bytes, they are missing until then.
+    `function` gets Arrow batches of first messages and returns `receipt` and `to_service`, optionally `broker_instance`
+    and `reason`; or it is a ready classifier, which then works in the tasks. `progress` gets the counts of all tasks
+    together, once a second and in a thread of its own, and the result at the end. Tasks report their counts through a
+    consumer group whose name begins with that of the queue's own group. Where Kafka denies this, only the result has
+    counts; counts of a task that take more than 4,000 bytes are reported without `targets`.
     """
     require()
     from konverse.bridge.runtime.settings import Settings  # noqa: PLC0415  # as above
@@ -167,16 +208,17 @@ def route_arrow(  # noqa: PLR0913  # as above
 def routing_table(
     load: str | Callable[[], DataFrame], key: str, *, every: float = 0.0
 ) -> Callable[[DataFrame], DataFrame]:
-    """A classifier for `route`: the service whose key a message has in a table, which may change meanwhile.
+    """A classifier for `route` that looks up the message's key in a table, which may change while the job runs.
 
-    `load` gives the table: columns `key` and `to_service`, both strings, and `broker_instance` if there are other
-    databases. It is called again for each batch, or after `every` seconds, and read as a whole: a batch is classified
-    by one version of it, which is broadcast. `key` is a SQL expression over the columns of a message. A message
-    without a key in the table is unclassifiable. When a table cannot be read, or has a key twice, the version before
-    stays in use and the log says so; without one the work ends with InvalidSettings. At most 1,000,000 rows.
+    `load` returns the table, at most 1,000,000 rows: columns `key` and `to_service`, both strings, and
+    `broker_instance` if there are other databases. It is called again for each batch, or after `every` seconds. The
+    table is read as a whole and broadcast, so that one version of it classifies a batch. `key` is a SQL expression over
+    the columns of a message. A message whose key is not in the table is unclassifiable. If the table cannot be read, or
+    has a key twice, the version before stays in use and a warning is logged; without one the job ends with
+    InvalidSettings.
 
-    In place of `load` may stand the name of a routing table of the catalog (`broker.create_routing_table`): a batch has
-    its version of when the batch begins, with its default, and `every` means nothing.
+    In place of `load`, give the name of a routing table of the catalog (`broker.create_routing_table`). A batch then
+    uses the version, and the default, that the catalog has when the batch begins; `every` has no effect.
     """
     require()
     if isinstance(load, str):
@@ -189,15 +231,16 @@ def routing_table(
 
 
 def typed(frame: DataFrame, message_type: str, options: Mapping[str, str], *, root: str | None = None) -> DataFrame:
-    """The rows of one message type, with the column `value`: their bodies, by the type's schema in the catalog.
+    """The rows of one message type, with their bodies parsed into the column `value` by the type's schema.
 
-    `options` are those by which the frame was read: they say where the catalog is. The schema is that of now, a JSON
-    Schema, an Avro schema or an XML schema collection; `root` names the document's element where a collection has
-    several. `fault` is null, or says why a body has no value. The frame has the columns `message_type` and `body`.
+    `frame` must have the columns `message_type` and `body`. `options` are the options with which it was read; they name
+    the catalog. The schema is the one that the catalog has now: a JSON Schema, an Avro schema or an XML schema
+    collection. `root` names the document's root element where a collection has several. The column `fault` is null, or
+    says why a body has no value.
 
-    Raises InvalidSettings for a type without a schema, and for a schema that is no type of Spark's, by the part of it;
-    InvalidSchema for one that cannot be read here, MessageTypeNotFound, KafkaUnavailable, ValidatorUnavailable when the
-    extra `validation` is missing, and NotInstalled when the extra `spark` is.
+    Raises InvalidSettings for a type without a schema, and for a schema that Spark has no type for, naming the part of
+    it; InvalidSchema for a schema that cannot be read here; MessageTypeNotFound, KafkaUnavailable; ValidatorUnavailable
+    when the extra `validation` is missing, and NotInstalled when the extra `spark` is.
     """
     require()
     from konverse.spark.bodies.columns import typed_rows  # noqa: PLC0415  # after `require`

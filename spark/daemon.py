@@ -1,7 +1,7 @@
-"""What Spark forks Python workers from, with all in it that konverse's tasks need: `spark.python.daemon.module`.
+"""The process from which Spark forks Python workers, with konverse imported: `spark.python.daemon.module`.
 
-A worker of Spark's own daemon imports the bridge, Arrow and pandas before its first row, which takes it a second. And
-it reads the directories of all archives on its path anew, Spark's own among them, which takes it a seventh of one.
+A worker of Spark's own daemon imports the bridge, Arrow and pandas before its first row, which takes a second. It also
+reads the directories of all archives on its path again, Spark's own among them, which takes a seventh of a second.
 """
 
 from __future__ import annotations
@@ -22,12 +22,15 @@ PRELOADED = (worker, pd, conversations, mapping, reader, sink, verifying)
 
 
 def forget_archives() -> None:
-    """Leave workers no finder of an archive to ask for changes. One that is needed after all is made anew."""
+    """Drop the cached finders of archives, each of which a worker would check for changes.
+
+    Python makes a finder again when an import needs it.
+    """
     for path in [path for path in sys.path_importer_cache if path.endswith((".jar", ".zip"))]:
         del sys.path_importer_cache[path]
 
 
 if __name__ == "__main__":
     forget_archives()
-    gc.freeze()  # what is here stays, and is shared with the workers
+    gc.freeze()  # keeps the memory of what is imported shared with the workers
     manager()

@@ -1,4 +1,4 @@
-"""A local Spark session with the settings that konverse wants."""
+"""A local Spark session with settings that suit konverse, and how Spark finds the format."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ DISCOVERED: Final = "pyspark_konverse"
 """The module by which Spark finds the format."""
 
 DAEMON: Final = "konverse.spark.daemon"
-"""From it Spark forks its Python workers. Every executor needs konverse anyway."""
+"""The module from which Spark forks its Python workers. Every executor needs konverse in any case."""
 
 TASK_ATTEMPTS: Final = 4
-"""A task is tried so often, as on a cluster: a worker that dies ends no query."""
+"""Executions of a task before the query fails, as on a cluster: a worker that dies does not end a query."""
 
 
 def local_session(  # noqa: PLR0913  # each has a default that suits
@@ -34,11 +34,11 @@ def local_session(  # noqa: PLR0913  # each has a default that suits
     memory: str = "1g",
     config: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """A session on this machine (or at `master`), with few shuffle partitions and no web page.
+    """A session on this machine (or at `master`), with few shuffle partitions and without Spark's web UI.
 
     `java_home`: a Java 17 or newer; by default JAVA_HOME, else the `java` on PATH. `memory` is the driver's heap.
-    `config` holds further Spark settings, and has the last word. Workers run this very Python. Raises NotInstalled
-    when the extra `spark` is missing.
+    `config` holds further Spark settings and overrides those made here. Workers run the Python of this process. Raises
+    NotInstalled when the extra `spark` is missing.
     """
     require()
     from pyspark.sql import SparkSession  # noqa: PLC0415  # it may be absent, and `require` has said how to get it
@@ -63,10 +63,10 @@ def local_session(  # noqa: PLR0913  # each has a default that suits
 
 
 def make_discoverable() -> None:
-    """Put the folder of `pyspark_konverse` on the workers' path where Spark would not see the module.
+    """Add the folder of `pyspark_konverse` to PYTHONPATH, unless Spark finds the module without that.
 
-    Spark lists the folders of `sys.path`; an editable installation is found by an import hook instead. A folder that
-    Spark sees anyway is left alone. Only a session that starts afterwards profits.
+    Spark searches the folders of `sys.path`; an editable installation is found by an import hook instead. Affects only
+    sessions that are started afterwards.
     """
     found = find_spec(DISCOVERED)
     if found is None or found.origin is None or any(module.name == DISCOVERED for module in iter_modules()):

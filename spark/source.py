@@ -1,7 +1,8 @@
 """`format("konverse")`: the messages of a queue as a DataFrame, and the rows of a DataFrame as messages.
 
-Spark finds the format by itself (module `pyspark_konverse`). This module loads with any pyspark that knows Python data
-sources, so that one too old for us is told so by an error of ours and disturbs nobody else's format.
+Spark finds the format by itself (module `pyspark_konverse`). This module loads with any pyspark that has Python data
+sources. A version too old for konverse is therefore reported by NotInstalled when the format is used, and other
+formats keep working.
 """
 
 from __future__ import annotations
@@ -33,7 +34,10 @@ _WRITE_PLANNER: Final = "pyspark.sql.worker.write_into_data_source"
 
 
 class KonverseDataSource(DataSource):
-    """What a queue holds, as the option `mode` says, and messages to services. All about it: docs/spark.md."""
+    """The format `konverse`. Its option `mode` says what a row of a read is; a row that is written is a message.
+
+    Options and columns: docs/spark.md.
+    """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         require()
@@ -47,7 +51,7 @@ class KonverseDataSource(DataSource):
 
     @property
     def _settings(self) -> Settings:
-        """Of a reader; InvalidSettings when the options are those of a writer."""
+        """Settings of a reader; InvalidSettings when the options are those of a writer."""
         if self._writes:
             from konverse.schemas.errors import InvalidSettings  # noqa: PLC0415  # as above
             from konverse.spark.write.settings import FROM_SERVICE  # noqa: PLC0415  # as above
@@ -64,7 +68,7 @@ class KonverseDataSource(DataSource):
         return "konverse"
 
     def schema(self) -> str:
-        """The columns, of messages as `include` says. A reader may ask for some of them by `.schema(...)`."""
+        """The columns of the mode; for messages, `include` adds some. A reader may select columns by `.schema(...)`."""
         from konverse.spark.connection.settings import Mode  # noqa: PLC0415  # as above
         from konverse.spark.log.columns import COLUMNS, GROUP, VERDICT  # noqa: PLC0415  # as above
 
@@ -122,7 +126,7 @@ class KonverseDataSource(DataSource):
         return StreamWriter(settings, schema, overwrite=overwrite)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """A streaming read; NotInstalled with a pyspark that does not say where a micro-batch starts."""
+        """A streaming read; NotInstalled with a pyspark before 4.2, which does not say where a micro-batch starts."""
         from konverse.spark.connection.settings import Mode  # noqa: PLC0415  # as above
 
         try:
@@ -139,7 +143,7 @@ _STREAMS_SINCE: Final = "4.2"
 
 
 def _sql(columns: Mapping[str, Column[Any]], names: Iterable[str]) -> str:
-    """Some columns as Spark wants to hear of them."""
+    """Columns as a schema string of Spark."""
     return ", ".join(f"`{name}` {columns[name].sql}" for name in names)
 
 

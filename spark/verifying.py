@@ -1,6 +1,6 @@
-"""`konverse verify --spark`: a task reads and judges a partition, and the driver compares what all of them say.
+"""`konverse verify --spark`: each task reads and judges a partition, and the driver compares their verdicts.
 
-The judge is the verifier's own. What a task sends is its whole verdict, packed: some hundred bytes for each message.
+Tasks use the verifier's own judge. A task sends its whole verdict, compressed: some hundred bytes for each message.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _LARGE: Final = {"spark.driver.maxResultSize": "0"}
-"""Verdicts are as large as they are."""
+"""No bound on the size of results: the driver needs every verdict, and they grow with the logs."""
 
 _SCHEMA: Final = "number bigint, verdict binary"
 
 
 def spread(master: str | None) -> Judged:
-    """Judges partitions on the Spark cluster at `master`, or on this machine. Raises NotInstalled."""
+    """A judge that runs on the Spark cluster at `master`, or on this machine. Raises NotInstalled."""
     require()
 
     def judged(verification: Verification, views: Views, progress: Progress) -> Iterator[PartitionVerdict]:
@@ -65,7 +65,7 @@ def verdicts(
 
 
 def packed(verdict: PartitionVerdict) -> bytes:
-    """A verdict as a task sends it."""
+    """A verdict as a task sends it to the driver."""
     return zlib.compress(pickle.dumps(verdict, pickle.HIGHEST_PROTOCOL), 1)
 
 
@@ -77,7 +77,7 @@ def unpacked(sent: bytes) -> PartitionVerdict:
 
 @contextmanager
 def _session(master: str | None) -> Iterator[SparkSession]:
-    """One of our own, which goes again, unless this process has one."""
+    """The active session of this process, or a new one that is stopped afterwards."""
     from pyspark.sql import SparkSession  # noqa: PLC0415  # after `require`
 
     found = SparkSession.getActiveSession()

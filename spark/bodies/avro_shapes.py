@@ -1,4 +1,4 @@
-"""Data in Avro's binary encoding as values of Spark, by their Avro schema."""
+"""Bodies in Avro's binary encoding as values of Spark, by their Avro schema."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from konverse.spark.log.columns import TIMESTAMP
 from .shapes import Parser, Shape, Unmapped, listed, mapped, same, struct
 
 DECIMAL_DIGITS_MAX: Final = 38
-"""Of a decimal in Spark."""
+"""Digits of a decimal in Spark."""
 
 
 def parser_of(documents: Sequence[str], root: str | None) -> Parser:
-    """The parser for this schema; Unmapped for one that is no type of Spark's."""
+    """The parser for this schema; Unmapped when Spark has no type for it."""
     if root is not None:
         raise Unmapped("the datum", "has no root to be chosen: that is for XML")
     schema = parse_schema(json.loads(documents[0]))
@@ -34,13 +34,13 @@ def parser_of(documents: Sequence[str], root: str | None) -> Parser:
 
 
 class _Mapping:
-    """The mapping of one schema; what was named before stands later by its name alone."""
+    """Maps one schema. A named type is defined once, and referred to by its name from then on."""
 
     def __init__(self) -> None:
         self._named: dict[str, Any] = {}
 
     def shape(self, schema: Any, at: str, inside: tuple[str, ...]) -> Shape:
-        """Of the part at `at`, in these records."""
+        """The shape of the part at the path `at`; `inside` are the records that contain it."""
         if isinstance(schema, list):
             branches = [branch for branch in schema if branch != "null"]
             if len(branches) != 1:
@@ -73,7 +73,7 @@ class _Mapping:
 
 def _simple(schema: dict[str, Any], kind: str, at: str) -> Shape:
     logical = schema.get("logicalType")
-    if f"{kind}-{logical}" in LOGICAL_READERS:  # others are remarks, as Avro's own documents have it
+    if f"{kind}-{logical}" in LOGICAL_READERS:  # Avro's specification has readers ignore other logical types
         made = _LOGICAL.get(logical)
         if made is None:
             raise Unmapped(at, f"is a {logical}, which has no type here")

@@ -1,4 +1,4 @@
-"""Bodies of one message type as columns, by the schema that the catalog has for it."""
+"""Bodies of one message type as columns, by the schema of the type in the catalog."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .shapes import Parser, Unfit, Unmapped
 
 VALUE: Final = "value"
 FAULT: Final = "fault"
-"""What is added."""
+"""The columns that are added."""
 
 NEEDED: Final = ("message_type", "body")
 
@@ -36,7 +36,7 @@ MODULES: Final = {
 
 
 def typed_rows(frame: DataFrame, message_type: str, options: Mapping[str, str], root: str | None) -> DataFrame:
-    """The rows of one message type with `value` and `fault`."""
+    """The rows of one message type with `value` and `fault`; raises as `konverse.spark.typed`."""
     frame = spelled(frame, (*NEEDED, VALUE, FAULT))
     for name in NEEDED:
         if name not in frame.columns:
@@ -59,20 +59,19 @@ def typed_rows(frame: DataFrame, message_type: str, options: Mapping[str, str], 
 
 @lru_cache(maxsize=8)
 def parser_of(rule: Rule, root: str | None) -> Parser:
-    """What reads bodies of this schema; Unmapped."""
+    """The parser for bodies of this schema. Raises Unmapped."""
     made: Parser = import_module(MODULES[rule.validation]).parser_of(rule.documents, root)
     return made
 
 
 class _Parsing:
-    """What a task does with its batches."""
+    """Adds both columns to the batches of a task."""
 
     def __init__(self, rule: Rule, root: str | None) -> None:
         self._rule = rule
         self._root = root
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The same rows with both columns."""
         parser, known = parser_of(self._rule, self._root), Known.of(self._rule)
         for batch in batches:
             bodies = [body or b"" for body in batch.column("body").to_pylist()]
@@ -83,18 +82,18 @@ class _Parsing:
 
 
 _VALIDATORS: Final[list[Validator]] = []
-"""The one of this process: bodies are held against schemas outside of it, as owners do. It ends when this one does."""
+"""The validator of this process, once there is one. It validates in a process of its own, which ends with this one."""
 
 
 def _findings(known: Known, bodies: Sequence[bytes]) -> list[Finding]:
-    """What the schema says of each."""
+    """What the validator finds in each body."""
     if not _VALIDATORS:
         _VALIDATORS.append(Validator())
     return _VALIDATORS[0].look_at_each(known, bodies)
 
 
 def _read(parser: Parser, body: bytes, finding: Finding) -> tuple[Any, str | None]:
-    """A value, or what is wrong with the body."""
+    """The value of a body, or its fault."""
     if finding.fault:
         return None, finding.fault
     try:
@@ -104,7 +103,7 @@ def _read(parser: Parser, body: bytes, finding: Finding) -> tuple[Any, str | Non
 
 
 def _columns(parser: Parser, values: list[Any], faults: list[str | None]) -> tuple[pa.Array, list[str | None]]:
-    """All values at once, or each by itself where one of them does not fit its type."""
+    """The column of values, and the faults. If some value does not fit the type, each is tried by itself."""
     try:
         return pa.array(values, parser.arrow), faults
     except (pa.ArrowException, OverflowError, TypeError, ValueError):

@@ -1,7 +1,7 @@
 """JSON documents as values of Spark, by their JSON Schema.
 
-What a schema says of values (bounds, patterns) was looked at before; here counts which types there are. Properties that
-it does not name are left out.
+The validator has checked bounds and patterns before, so only the types matter here. Properties that the schema does not
+name are left out.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from .shapes import Parser, Shape, Unfit, Unmapped, bigint, listed, mapped, same
 
 _CHOICES: Final = ("anyOf", "oneOf", "allOf")
 _STRUCTURE: Final = frozenset({"properties", "items", "prefixItems", "additionalProperties", "$ref", *_CHOICES})
-"""Words that say what a value is made of: two of them at one place may contradict each other."""
+"""Keywords that define the structure of a value. Two of them in one place may contradict each other."""
 
 
 def parser_of(documents: Sequence[str], root: str | None) -> Parser:
-    """The parser for this schema; Unmapped for one that is no type of Spark's."""
+    """The parser for this schema; Unmapped when Spark has no type for it."""
     if root is not None:
         raise Unmapped("$", "has no root to be chosen: that is for XML")
     schema = json.loads(documents[0])
@@ -36,13 +36,13 @@ def parser_of(documents: Sequence[str], root: str | None) -> Parser:
 
 
 class _Mapping:
-    """The mapping of one schema document."""
+    """Maps one schema document."""
 
     def __init__(self, document: Any) -> None:
         self._document = document
 
     def shape(self, schema: Any, at: str, inside: tuple[str, ...]) -> Shape:
-        """Of the part that stands at `at`; `inside` are the references that led there."""
+        """The shape of the part at the path `at`; `inside` are the references that led to it."""
         if not isinstance(schema, dict):
             raise Unmapped(at, "may be anything: say its type")
         if "$id" in schema and at != "$":
@@ -74,7 +74,7 @@ class _Mapping:
         return self.shape(found, at, (*inside, place))
 
     def _chosen(self, schema: dict[str, Any], word: str, at: str, inside: tuple[str, ...]) -> Shape:
-        """`anyOf` and the like where one branch is left beside null."""
+        """`anyOf`, `oneOf` or `allOf` with a single branch beside null."""
         _alone(schema, word, at)
         branches = [branch for branch in schema[word] if branch != {"type": "null"} or word == "allOf"]
         if len(branches) != 1:
@@ -104,7 +104,7 @@ def _alone(schema: dict[str, Any], word: str, at: str) -> None:
 
 
 def _kind(schema: dict[str, Any], at: str) -> str:
-    """The one type of a part, by what it says or by its other words."""
+    """The single type of a part: by `type`, or else by its other keywords."""
     said = schema.get("type")
     kinds = {said} if isinstance(said, str) else set(said or ())
     if not kinds:
@@ -126,7 +126,7 @@ _TYPES: Final = {str: "string", bool: "boolean", int: "integer", float: "number"
 
 
 def _only(kind: type, name: str, shape: Shape, at: str) -> Shape:
-    """The shape for values of this kind; a schema that does not say the type lets others through."""
+    """The shape, with Unfit for values of another type: a schema without `type` finds those valid."""
 
     def make(value: Any) -> Any:
         if not isinstance(value, kind):

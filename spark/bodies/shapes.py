@@ -1,4 +1,4 @@
-"""What a part of a body becomes in Spark: a type, and how a value of it is made."""
+"""Shapes: what a part of a body becomes in Spark. A shape is a type, and the function that makes its values."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ BIGINT_MAX: Final = (1 << 63) - 1
 
 
 class Unmapped(Exception):
-    """A schema, or a part of it, that is no type of Spark's."""
+    """Spark has no type for a schema, or for a part of it."""
 
     def __init__(self, at: str, why: str) -> None:
         super().__init__(f"{at} {why}")
 
 
 class Unfit(Exception):
-    """A value that is valid, and that its column does not hold."""
+    """A valid value does not fit the type of its column."""
 
 
 class Shape(NamedTuple):
-    """A type, and what makes a value for it of a value that is not null."""
+    """An Arrow type, and the function that makes its values from parsed values other than null."""
 
     arrow: Any
     make: Make
 
 
 class Parser(NamedTuple):
-    """How bodies of one schema are read. They have been found valid."""
+    """Reads bodies of one schema, which the validator has found valid."""
 
     arrow: Any
     parse: Callable[[bytes], Any]
@@ -40,12 +40,12 @@ class Parser(NamedTuple):
 
 
 def same(value: Any) -> Any:
-    """The value as it is."""
+    """The value unchanged."""
     return value
 
 
 def struct(fields: Mapping[str, Shape]) -> Shape:
-    """Of a mapping by name; what is missing is null."""
+    """The shape of a mapping with these names; a missing name is null."""
 
     def make(value: Mapping[str, Any]) -> dict[str, Any]:
         return {name: None if (one := value.get(name)) is None else shape.make(one) for name, shape in fields.items()}
@@ -54,12 +54,12 @@ def struct(fields: Mapping[str, Shape]) -> Shape:
 
 
 def listed(item: Shape) -> Shape:
-    """Of a sequence."""
+    """The shape of a sequence."""
     return Shape(pa.list_(item.arrow), lambda value: [None if one is None else item.make(one) for one in value])
 
 
 def mapped(item: Shape) -> Shape:
-    """Of a mapping whose names are not known before."""
+    """The shape of a mapping with any names."""
     return Shape(
         pa.map_(pa.string(), item.arrow),
         lambda value: [(name, None if one is None else item.make(one)) for name, one in value.items()],
@@ -67,7 +67,7 @@ def mapped(item: Shape) -> Shape:
 
 
 def bigint(at: str) -> Shape:
-    """Of a whole number."""
+    """The shape of a whole number; its values raise Unfit beyond 64 bits."""
 
     def make(value: Any) -> int:
         whole = int(value)

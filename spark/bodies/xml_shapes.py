@@ -1,7 +1,7 @@
 """XML documents as values of Spark, by the XML Schema documents of a collection.
 
-Child elements have their local names, attributes `_name`, and text beside attributes `_VALUE`, as with Spark's own
-reader of XML. What `xs:any` and `xs:anyAttribute` let in is left out.
+Fields are named as by Spark's own reader of XML: child elements by their local names, attributes `_name`, and text
+beside attributes `_VALUE`. Content that `xs:any` and `xs:anyAttribute` allow is left out.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _GLOBAL: Final = ("element", "complexType", "simpleType", "attribute", "group", 
 
 
 def parser_of(documents: Sequence[str], root: str | None) -> Parser:
-    """The parser for documents whose root is the element `root`, or the only one; Unmapped."""
-    from lxml import etree  # noqa: PLC0415  # it may be absent, and then nobody comes here
+    """The parser for documents whose root is the element `root`, or the only global element. Raises Unmapped."""
+    from lxml import etree  # noqa: PLC0415  # it may be absent; then `schema_of` has raised
 
     plain = parser_for(etree)
     known = _Known([read(etree, plain, number, document) for number, document in enumerate(documents)])
@@ -46,12 +46,12 @@ def _local(name: str) -> str:
 
 
 class _Known:
-    """What the documents define, by kind and name."""
+    """The global definitions of the documents, by kind and name."""
 
     def __init__(self, roots: Sequence[Any]) -> None:
         self.of: dict[tuple[str, str], Any] = {}
         self.heads: set[str] = set()
-        """Elements in whose place others may stand."""
+        """Elements that others may replace: heads of substitution groups."""
         for root in roots:
             for node in root:
                 kind = _local(node.tag) if isinstance(node.tag, str) else ""
@@ -61,7 +61,7 @@ class _Known:
                     self.heads.add(resolved(node, node.get("substitutionGroup")))
 
     def root(self, wanted: str | None) -> str:
-        """The element of that name, with or without its namespace."""
+        """Full name of the root element. `wanted` may leave out the namespace; None: the only global element."""
         names = [name for kind, name in self.of if kind == "element"]
         found = [name for name in names if wanted is None or wanted in (name, _local(name))]
         if len(found) != 1:
@@ -72,7 +72,7 @@ class _Known:
         return found[0]
 
     def find(self, kind: str, name: str, at: str) -> Any:
-        """The definition."""
+        """The definition of that kind and name. Raises Unmapped."""
         if (kind, name) not in self.of:
             raise Unmapped(at, f"needs {kind} {name!r}, which is not mapped")
         return self.of[kind, name]
@@ -83,13 +83,13 @@ def _qualified(namespace: str | None, name: str) -> str:
 
 
 def resolved(node: Any, name: str) -> str:
-    """A name as it is written in a schema, with its namespace; without a prefix it may be of a document included."""
+    """The full name for a name that is written at this node of a schema; without a prefix, in the default namespace."""
     prefix, _, local = name.rpartition(":")
     return _qualified(node.nsmap.get(prefix or None), local)
 
 
 class _Field(NamedTuple):
-    """A child element or an attribute."""
+    """A child element or an attribute of an element."""
 
     tag: str
     shape: Shape
@@ -99,13 +99,13 @@ class _Field(NamedTuple):
 
 
 class _Mapping:
-    """The mapping of one collection."""
+    """Maps one collection."""
 
     def __init__(self, known: _Known) -> None:
         self._known = known
 
     def element(self, node: Any, at: str, inside: tuple[str, ...]) -> Shape:
-        """Of an element: what is made of one in a document."""
+        """The shape of an element, from its declaration."""
         if node.get("ref"):
             name = resolved(node, node.get("ref"))
             if name in self._known.heads:
@@ -128,7 +128,7 @@ class _Mapping:
             raise Unmapped(at, f"contains itself, by {what}: Spark has no types without an end")
 
     def _complex_type(self, node: Any, at: str) -> tuple[Any, str] | None:
-        """The complex type of an element and its name; None where it has a simple one."""
+        """The complex type of an element, and its name; None for an element with a simple type."""
         inner = node.find(f"{XSD}complexType")
         if inner is not None:
             return inner, ""
@@ -143,7 +143,7 @@ class _Mapping:
     # -------------------------------------------------------------------------------------------------- simple types
 
     def _simple(self, node: Any, at: str) -> Shape:
-        """Of an element, attribute or restriction with a simple type: what is made of its text."""
+        """The shape of the text of an element, attribute or restriction with a simple type."""
         name = node.get("type", node.get("base"))
         if name is not None:
             return self._named(resolved(node, name), at)
@@ -203,7 +203,7 @@ class _Mapping:
         yield from self._content(extension, at, inside, many=False)
 
     def _content(self, node: Any, at: str, inside: tuple[str, ...], *, many: bool) -> Iterator[tuple[str, _Field]]:
-        """The elements and attributes that stand in a type, group, sequence or choice."""
+        """The fields for the elements and attributes in a type, group, sequence or choice."""
         for each in node.iterchildren(f"{XSD}*"):
             kind, often = _local(each.tag), many or each.get("maxOccurs", "1").strip() not in ("0", "1")
             if kind == "element" and each.get("maxOccurs", "1").strip() != "0":
@@ -219,7 +219,7 @@ class _Mapping:
                 yield self._attribute(each, at)
 
     def _tag(self, node: Any) -> str:
-        """What an element is called in a document."""
+        """The full name of an element in a document."""
         if node.get("ref"):
             return resolved(node, node.get("ref"))
         root = node.getroottree().getroot()
@@ -243,7 +243,7 @@ class _Mapping:
 
 
 def _structured(fields: dict[str, _Field]) -> Shape:
-    """Of an element with these children and attributes."""
+    """The shape of an element with these children and attributes."""
     whole = struct({name: listed(field.shape) if field.is_many else field.shape for name, field in fields.items()})
     children = {field.tag: name for name, field in fields.items() if not field.is_attribute}
     attributes = {name: field for name, field in fields.items() if field.is_attribute}

@@ -1,4 +1,4 @@
-"""Words in XML as values of Spark: the simple types of XML Schema."""
+"""Text in XML as values of Spark, by the simple types of XML Schema."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _KEEPING_SPACE: Final = ("string", "normalizedString")
 DIGITS: Final = 38
 INTEGER: Final = pa.decimal128(DIGITS, 0)
 DECIMAL: Final = pa.decimal128(DIGITS, 18)
-"""As Spark's own reader of XML has them."""
+"""The decimal types that Spark's own reader of XML uses."""
 
 
 def builtin(name: str, at: str) -> Shape:
-    """What a type of XML Schema itself becomes; those without a counterpart are strings."""
+    """The shape of a built-in type of XML Schema; a type without a counterpart in Spark becomes a string."""
     if name in _BIGINTS:
         return bigint(at)
     if name in _INTEGERS:
@@ -60,7 +60,7 @@ def _boolean(text: str) -> bool:
 
 
 def _day(text: str, at: str) -> date:
-    """The day, without the zone that may stand behind it."""
+    """The date; a time zone behind it is dropped."""
     found = _DATE.fullmatch(text.strip())
     try:
         if found is None:
@@ -71,7 +71,7 @@ def _day(text: str, at: str) -> date:
 
 
 def _moment(text: str, at: str) -> datetime:
-    """A moment; one without a zone is in UTC."""
+    """The time in UTC; a time without a zone counts as UTC."""
     try:
         value = datetime.fromisoformat(text.strip())
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
@@ -92,10 +92,10 @@ _MADE: Final[dict[str, Callable[[str], Shape]]] = {
 
 
 def present(_at: str) -> Shape:
-    """Of an element that has no content: true where it stands."""
+    """The shape of an element without content: true where the element is present."""
     return Shape(pa.bool_(), lambda _element: True)
 
 
 def text_of(element: Any) -> str:
-    """The text in an element that has nothing else in it; comments were left out by the parser."""
+    """The text of an element without children; the parser drops comments."""
     return element.text or ""

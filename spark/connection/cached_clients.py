@@ -1,4 +1,4 @@
-"""Clients that stay open in a process from one task or batch to the next: a new one has to ask where everything is."""
+"""Clients that stay open between tasks or batches of a process: a new one has to fetch the cluster's metadata first."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ Client = TypeVar("Client")
 log: Final = logging.getLogger("konverse.spark")
 
 RESTING_MAX: Final = 4
-"""A process works with few clusters and queries at a time."""
+"""Idle clients in a process, which works with few clusters and queries at a time."""
 
 
 class Resting(Generic[Client]):
-    """Those that nobody uses just now, each by what it is for. Safe for threads, and in a forked process empty."""
+    """Idle clients by key. Thread-safe; a forked process begins without any."""
 
     def __init__(self, close: Callable[[Client], None]) -> None:
         self._close = close
         self._clients: dict[tuple[Any, ...], Client] = {}
-        """A forked process inherits what it can neither use nor close: keys begin with the process."""
+        """Keys begin with the process id, as a forked process inherits clients that it can neither use nor close."""
 
     def take(self, key: tuple[Any, ...]) -> Client | None:
-        """One for that, which is the caller's alone now; None when there is none."""
+        """An idle client for this key, which belongs to the caller from then on; None when there is none."""
         return self._clients.pop((os.getpid(), *key), None)
 
     def keep(self, key: tuple[Any, ...], client: Client) -> None:
-        """Let it rest; those that have rested for longest are closed when there are too many. Raises nothing."""
+        """Keep a client idle, unless the key has one already. Closes the oldest beyond RESTING_MAX. Raises nothing."""
         process = os.getpid()
         kept = self._clients.setdefault((process, *key), client)
         ours = [one for one in [*self._clients] if one[0] == process]
@@ -40,5 +40,5 @@ class Resting(Generic[Client]):
     def _let_go(self, client: Client) -> None:
         try:
             self._close(client)
-        except Exception as error:  # noqa: BLE001  # what its user did is done, and stays so
+        except Exception as error:  # noqa: BLE001  # its work is finished, and a failing close undoes nothing
             log.info("a Kafka client that rested does not close: %s", error)

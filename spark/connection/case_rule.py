@@ -1,4 +1,4 @@
-"""Names of columns by Spark's rule: `Body` and `body` are one unless `spark.sql.caseSensitive` is true."""
+"""Column names by Spark's rule: `Body` and `body` are one name unless `spark.sql.caseSensitive` is true."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CASE_SENSITIVE: Final = "spark.sql.caseSensitive"
 
 
 def spelled(frame: DataFrame, names: Iterable[str]) -> DataFrame:
-    """The frame, with those of its columns that Spark takes for these under exactly these names."""
+    """The frame with its columns in the spelling of `names`, where Spark takes both spellings for one name."""
     found = frame.columns
     ours = spellings(found, names)
     if ours == found or is_true(frame.sparkSession.conf.get(CASE_SENSITIVE, "false")):
@@ -22,11 +22,11 @@ def spelled(frame: DataFrame, names: Iterable[str]) -> DataFrame:
 
 
 def spellings(found: Iterable[str], names: Iterable[str]) -> list[str]:
-    """Each name that was found as it stands in `names`, where it differs from one there by case alone."""
+    """The names of `found`, each in the spelling of `names` where it differs from one of them by case alone."""
     known = {name.lower(): name for name in names}
     return [known.get(name.lower(), name) for name in found]
 
 
 def is_true(value: str | None) -> bool:
-    """Of a setting."""
+    """Whether a setting has the value true, in any case."""
     return value is not None and value.strip().lower() == "true"

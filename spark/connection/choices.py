@@ -1,7 +1,8 @@
 """Options that choose partitions and conversations of a batch read.
 
-Filters are not pushed down: Spark 4.3 keeps the reader of a table, narrowed by the filters of one use, for every other
-use of the same frame, in one plan and in later ones. An option belongs to a frame, whatever is done with it.
+Filters are not pushed down. Spark 4.3 keeps the reader of a frame with the filters of one use, and takes that reader
+for every other use of the frame, in the same plan and in later ones. An option belongs to a frame, however the frame is
+used.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The bridge's clients in Spark's processes: the catalog and topics in the driver, folds of partitions in tasks.
 
-To import the bridge takes a third of a second: tasks that only read a log do without.
+Importing the bridge takes a third of a second. Tasks that only read a log do not import this module.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from konverse.schemas.identifiers import journal_topic
 from .settings import Settings
 
 FOLD_S_MAX: Final = 600.0
-"""How long the fold of a partition may take."""
+"""Bound on the fold of a partition."""
 _KAFKAS: Final[dict[tuple[Any, ...], Kafka]] = {}
-"""One for each cluster and way to reach it, for as long as this process lives: its administrator's client is kept."""
+"""One for each cluster and set of client settings. It lives as long as the process, and keeps its admin client."""
 
 
 class Reachable(Protocol):
@@ -49,7 +49,7 @@ class Reachable(Protocol):
 
 
 def kafka_of(settings: Reachable) -> Kafka:
-    """What makes the bridge's clients for these options."""
+    """The maker of the bridge's clients for these options."""
     key = (settings.bootstrap, *sorted(settings.client.items()))
     if key not in _KAFKAS:
         url = f"kafka://{settings.bootstrap}"
@@ -64,9 +64,9 @@ def topic_id(settings: Settings) -> str:
 
 
 def check_topics(settings: Reachable, topics: Iterable[tuple[str, bytes]]) -> None:
-    """Raise TopicMismatch when one of these topics was deleted, or made again.
+    """Raise TopicMismatch when one of these topics (name and id) was deleted, or deleted and created again.
 
-    A topic that this principal may not see, or of which Kafka says nothing, is taken for the one that is meant.
+    A topic that this principal may not describe, or about which Kafka does not answer, counts as unchanged.
     """
     wrong = Destinations(kafka_of(settings)).changed(dict(topics))
     if wrong:
@@ -74,15 +74,15 @@ def check_topics(settings: Reachable, topics: Iterable[tuple[str, bytes]]) -> No
 
 
 def topics_of(queue: Queue) -> Iterator[tuple[str, bytes]]:
-    """Data topic and journal of a queue, with Kafka's own ids as the catalog means them."""
+    """Data topic and journal of a queue, each with the topic id that the catalog has."""
     yield queue.topic, queue.data_topic_id
     yield journal_topic(queue.topic, queue.subscription), queue.journal_topic_id
 
 
 def check_queue(settings: Settings) -> None:
-    """Raise TopicMismatch when a topic of the queue that is read was deleted, or made again.
+    """Raise TopicMismatch when a topic of the queue that is read was deleted, or deleted and created again.
 
-    What is in no catalog is not checked: a bare topic, or a queue that was dropped.
+    A bare topic and a queue that was dropped are in no catalog, and are not checked.
     """
     queue = _found(settings) if settings.queue is not None else None
     if queue is not None:
@@ -90,7 +90,7 @@ def check_queue(settings: Settings) -> None:
 
 
 def queue_of(settings: Settings) -> Queue:
-    """The queue as the catalog knows it. QueueNotFound, or KafkaUnavailable."""
+    """The queue from the catalog. Raises QueueNotFound, KafkaUnavailable."""
     found = _found(settings)
     if found is None:
         raise QueueNotFound(
@@ -108,10 +108,10 @@ def _found(settings: Settings) -> Queue | None:
 
 
 def schema_of(settings: Settings, message_type: str) -> Rule:
-    """What bodies of a type are held against, by the catalog as it is now.
+    """The rule by which bodies of a message type are validated, as the catalog has it now.
 
-    Raises InvalidSettings for a type without a schema, InvalidSchema for one that cannot be read here,
-    MessageTypeNotFound, KafkaUnavailable, ValidatorUnavailable where what reads such a schema is not installed.
+    Raises InvalidSettings for a type without a schema, InvalidSchema for a schema that cannot be read here,
+    MessageTypeNotFound, KafkaUnavailable, ValidatorUnavailable when the package that reads such a schema is missing.
     """
     kafka_of(settings).check()
     with closing(_catalog(settings)) as catalog:
@@ -134,10 +134,11 @@ def schema_of(settings: Settings, message_type: str) -> Rule:
 
 
 def fold(settings: Settings, queue: Queue, partition: int) -> Partition:
-    """The partition as whoever led it now would find it; a part of what waits when that is more than a view may read.
+    """The state of a partition as an owner that began now would have it.
 
-    Raises KafkaUnavailable when Kafka is silent or it takes too long, PartitionHalted when the logs contradict
-    themselves.
+    Data that no commit has ingested yet is folded up to the bounds of a view, VIEW_AHEAD_RECORDS_MAX and
+    VIEW_AHEAD_BYTES_MAX. Raises KafkaUnavailable when Kafka is silent or the fold takes longer than FOLD_S_MAX,
+    PartitionHalted when the logs contradict themselves.
     """
     with (
         closing(_catalog(settings)) as catalog,

@@ -1,4 +1,4 @@
-"""What the Spark side needs beyond konverse itself, checked where a user first meets it."""
+"""Packages that the Spark side needs beyond konverse itself, checked when a user first calls into it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ SPARK_VERSION_MIN: Final = (4, 1)
 
 
 def missing(package: str) -> NotInstalled:
-    """The error for a package that is not here."""
+    """The error for a package that is not installed."""
     return NotInstalled(f"the Spark side of konverse needs {package}; install it with: pip install 'konverse[spark]'")
 
 
 def require() -> None:
-    """Raise NotInstalled unless pyspark 4.1 or newer, pyarrow, numpy and pandas are here."""
+    """Raise NotInstalled unless pyspark 4.1 or newer, pyarrow, numpy and pandas are installed."""
     for package in ("pyspark", "pyarrow", "numpy", "pandas"):
         if find_spec(package) is None:
             raise missing(package)

@@ -38,30 +38,30 @@ OPTIONS: Final = (
     "conversations",
 )
 TABLE_PROPERTY: Final = "provider"
-"""Spark hands it over with the options of CREATE TABLE, and there alone."""
+"""An option that Spark adds for CREATE TABLE, and for nothing else."""
 
 CLIENT_PREFIX: Final = "kafka."
 """`kafka.<setting>` goes to librdkafka as `<setting>`."""
 
 DEFAULT_INSTANCE: Final = "konverse"
 DEFAULT_DATABASE: Final = "default"
-"""As `konverse.connect` has them."""
+"""The defaults of `konverse.connect`."""
 
 FIXED: Final[dict[str, Any]] = {
     "auto.offset.reset": "error",
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
-    "enable.partition.eof": True,  # ends behind a transaction's marker carry no record
+    "enable.partition.eof": True,  # the last offset may be that of a transaction's marker, which is no record
     "isolation.level": "read_committed",
-    "max.poll.interval.ms": 86_400_000,  # Spark may let a task wait
+    "max.poll.interval.ms": 86_400_000,  # Spark may pause a task for long
 }
-"""Settings of the client on which correctness rests; nobody may change them."""
+"""Client settings on which correctness rests; options cannot change them."""
 
 _SERVER: Final = re.compile(r"(?:kafka://)?((?:\[[0-9A-Fa-f:.]+\]|[^\s,:/\[\]]+):(\d{1,5}))/?")
 
 
 class Mode(Enum):
-    """What a row is."""
+    """What a row of a read is."""
 
     MESSAGES = "messages"
     JOURNAL = "journal"
@@ -70,12 +70,12 @@ class Mode(Enum):
 
 
 CHOICES: Final = {"partitions": (Mode.MESSAGES, Mode.JOURNAL), "conversations": (Mode.MESSAGES,)}
-"""Options that choose what a batch reads, and the modes that know them."""
+"""Options that choose what a batch reads, and the modes that have them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Since:
-    """The first record that was written at this time or later; behind all records when there is none."""
+    """The first record that was written at this time or later; the end of the log when there is none."""
 
     time_ms: int
 
@@ -97,7 +97,7 @@ class Offsets:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What to read, from where, and how to reach it."""
+    """What a read covers, and how to reach Kafka."""
 
     bootstrap: str
     topic: str
@@ -107,22 +107,22 @@ class Settings:
     instance: str
     mode: Mode
     tag: bytes | None
-    """First four bytes of the incarnation; None: whatever incarnation a record names."""
+    """First four bytes of the incarnation whose records are read; None: records of any incarnation."""
     starting: Offsets
     ending: Offsets
     include_all: bool
     include_groups: bool
     """Whether messages have the column `conversation_group`."""
     max_rows: int | None
-    """Rows of a micro-batch at most; None: what there is."""
+    """Bound on the records of a micro-batch; None: no bound."""
     fail_on_data_loss: bool
-    """Whether a stream whose records were deleted before they were read fails, or says so and goes on."""
+    """Whether a stream fails when records were deleted before it read them. Otherwise it warns and goes on."""
     partitions: frozenset[int] | None
-    """Of a batch read: the partitions that are read; None: all."""
+    """Partitions that a batch reads; None: all."""
     conversations: frozenset[bytes] | None
-    """Of a batch read of messages: the conversations whose rows are made; None: all."""
+    """Conversations of which a batch read of messages gives rows; None: all."""
     state_folder: str | None
-    """Where streams keep what they know of each partition; None: a folder of this user's own on each machine."""
+    """Folder in which streams keep their state of each partition; None: a folder of this user on each machine."""
     client: Mapping[str, str]
     """Settings for librdkafka."""
 
@@ -181,7 +181,7 @@ def _unknown(option: str) -> str:
 
 
 def client_setting(option: str) -> str:
-    """The setting of the client that an option `kafka.…` names; InvalidSettings when nobody may change it."""
+    """The client setting that an option `kafka.…` names; InvalidSettings when it cannot be changed."""
     setting = option[len(CLIENT_PREFIX) :].lower()
     if setting == "bootstrap.servers":
         raise InvalidSettings(f"option {option!r} is not used by the format konverse; give 'bootstrap' instead")
@@ -191,7 +191,7 @@ def client_setting(option: str) -> str:
 
 
 def bootstrap_servers(value: str | None) -> str:
-    """Brokers as librdkafka takes them; InvalidSettings when there are none."""
+    """Brokers in librdkafka's form, `host:port,host:port`; InvalidSettings when there are none."""
     if not value:
         raise InvalidSettings("option 'bootstrap' is missing; give it the Kafka brokers as 'host:port,host:port'")
     servers = []
@@ -253,7 +253,7 @@ _OF_MESSAGES: Final = (
     "include",
     "maxRows",
 )
-"""Options that choose among messages."""
+"""Options of reads by offsets, which the modes `conversations` and `returned` do not have."""
 
 
 def _mode(given: Mapping[str, str]) -> Mode:

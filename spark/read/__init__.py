@@ -1,18 +1,32 @@
-"""Frames and streams of a queue.
+"""Batch reads and streams of a queue.
 
-    reader          `spark.read`: offsets, one task for each partition
-    stream          `spark.readStream`: micro-batches, and what a restart goes on from
-    registration    truncation spares what a registered stream has not read
-    conversations   mode `conversations`: each side of each conversation
-    journal, journal_stream   mode `journal`: what the owners decided
-    returned        mode `returned`: messages that came back
-    queue_reader    what these modes share: a task folds a partition
-    ledger          what came for each side, counted column by column
+Spark drives this package: `source.KonverseDataSource` makes a reader, the driver asks it for partitions, and each task
+calls `read` with one of them. A task reads the log of a partition from its start, or from a stored state, as whether a
+record counts depends on the records before it.
+
+Five laws hold:
+
+1. Reading takes nothing from the receivers of the queue. A stream commits offsets in a consumer group of its own, so
+   that truncation spares the records that it has not read. It writes its states into a folder; nothing depends on them
+   but speed, as long as the log has its start.
+2. A row is given once, in whichever micro-batch, task or attempt. A restart goes on behind the last micro-batch of its
+   checkpoint.
+3. A row that Spark wrote is given where the log decides about its batch, with the offset and time of its writing.
+   `timestamp` is the time of the record, `accepted_time` the time at which it counted; watermarks need the latter.
+4. Each use of a frame is a scan of its own. Filters are not pushed into shared state, so a union, a self-join or
+   `explain` sees the rows that were asked for.
+5. Records that were deleted before they were read are an error, or a warning with `failOnDataLoss` = `false`. Rows must
+   never be left out silently. A topic that is not the one of the queue, or of the checkpoint, is TopicMismatch.
+
+Modes `conversations` and `returned` are different: their tasks fold both logs of a partition, as its owner does.
+
+    reader          `spark.read`: offsets, and one task for each partition
+    stream          `spark.readStream`: micro-batches, and the position in the checkpoint
+    registration    a stream's consumer group, which truncation spares
+    journal, journal_stream   mode `journal`: a row for each decision of the owners
+    queue_reader    the base of the two modes that fold a partition
+    conversations   mode `conversations`: a row for each side of each conversation
+    returned        mode `returned`: a row for each message that came back
+    ledger          counts of the messages of each side, column by column
     kafka_frames    frames of Spark's own Kafka source, decoded
-
-Reading changes nothing and takes nothing from receivers. Each use of a frame is a scan of its own, so a union, a
-self-join or `explain` sees the rows that were asked for: filters are not pushed into shared state.
-
-`timestamp` is the time of the record, `accepted_time` the time at which it counted. Watermarks want the second one:
-rows of a Spark write become visible when they are decided, with the time of their write.
 """

@@ -1,4 +1,4 @@
-"""Mode `conversations`: each side of each conversation of a queue, by its journal and by what its log counts."""
+"""Mode `conversations`: each side of each conversation of a queue, from the folded partition and counts of its log."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .queue_reader import Part, QueueReader
 
 
 class Side(NamedTuple):
-    """One side of a conversation; without an endpoint when the partition has forgotten it."""
+    """One side of a conversation; without an endpoint when the partition no longer has it."""
 
     conversation: bytes
     role: Role
@@ -29,7 +29,7 @@ class Side(NamedTuple):
 
 
 def _of(read: Callable[[Endpoint], Any]) -> Callable[[Side], Any]:
-    """Null for a side that was forgotten."""
+    """Read from the endpoint; null for a side without one."""
     return lambda side: None if side.endpoint is None else read(side.endpoint)
 
 
@@ -72,12 +72,12 @@ COLUMNS: Final[dict[str, Column[Side]]] = {
 
 
 class ConversationsReader(QueueReader[Side]):
-    """A row for each side that lives in the queue, or for which something stands in its log."""
+    """A row for each side that has an endpoint in the queue, or records in its log."""
 
     columns = COLUMNS
 
     def things(self, part: Part) -> list[Side]:
-        """The sides of one partition."""
+        """The sides of one partition, with counts of the records for them."""
         came = self._came(part)
         return _sides(part.partition, self.fold(part).live(), came)
 
@@ -93,7 +93,7 @@ class ConversationsReader(QueueReader[Side]):
 
 
 def _sides(partition: int, live: list[Endpoint], came: dict[tuple[bytes, Role], Came]) -> list[Side]:
-    """Those that live, then those that are gone."""
+    """Sides with an endpoint first, then the others."""
     sides = [
         Side(one.conversation, one.role, partition, one, came.pop((one.conversation, one.role), NOTHING))
         for one in live

@@ -1,4 +1,4 @@
-"""Mode `journal`: what the owners of a queue's partitions have decided, a row for each decision."""
+"""Mode `journal`: a row for each decision of the owners of a queue's partitions."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from konverse.spark.log.topic import Topic
 from .reader import Range, RangesReader, arrow_schema
 
 ROWS_MAX: Final = 8_192
-"""Of one Arrow batch."""
+"""Rows of one Arrow batch."""
 
 
 @dataclass(frozen=True)
 class Part(InputPartition):
-    """What one task reads, and of which log a CLAIM has to speak."""
+    """What one task reads, and the identity of the log, which a CLAIM must name to count."""
 
     range: Range
     identity: LogIdentity
 
 
 def of_journal(settings: Settings) -> Settings:
-    """The settings by which the journal is read; InvalidSettings without a queue."""
+    """The settings for reading the journal instead of the data; InvalidSettings without a queue."""
     if settings.queue is None:
         raise InvalidSettings("mode 'journal' needs a queue; give 'queue' and its 'database' for 'topic'")
     return replace(settings, topic=journal_topic(settings.topic))
@@ -69,7 +69,7 @@ class JournalReader(RangesReader):
 def read_part(
     topic: Topic, part: Part, schema: pa.Schema, *, include_all: bool, states: States[Decisions] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Judge a journal from its start, or from the nearest state of `states`; give the rows from `first` on."""
+    """Judge a journal from its start, or from the nearest state of `states`. Yields the rows from `first` on."""
     wanted = part.range
     if wanted.first >= wanted.end:
         return

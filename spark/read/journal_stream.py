@@ -21,7 +21,7 @@ from .stream import Position, RangesStreamReader, StreamRange
 
 
 class JournalStreamReader(RangesStreamReader):
-    """What the owners decide, as they decide it."""
+    """The decisions of the owners as they are appended."""
 
     def __init__(self, settings: Settings, schema: StructType) -> None:
         super().__init__(of_journal(settings))
@@ -30,7 +30,7 @@ class JournalStreamReader(RangesStreamReader):
         self._queue: Queue | None = None
 
     def partitions(self, start: Position, end: Position) -> Sequence[InputPartition]:  # type: ignore[override]
-        """A task for each range. The queue is asked for once: another one has another journal, and so is noticed."""
+        """A task for each range. The queue is looked up once: `ranges` notices when it was created again."""
         from konverse.spark.connection.clients import queue_of  # noqa: PLC0415  # tasks do without the bridge
 
         ranges = self.ranges(start, end)

@@ -1,4 +1,4 @@
-"""Frames of Spark's own Kafka source, with the columns of ours."""
+"""Decodes frames of Spark's own Kafka source into the columns of the format `konverse`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from konverse.spark.log.frame import decode
 from konverse.spark.log.headers import HEADERS_TYPE
 
 NEEDED: Final = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
-"""Columns of Spark's Kafka source that are read; `headers` are there with its option `includeHeaders`."""
+"""Columns of Spark's Kafka source that are read. It gives `headers` with its option `includeHeaders` only."""
 
 DECODED: Final = (
     "conversation binary, handle binary, role string, sequence bigint, message_type string, body binary, key binary, "
@@ -71,10 +71,10 @@ def _batch(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _apart(headers: Any) -> tuple[list[bytes | None], pa.ListArray]:
-    """Our header of each row, the first where there are several, and the users' headers."""
+    """Our header of each row, and the users' headers. Of several headers of our name the first is ours (M11)."""
     pairs = headers.flatten()
     rows = headers.value_parent_indices().to_numpy()
-    is_ours = pc.equal(pairs.field("key"), HEADER).fill_null(False).to_numpy(zero_copy_only=False)  # noqa: FBT003  # Arrow takes it by place
+    is_ours = pc.equal(pairs.field("key"), HEADER).fill_null(False).to_numpy(zero_copy_only=False)  # noqa: FBT003  # Arrow takes a positional argument
     found: list[bytes | None] = [None] * len(headers)
     places = np.flatnonzero(is_ours)
     for row, value in zip(

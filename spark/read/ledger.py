@@ -1,6 +1,7 @@
-"""What came for each side of each conversation, counted column by column.
+"""Counts the records of a log by conversation and side, column by column.
 
-What a log holds of each conversation, as a table: one row per conversation and side.
+`Counting` counts a partition in a task, for mode `conversations`. `conversations` makes a ledger of a frame of messages
+in Spark, one row for each conversation and role of the sender.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from konverse.spark.log.columns import identifiers
 from konverse.spark.log.ingest import Rows, Verdict
 
 PARTS_MAX: Final = 64
-"""Chunks that are counted apart before they are counted together."""
+"""Chunks whose counts are kept apart before they are added up."""
 _SUMMED: Final = [
     ("messages", "sum"),
     ("bytes", "sum"),
@@ -31,11 +32,11 @@ _SUMMED: Final = [
 ]
 _KEY: Final = ["conversation", "role"]
 NEEDED: Final = ("conversation", "role", "sequence", "body", "timestamp", "kind")
-"""Columns without which there is no ledger."""
+"""Columns that a ledger needs."""
 
 
 class Came(NamedTuple):
-    """What came for one side."""
+    """Counts of the records for one side."""
 
     messages: int
     bytes: int
@@ -48,13 +49,13 @@ NOTHING: Final = Came(0, 0, 0, None, None)
 
 
 class Counting:
-    """One partition, chunk by chunk."""
+    """Counts the records of one partition, chunk by chunk."""
 
     def __init__(self) -> None:
         self._parts: list[pa.Table] = []
 
     def add(self, rows: Rows) -> None:
-        """Count the records of a chunk that an application would see, and the duplicates of such."""
+        """Count the records of a chunk that an application receives, and their duplicates."""
         accepted = rows.sequence >= 0
         duplicate = (rows.verdict == Verdict.duplicate) & IS_SEQUENCED[rows.frame.kind]
         keep = accepted | duplicate
@@ -79,7 +80,7 @@ class Counting:
             self._parts = [_summed(pa.concat_tables(self._parts))]
 
     def result(self) -> dict[tuple[bytes, Role], Came]:
-        """By conversation, and by the side for which it came."""
+        """Counts by conversation and receiving side."""
         if not self._parts:
             return {}
         table = _summed(pa.concat_tables(self._parts))
@@ -100,9 +101,9 @@ def conversations(messages: DataFrame) -> DataFrame:
     """The ledger of messages that were read with `format("konverse")`.
 
     One row for each conversation and role of the sender: `messages`, `bytes` of their bodies, `first_timestamp`,
-    `last_timestamp`, `first_sequence`, `last_sequence`, `ended` (an END or ERROR was accepted), and `gaps`, the
-    sequence numbers that are missing between the first and the last: 0 unless the frame was cut. Read with `include` =
-    `all`, the frame has verdicts: only accepted records count, and `duplicates` says how many were not needed.
+    `last_timestamp`, `first_sequence`, `last_sequence`, `ended` (an END or ERROR was accepted), and `gaps`, the count
+    of sequence numbers missing between the first and the last: 0 unless the frame was cut. A frame that was read with
+    `include` = `all` has verdicts: then only accepted records count, and a column `duplicates` counts the duplicates.
     InvalidSettings names a column that is missing.
     """
     messages = spelled(messages, (*NEEDED, "verdict"))

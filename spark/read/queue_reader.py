@@ -1,4 +1,4 @@
-"""What readers have in common whose rows tell of a queue's partitions as they are: a task folds each of them."""
+"""The base of modes whose rows show the present state of a queue: each task folds one partition."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from konverse.spark.log.columns import Column
 from .reader import arrow_schema, rare_collections
 
 ROWS_MAX: Final = 8_192
-"""Of one Arrow batch."""
+"""Rows of one Arrow batch."""
 
 Of = TypeVar("Of")
 
@@ -35,7 +35,7 @@ class Part(InputPartition):
 
 
 class QueueReader(DataSourceReader, Generic[Of]):
-    """Rows of which each tells of one thing in a partition."""
+    """A batch read with a row for each thing of some kind in each partition."""
 
     columns: ClassVar[Mapping[str, Column[Any]]]
     """How each column is made from a thing."""
@@ -48,7 +48,7 @@ class QueueReader(DataSourceReader, Generic[Of]):
         self._schema = arrow_schema(schema, self.columns)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Each partition of the queue. TopicMismatch when its topics are not those that the catalog means."""
+        """A task for each partition. TopicMismatch when the topics are not the ones that the catalog names."""
         queue = queue_of(self._settings)
         check_topics(self._settings, topics_of(queue))
         return [Part(queue, number) for number in range(queue.partitions)]
@@ -65,8 +65,8 @@ class QueueReader(DataSourceReader, Generic[Of]):
 
     @abstractmethod
     def things(self, part: Part) -> Sequence[Of]:
-        """What a partition holds, a row for each."""
+        """The things in a partition, in the order of their rows."""
 
     def fold(self, part: Part) -> Partition:
-        """The partition as whoever led it now would find it; raises as `bridging.fold`."""
+        """The state of a partition as an owner that began now would have it; raises as `connection.clients.fold`."""
         return fold(self._settings, part.queue, part.partition)

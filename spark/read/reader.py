@@ -1,4 +1,4 @@
-"""A batch read: which offsets of which partitions, and one task for each partition."""
+"""Batch reads: offsets from the options, one task for each partition, and the rows of a range."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ log: Final = logging.getLogger("konverse.spark")
 
 @dataclass(frozen=True)
 class Range(InputPartition):
-    """What one task reads: the log is judged from `log_start`, rows are given that count from `first` up to `end`.
+    """What one task reads of a partition.
 
-    The row of a batch counts from where the log decides the batch, and keeps the offset at which it was written.
+    The log is judged from `log_start` on. Rows are given that come to count from `first` up to, not including, `end`. A
+    row of a batch comes to count where the log decides the batch, and keeps the offset at which it was written.
     """
 
     partition: int
@@ -38,17 +39,17 @@ class Range(InputPartition):
     first: int
     end: int
     only: frozenset[bytes] | None = None
-    """Which rows of those; None: all."""
+    """Conversations whose rows are given; None: all."""
     lasting: bool = False
-    """Of a stream: truncation may go up to its end, so what is known there has to be written."""
+    """Of a stream: truncation may delete records up to `end`, so the state at `end` has to be stored."""
 
     def may_hold_rows(self) -> bool:
-        """Whether there is anything to read."""
+        """Whether the range has offsets."""
         return self.first < self.end
 
 
 class RangesReader(DataSourceReader):
-    """Which records of a topic are wanted: ranges, one for each partition."""
+    """A batch read of ranges of a topic, one for each partition."""
 
     def __init__(self, settings: Settings) -> None:
         if settings.max_rows is not None:
@@ -56,7 +57,7 @@ class RangesReader(DataSourceReader):
         self._settings = settings
 
     def ranges(self) -> list[Range]:
-        """One range for each partition that has something to read. TopicMismatch when they are not the queue's."""
+        """One range for each partition with records to read. TopicMismatch when the topics are not the queue's."""
         if self._settings.queue is not None:
             from konverse.spark.connection.clients import check_queue  # noqa: PLC0415  # tasks do without the bridge
 
@@ -77,7 +78,7 @@ class RangesReader(DataSourceReader):
 
 
 class MessagesReader(RangesReader):
-    """Messages of a queue, one Arrow batch per few thousand records."""
+    """Messages of a queue, in Arrow batches of a few thousand records."""
 
     def __init__(self, settings: Settings, schema: StructType) -> None:
         super().__init__(settings)
@@ -95,7 +96,7 @@ class MessagesReader(RangesReader):
 
 
 ALLOCATIONS_UNTIL_COLLECTION: Final = 200_000
-"""More than a fetch of the largest size leaves behind at any time."""
+"""More objects than a fetch of the largest size keeps alive at any time."""
 
 NOTHING: Final = Range(0, 0, 0, 0)
 """Spark runs at least one task; this one reads nothing."""
@@ -104,9 +105,9 @@ NOTHING: Final = Range(0, 0, 0, 0)
 def read_range(
     topic: Topic, wanted: Range, settings: Settings, schema: pa.Schema, states: States[Acceptance] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Judge a partition from its log start, or from the nearest state of `states`; give the rows that are wanted.
+    """Judge a partition from its log start, or from the nearest state of `states`. Yields the rows that are wanted.
 
-    TopicMismatch, or a warning, when a stream finds the rows of a batch gone that it has not given yet.
+    Raises TopicMismatch, or warns, when a stream finds that rows of a batch were deleted before it gave them.
     """
     if not wanted.may_hold_rows():
         return
@@ -140,7 +141,7 @@ def _groups(settings: Settings, partition: int) -> dict[bytes, bytes]:
 
 
 def _kept(rows: Rows, wanted: Range, settings: Settings) -> NDArray[np.bool_]:
-    """Which rows were asked for."""
+    """A mask of the rows that the range and the options ask for."""
     if rows.decided_at is None:
         keep = rows.offsets >= wanted.first
     else:
@@ -154,7 +155,7 @@ def _kept(rows: Rows, wanted: Range, settings: Settings) -> NDArray[np.bool_]:
 
 
 def lose(settings: Settings, where: str, what: str) -> None:
-    """Records were deleted before they were read: TopicMismatch, or a warning when the options say so."""
+    """Report records that were deleted before they were read: TopicMismatch, or a warning by `failOnDataLoss`."""
     lost = f"{where} of topic {settings.topic!r} {what}: records were deleted before they were read"
     if settings.fail_on_data_loss:
         raise TopicMismatch(f"{lost}. Set option 'failOnDataLoss' to 'false' to go on without them")
@@ -163,10 +164,10 @@ def lose(settings: Settings, where: str, what: str) -> None:
 
 @contextmanager
 def rare_collections() -> Iterator[None]:
-    """Let the garbage collector wait: a fetch makes thousands of short-lived tuples and no cycles.
+    """Run the garbage collector rarely in this block: a fetch makes thousands of short-lived tuples and no cycles.
 
-    With Python's own thresholds it walks all that pyspark ever imported a dozen times per fetch, and takes half of the
-    time.
+    With Python's own thresholds the collector walks everything that pyspark has imported a dozen times per fetch, which
+    takes half of the time.
     """
     before = gc.get_threshold()
     gc.set_threshold(ALLOCATIONS_UNTIL_COLLECTION, *before[1:])
@@ -177,9 +178,9 @@ def rare_collections() -> Iterator[None]:
 
 
 def arrow_schema(schema: StructType, columns: Mapping[str, Column[Any]] = COLUMNS) -> pa.Schema:
-    """The Arrow form of a schema of these columns, or of some of them; InvalidSettings for anything else.
+    """The Arrow schema for a Spark schema of some of these columns; InvalidSettings for any other column or type.
 
-    A column is found in whichever case it was asked for, and has the name that the schema gives it.
+    Columns are found in any case, and keep the spelling of the Spark schema.
     """
     fields = []
     for field in schema.fields:
@@ -209,7 +210,7 @@ def check_partitions(settings: Settings, known: list[int]) -> None:
 
 
 def resolve(topic: Topic, option: str, offsets: Offsets, bounds: Mapping[int, Bounds]) -> dict[int, int]:
-    """The offset of each partition at which reading starts or ends; InvalidSettings for one that is not there."""
+    """The offset at which reading starts or ends, by partition; InvalidSettings for an offset outside of the log."""
     times = {one: position.time_ms for one in bounds if isinstance(position := offsets.of(one), Since)}
     found = topic.since(times) if times else {}
     return {one: found[one] if one in found else _offset(option, offsets.of(one), one, bounds[one]) for one in bounds}

@@ -1,4 +1,4 @@
-"""Streams as registered readers: truncation spares what they have not read (protocol.md section 7.5)."""
+"""Registers a stream as a reader, so that truncation spares what it has not read (protocol.md section 7.5)."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ log: Final = logging.getLogger("konverse.spark")
 
 
 NOTHING_NEEDED: Final = 1 << 62
-"""In place of an offset of a log that is not read: behind all that it will ever hold."""
+"""The offset for a log that the stream does not read: higher than any offset of a log."""
 
 
 class Registration:
-    """The offsets that a stream still needs, as those of a consumer group beside the queue's own.
+    """The offsets from which a stream still needs records, committed in a consumer group beside the queue's own.
 
-    `data` is the queue's data topic where its journal is read: who says nothing of it holds all of it.
+    `data` is the queue's data topic if the stream reads the journal. The registration then commits an offset behind all
+    data, because a group without an offset of the data topic would hold back all of it.
     """
 
     def __init__(self, settings: Settings, reader: str, data: str | None = None) -> None:
@@ -38,7 +39,10 @@ class Registration:
         self._refused = False
 
     def needs(self, offsets: Mapping[int, int]) -> None:
-        """From these offsets on nothing may be deleted. A refusal is said once, stops no stream, and is tried again."""
+        """Have truncation spare all records from these offsets on.
+
+        If Kafka refuses, the stream goes on, a warning is logged once, and the next call tries again.
+        """
         changed = {partition: offset for partition, offset in offsets.items() if self._told.get(partition) != offset}
         if not changed:
             return
@@ -58,7 +62,7 @@ class Registration:
             )
 
     def _commit(self, places: list[TopicPartition]) -> tuple[str, KafkaError] | None:
-        """What was refused first: of one topic, or of all of them."""
+        """The topic and error of the first refusal, if any."""
         try:
             answers = self._consumer.commit(offsets=places, asynchronous=False)
         except KafkaException as error:
@@ -66,5 +70,5 @@ class Registration:
         return next(((answer.topic, answer.error) for answer in answers if answer.error is not None), None)
 
     def close(self) -> None:
-        """The group stays, until Kafka forgets it for want of use."""
+        """Close the client. The group and its offsets remain until Kafka expires them."""
         self._consumer.close()

@@ -1,4 +1,4 @@
-"""Mode `returned`: messages that came back to their home, as their receivers had ended the conversation.
+"""Mode `returned`: messages that were bounced to their home, because the receiver had ended the conversation.
 
 They wait in the mailbox of the partition where their conversation lives, in the order in which they came back.
 """
@@ -25,15 +25,15 @@ _BEGINNING: Final = frozenset({Kind.PENDING << 1, Kind.BEGIN << 1})
 
 
 class Row(NamedTuple):
-    """A message that came back, and what is known of its conversation."""
+    """A message that came back, and its conversation."""
 
     partition: int
     position: int
     bounced: Bounced
     begin: Begin | None
-    """How it was begun; None when nothing tells it any more."""
+    """How the conversation was begun; None when truncation has deleted the record that says so."""
     state: str | None
-    """Of our side; None when it is gone."""
+    """State of the initiator's endpoint; None when it is gone."""
 
 
 _TEXT: Final = ("string", pa.string())
@@ -66,7 +66,7 @@ class ReturnedReader(QueueReader[Row]):
     def things(self, part: Part) -> list[Row]:
         """The mailbox of one partition, in the order in which its messages came back."""
         state = self.fold(part)
-        back = [one for one in state.mailbox.entries.values() if one.message_type]  # others are transactions
+        back = [one for one in state.mailbox.entries.values() if one.message_type]  # transactions have no type
         wanted = {one.conversation for one in back}
         begun = self._begun(part.partition, wanted) if wanted else {}
         sides = {conversation: state.endpoint(Role.INITIATOR, conversation) for conversation in wanted}
@@ -77,7 +77,7 @@ class ReturnedReader(QueueReader[Row]):
         ]
 
     def _begun(self, partition: int, wanted: set[bytes]) -> dict[bytes, Begin]:
-        """How conversations were begun, as far as the log still says so."""
+        """How these conversations were begun, as far as the log still holds their beginning."""
         begun: dict[bytes, Begin] = {}
         with Topic(self._settings) as topic:
             bound = topic.bounds([partition])[partition]
@@ -91,7 +91,7 @@ class ReturnedReader(QueueReader[Row]):
 
 
 def header_of(message: Message) -> bytes:
-    """The header of a record that is konverse's own; empty when it has none."""
+    """Konverse's own header of a record; empty when it has none."""
     headers: Any = message.headers() or ()
     found = next((value for name, value in headers if name == HEADER), None)
     return found if isinstance(found, bytes) else b""

@@ -1,4 +1,4 @@
-"""A streaming read: offsets per partition, micro-batches of at most so many rows, and what a restart goes on from."""
+"""Streaming reads: the position in the checkpoint, bounded micro-batches, and tasks that go on from stored states."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from .registration import Registration
 
 
 class Position(TypedDict):
-    """Where a stream stands, as its checkpoint holds it."""
+    """The position of a stream, as JSON in its checkpoint."""
 
     topic: str
     """Kafka's id of the topic."""
     name: NotRequired[str]
-    """And how it is called."""
+    """Name of the topic."""
     reader: str
-    """Of this stream; it stays the same through restarts."""
+    """Id of this stream, which stays the same through restarts."""
     partitions: dict[str, int]
-    """The next offset of each partition; JSON has no other keys than strings."""
+    """The next offset of each partition; strings, as JSON has no other keys."""
     states: NotRequired[dict[str, int]]
-    """Where what is known of each partition was written for certain: truncation may go so far, and no further."""
+    """Offset at which the state of each partition was stored for certain: truncation may delete up to it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,22 +47,22 @@ class StreamRange(Range):
 
 STATE_RECORDS: Final = 10_000
 STATE_EVERY_S: Final = 60.0
-"""After so many records, or so long, what is known of a partition is written, however much it is."""
+"""The state of a partition is stored after this many records, or this long, however large it is."""
 
 TASK_RECORDS: Final = 500
-"""Ranges share a task while they have no more records than that together: to begin a task costs more than to read them.
-A larger range has one of its own."""
+"""Ranges share a task up to this many records together, as starting a task costs more than reading them. A larger range
+has a task of its own."""
 
 
 @dataclass(frozen=True)
 class Ranges(InputPartition):
-    """What one task of a micro-batch reads, one range after the other."""
+    """The ranges that one task of a micro-batch reads, one after the other."""
 
     ranges: tuple[StreamRange, ...]
 
 
 class RangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Which records of a topic come next. Driver and tasks have one each; the driver's lives as long as the stream."""
+    """The ranges of a topic in each micro-batch. The driver's reader lives as long as the stream; tasks get copies."""
 
     def __init__(self, settings: Settings) -> None:
         if settings.mode in (Mode.CONVERSATIONS, Mode.RETURNED):
@@ -85,13 +85,13 @@ class RangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._stop_at: dict[str, int] | None = None
         self._state_due_s: dict[str, float] = {}
         self._known = False
-        """The topic was seen to be that of the checkpoint since this stream was started."""
+        """The topic was compared with the one of the checkpoint since this stream was started."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_topic": None, "_registration": None}
 
     def initialOffset(self) -> Position:  # type: ignore[override]  # a dict in JSON
-        """Where the options say that a new stream begins. Spark asks twice, and has to hear the same."""
+        """The position at which a new stream begins, by the options. Spark calls this twice, and needs one answer."""
         if self._initial is not None:
             return self._initial
         self._check_queue()
@@ -110,7 +110,7 @@ class RangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._initial
 
     def latestOffset(self, start: Position, limit: ReadLimit) -> Position:  # type: ignore[override]  # a dict in JSON
-        """How far the next micro-batch goes."""
+        """The end of the next micro-batch."""
         if not self._known:
             self._check_queue()
             self._check_topic(start)
@@ -133,9 +133,9 @@ class RangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {**start, "partitions": ends, "states": states}
 
     def _states(self, start: Position, begin: Mapping[str, int], ends: Mapping[str, int]) -> dict[str, int]:
-        """Where states are written when the tasks up to `ends` are done; the first ones of a run are all written.
+        """Offsets at which states are stored once the tasks up to `ends` are done. The first of a run are all stored.
 
-        It is in the checkpoint, as the tasks run elsewhere: whoever goes on from there tells its tasks the same.
+        They are kept in the checkpoint, so that a restart has the micro-batch's tasks store the same states.
         """
         written, now_s = dict(_states_of(start)), time.monotonic()
         for name, end in ends.items():
@@ -146,16 +146,16 @@ class RangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return written
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Option `maxRows`. Records that are no messages count too, so a micro-batch may have fewer."""
+        """By option `maxRows`, which counts records: a micro-batch has fewer rows when some are no messages."""
         most = self._settings.max_rows
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """What is there now is all that this run reads."""
+        """Have this run end at the present ends of the logs."""
         self._stop_at = self._ends()
 
     def ranges(self, start: Position, end: Position) -> list[StreamRange]:
-        """One range for each partition that has something new."""
+        """One range for each partition with new records."""
         self._check_topic(start)
         bounds = self._bounds()
         self._needs(start)
@@ -169,11 +169,11 @@ class RangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ranges
 
     def commit(self, end: Position) -> None:  # type: ignore[override]  # a dict in JSON
-        """What stands before is not needed any more."""
+        """Release the records before `end` for truncation."""
         self._needs(end)
 
     def stop(self) -> None:
-        """Close what the driver has open. Nothing rests on it."""
+        """Close the clients of the driver."""
         for client in (self._topic, self._registration):
             if client is not None:
                 client.close()
@@ -211,7 +211,7 @@ class RangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return topic_id(self._settings)
 
     def _check_queue(self) -> None:
-        """Raise TopicMismatch when the topics are not those of the queue: what they hold is none of its messages."""
+        """Raise TopicMismatch when the topics are not those of the queue, and so hold none of its messages."""
         if self._settings.queue is not None:
             from konverse.spark.connection.clients import check_queue  # noqa: PLC0415  # as above
 
@@ -234,7 +234,7 @@ class RangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
 
     def _spared(self, partition: int, first: int, until: int, bound: Bounds) -> tuple[int, int]:
-        """What of these offsets is still there."""
+        """The offsets, `first` up to `until`, as far as the log still holds them."""
         if first < bound.first or bound.end < until:
             planned = f"and the checkpoint goes on from {first} to {until}"
             lose(self._settings, f"partition {partition}", f"holds offsets {bound.first} up to {bound.end}, {planned}")
@@ -243,21 +243,21 @@ class RangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class MessagesStreamReader(RangesStreamReader):
-    """The messages of a queue as they come."""
+    """The messages of a queue as they come to count."""
 
     def __init__(self, settings: Settings, schema: StructType) -> None:
         super().__init__(settings)
         self._schema = arrow_schema(schema)
         self._judged = False
-        """A micro-batch was planned: its tasks leave behind what the next ones need, which else read whole logs."""
+        """A micro-batch was planned since the start. Its tasks store states, without which tasks read whole logs."""
 
     def partitions(self, start: Position, end: Position) -> Sequence[InputPartition]:  # type: ignore[override]
-        """A task for each range; small ones share one, but for the first micro-batch."""
+        """A task for each range. From the second micro-batch on, small ranges share a task."""
         ranges, judged, self._judged = self.ranges(start, end), self._judged, True
         return [Ranges(tuple(some)) for some in (_packed(ranges) if judged else ([one] for one in ranges))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of some ranges."""
+        """The rows of the task's ranges."""
         assert isinstance(partition, Ranges)
         tag = "any" if self._settings.tag is None else self._settings.tag.hex()
         with Topic(self._settings) as topic:
@@ -267,7 +267,7 @@ class MessagesStreamReader(RangesStreamReader):
 
 
 def _packed(ranges: Iterable[StreamRange]) -> Iterator[list[StreamRange]]:
-    """Neighbours together, as many as a task may read; every restart packs the same ranges alike."""
+    """Group neighbouring ranges up to TASK_RECORDS. The same ranges are grouped alike after a restart."""
     task: list[StreamRange] = []
     records = 0
     for wanted in ranges:
@@ -282,7 +282,7 @@ def _packed(ranges: Iterable[StreamRange]) -> Iterator[list[StreamRange]]:
 
 
 def _states_of(position: Position) -> dict[str, int]:
-    """Where states were written; a checkpoint that does not say so is of a version for which each was."""
+    """Where states were stored; a checkpoint without `states` is of a version that stored one at each position."""
     return position.get("states", position["partitions"])
 
 
@@ -291,7 +291,10 @@ def _named(offsets: Mapping[int, int]) -> dict[str, int]:
 
 
 def _shared(begin: Mapping[str, int], ends: Mapping[str, int], most: int) -> dict[str, int]:
-    """So many records of all partitions, of each as its share of what waits; at least one, so that all go on."""
+    """The ends of a micro-batch of at most `most` records, shared out by what waits in each partition.
+
+    Every partition with records gets one at least, as far as `most` allows, so that all go on.
+    """
     waiting = sum(ends.values()) - sum(begin.values())
     if waiting <= most:
         return dict(ends)

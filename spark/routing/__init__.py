@@ -1,12 +1,24 @@
-"""Routing by Spark: many first messages at once, classified by SQL or by a function over Arrow.
+"""Data-dependent routing in bulk: Spark classifies many first messages at once, by SQL, frames or functions over Arrow.
 
-    routing        what is classified, and what becomes of the rows that come back
-    frame_table    a routing table that is a frame, read again and joined as a whole
-    catalog_table  a routing table of the catalog, the one that routers and `konverse table` use
+`konverse.spark.route` receives in the driver and `route_arrow` in tasks. Both work through `receive.mapping.Batches`:
+`Classifying.ask` classifies the first messages of a batch together, then `Classifying.apply` takes the router's step
+on each conversation group.
 
-The decisions are those of `routing.step`: Spark only finds the service. All answers to one conversation group are in
-one commit of the queue's owner with what was received, so a job that dies has routed each conversation or none of it.
+Four laws hold:
 
-A row without a service is unclassifiable, and its conversation ends with an Error that carries the reason. A target
-that cannot take the conversation is tried again and then suspended; the others go on.
+1. Spark only finds the service. Everything else is the pure step of `konverse.routing.router`, the same as in a router
+   service.
+2. Only the first message of a conversation that is not mapped yet is classified. A conversation keeps its service,
+   whatever the classifier or its table says later.
+3. All that a step does is in one commit of the queue's owner, together with the received messages. A job that dies has
+   routed a group completely or not at all.
+4. One version of a routing table classifies a batch as a whole.
+
+A row without a service is unclassifiable: its conversation ends with an Error that carries the reason. A conversation
+that cannot be routed is rolled back, tried again and then suspended; it must never hold up the others. Rows of a wrong
+shape end the job with InvalidSettings, and nothing of that batch is done.
+
+    routing        which messages are classified, and how the returned rows become decisions
+    frame_table    a routing table that a function loads as a frame, again and again
+    catalog_table  a routing table of the catalog, as router services and `konverse table` use it
 """

@@ -1,6 +1,6 @@
-"""A routing table of the catalog, joined by Spark: the one that the router service and `konverse table` know.
+"""A routing table of the catalog as a classifier: the same table that router services and `konverse table` use.
 
-Each batch is classified by the version that this process knows when the batch begins.
+Spark joins it to the messages. A batch is classified by the version that this process has when the batch begins.
 """
 
 from __future__ import annotations
@@ -37,14 +37,17 @@ class CatalogTable:
         self._rows: Any = _ROWS.empty_table()
 
     def bound(self, catalog: Catalog) -> CatalogTable:
-        """The same one, with the catalog that has the table. Raises RoutingTableNotFound."""
+        """The classifier with the catalog that has the table. Raises RoutingTableNotFound."""
         catalog.get(RoutingTable, self._name)
         catalog.keep_fresh(ROUTED_FRESH_EVERY_S)
         return CatalogTable(self._name, self._key, catalog)
 
     def __call__(self, frame: DataFrame) -> DataFrame:
-        """The frame's messages with the service of their key. Raises RoutingTableNotFound, InvalidSettings."""
-        from pyspark.sql import functions as f  # noqa: PLC0415  # the classifier of a task has no Spark
+        """The receipts of the frame's messages with the service of their key; a reason for those without one.
+
+        Raises RoutingTableNotFound, InvalidSettings.
+        """
+        from pyspark.sql import functions as f  # noqa: PLC0415  # tasks import this module, and do without Spark
 
         table = self._current()
         entries = frame.sparkSession.createDataFrame(self._rows)
@@ -61,7 +64,7 @@ class CatalogTable:
         return found.select(RECEIPT, service.alias(TO_SERVICE), instance.alias(INSTANCE), reason.alias("reason"))
 
     def _current(self) -> RoutingTable:
-        """The table as it is known now, and its rows made ready."""
+        """The present version of the table. Makes its rows when the version has changed."""
         if self._catalog is None:
             raise InvalidSettings(f"routing table {self._name!r} is one of a catalog: give the classifier to `route`")
         table = self._catalog.get(RoutingTable, self._name)

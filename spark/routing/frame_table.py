@@ -1,7 +1,7 @@
-"""A routing table: which service has the messages of a key. It is read again and again, and joined as a whole.
+"""A routing table that a function loads as a frame, again and again: key -> service. Spark joins it as a whole.
 
-Each batch is classified by one version of it. A conversation keeps the service that its first message got, whatever
-the table says later.
+One version of it classifies a batch. A conversation keeps the service of its first message, whatever the table says
+later.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ log: Final = logging.getLogger("konverse.spark")
 
 
 class RoutingTable:
-    """A classifier that looks a key up in a table."""
+    """A classifier that looks the message's key up in a loaded table."""
 
     title: Final = "a routing table that is loaded"
 
@@ -46,11 +46,14 @@ class RoutingTable:
         self._rows: pa.Table | None = None
         self._due_s = 0.0
         self.version = 0
-        """Counts the contents that it has had, from 1 on."""
+        """Number of the present content; the first one is 1."""
 
     def __call__(self, frame: DataFrame) -> DataFrame:
-        """The frame's messages with the service of their key; raises InvalidSettings when there is no table yet."""
-        from pyspark.sql import functions as f  # noqa: PLC0415  # the classifier of a task has no Spark
+        """The receipts of the frame's messages with the service of their key; a reason for those without one.
+
+        Raises InvalidSettings when the table was never loaded.
+        """
+        from pyspark.sql import functions as f  # noqa: PLC0415  # tasks import this module, and do without Spark
 
         table = frame.sparkSession.createDataFrame(self._current())
         keyed = frame.select(RECEIPT, f.expr(self._key).cast("string").alias(KEY))
@@ -61,7 +64,7 @@ class RoutingTable:
         return found.select(RECEIPT, TO_SERVICE, INSTANCE, reason.alias("reason"))
 
     def _current(self) -> pa.Table:
-        """The table, read again when it is time. What cannot be read leaves the former version in place."""
+        """The table, loaded again when it is due. If loading fails, the version before stays in use."""
         now_s = self._clock()
         if self._rows is not None and now_s < self._due_s:
             return self._rows
@@ -81,7 +84,7 @@ class RoutingTable:
 
 
 def _checked(frame: DataFrame) -> pa.Table:
-    """The rows of the table, by key. InvalidSettings for what cannot be one, by column and key."""
+    """The rows of a table, sorted by key. InvalidSettings names the column or the key that is wrong."""
     from pyspark.sql import functions as f  # noqa: PLC0415  # as above
 
     frame = spelled(frame, (KEY, TO_SERVICE, INSTANCE))
@@ -97,7 +100,7 @@ def _checked(frame: DataFrame) -> pa.Table:
     rows: Any = wanted.limit(ROUTING_TABLE_ENTRIES_MAX + 1).toArrow()
     if rows.num_rows > ROUTING_TABLE_ENTRIES_MAX:
         raise InvalidSettings(f"it has more than {ROUTING_TABLE_ENTRIES_MAX} rows: join it by a function of your own")
-    counts = pc.value_counts(rows.column(KEY).drop_null().combine_chunks())  # null is no message's key
+    counts = pc.value_counts(rows.column(KEY).drop_null().combine_chunks())  # a null key matches no message
     twice = [row["values"].as_py() for row in counts if row["counts"].as_py() > 1]
     if twice:
         raise InvalidSettings(f"it has key {min(twice)!r} more than once, so a message would have two services")

@@ -1,7 +1,8 @@
-"""Data-dependent routing by Spark: which messages are classified, and what becomes of the rows that come back.
+"""Data-dependent routing by Spark: which messages are classified, and how the returned rows become decisions.
 
-Only the first messages of conversations that are not mapped yet go through the classifier; all others follow. What is
-done then is the pure step of `konverse.routing.router`, in the transactions of the partition's owner.
+Only first messages of conversations that are not mapped yet go through the classifier; all other messages follow their
+conversation. A decision then leads to the pure step of `konverse.routing.router`, in a transaction of the partition's
+owner.
 """
 
 from __future__ import annotations
@@ -41,11 +42,11 @@ DECISIONS: Final = pa.schema([
     pa.field("broker_instance", pa.string()),
     pa.field("reason", pa.string()),
 ])  # fmt: skip
-"""What a classifier answers with beside `receipt`: `to_service`, and those of the others that it needs."""
+"""Columns that a classifier returns beside `receipt`: `to_service`, and any of the others."""
 
 
 class Manner(NamedTuple):
-    """How to route."""
+    """How to route: `forward` or `redirect`, and the message type of a redirection."""
 
     mode: str = FORWARD
     redirect_type: str = REDIRECT_TO
@@ -62,7 +63,7 @@ def route(
     manner: Manner,
     shown: Callable[[Routed], object],
 ) -> Routed:
-    """Receive in this process, and have Spark classify each batch; a ready classifier does so here."""
+    """Receive in this process. Spark classifies each batch; a ready classifier works in this process."""
     manner.check()
     transform = by_expression(spark, classifier) if isinstance(classifier, str) else classifier
     with source.begun().opened() as (broker, reader):
@@ -80,9 +81,9 @@ def route_arrow(
     manner: Manner,
     shown: Callable[[Routed], object] | None,
 ) -> Routed:
-    """Receive and classify in tasks, and show the counts of all of them together if anybody wants to see them.
+    """Receive and classify in tasks. `shown` is called with the counts of all tasks together; None: nobody looks.
 
-    InvalidSettings for a table, which Spark joins: a task has no session to do so.
+    Raises InvalidSettings for a routing table: Spark joins it, and a task has no session for that.
     """
     manner.check()
     if isinstance(function, CatalogTable | RoutingTable):
@@ -104,7 +105,7 @@ def route_arrow(
 
 
 def by_expression(spark: SparkSession, expression: str) -> Callable[[DataFrame], DataFrame]:
-    """A classifier that is a SQL expression. InvalidSettings when it is none, or gives something else than a text."""
+    """A classifier from a SQL expression. InvalidSettings when Spark cannot plan it, or when it gives no string."""
     from pyspark.errors import PySparkException  # noqa: PLC0415  # tasks do without
     from pyspark.sql import functions as f  # noqa: PLC0415  # as above
 
@@ -126,7 +127,7 @@ def by_expression(spark: SparkSession, expression: str) -> Callable[[DataFrame],
 
 
 def _checked(frame: DataFrame) -> DataFrame:
-    """The columns of a classifier's frame that are looked at. InvalidSettings when it lacks one."""
+    """The columns of a classifier's frame that a router reads. InvalidSettings when a required one is missing."""
     frame = spelled(frame, (RECEIPT, *DECISIONS.names))
     names = frame.columns
     for name in (RECEIPT, TO_SERVICE):
@@ -141,7 +142,7 @@ def _lacks(name: str, names: Sequence[str]) -> str:
 
 
 class Classifying:
-    """What a router does with the transactions of a batch."""
+    """A router's work on the transactions of a batch; see `receive.mapping.Task`."""
 
     nothing = Routed()
     failure = Routed(failed=1)
@@ -163,7 +164,7 @@ class Classifying:
         self.check = check
 
     def ask(self, transactions: Sequence[Transaction]) -> dict[Transaction, Decision | Exception | None]:
-        """What the classifier decides on each that is not mapped yet; None for the others."""
+        """The classifier's decision on each transaction whose dialog is not mapped yet; None for the others."""
         found: dict[Transaction, Decision | Exception | None] = {}
         asked: dict[Transaction, Message] = {}
         for transaction in transactions:
@@ -186,7 +187,7 @@ class Classifying:
         return read(self._classify(rows_of(messages, first)), first, messages)
 
     def apply(self, transaction: Transaction, found: Decision | None) -> Routed:
-        """Do it."""
+        """Take the router's step. GroupLocked when a dialog lost its mapping after `ask`: it is received again."""
 
         def decide(message: Message) -> Decision:
             if found is None:
@@ -197,7 +198,7 @@ class Classifying:
 
 
 def _asked(classifier: Classifier, message: Message) -> Decision | Exception:
-    """What a ready classifier decides on a message: the same as in a router that is asked one by one."""
+    """The decision of a ready classifier on one message, as in a router service."""
     try:
         return classifier(message)
     except KonverseError as error:
@@ -205,9 +206,10 @@ def _asked(classifier: Classifier, message: Message) -> Decision | Exception:
 
 
 def read(answered: Any, first: int, messages: Sequence[Message]) -> list[Decision | Exception]:
-    """The decision on each message; InvalidRoute where one has several. InvalidSettings for rows of a wrong shape.
+    """The decision on each message; InvalidRoute for a message with several rows.
 
-    A message without a row is unclassifiable, like one whose row has a null: joins leave out what they do not find.
+    A message without a row is unclassifiable, like a message whose row has a null, since inner joins leave out rows
+    without a match. Raises InvalidSettings for rows of a wrong shape.
     """
     receipts = receipts_of(answered, first, len(messages))
     names = answered.schema.names
