@@ -18,7 +18,8 @@ Four laws hold:
 4. Received messages and the answers to them are in one commit of the partition's owner. A task that dies has answered
    a conversation group completely or not at all.
 
-A read or a write must never leave out rows silently: it fails, or logs a warning where an option allows the loss.
+What must never happen: a write that reports success and whose rows are not received, or a row that is received twice.
+A read that has lost records fails, or warns where an option allows the loss.
 
 Importing this module needs no Spark. Every function calls `require` before it imports a module that needs pyspark, so
 that a missing package is reported as NotInstalled. No other package of konverse but `deploy` may import this one.

@@ -4,11 +4,11 @@
     counter <  next   duplicate
     counter >  next   gap
 
-Two rules hold everywhere here. The log is judged from its start, in order, each record once. What is judged depends on
-the records alone and not on how they were cut into calls, so a task that runs again says the same.
+Two rules hold. The log is judged from its start, in order, each record once. The verdicts depend on the records alone,
+not on how they are cut into calls, so a task that runs again comes to the same verdicts.
 
-Pure: arrays in, arrays out. It judges counters of writers only; what the states of endpoints add (messages bounced for
-want of an endpoint, or behind an END) is the business of `konverse.dialog`, whose fold can take this module's place.
+Pure: arrays in, arrays out. Only counters of writers are judged. Verdicts that need the states of endpoints (a message
+that is bounced because it has no endpoint, or comes behind an END) are left to the fold of `konverse.dialog`.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ DUPLICATE: Final = 1
 GAP: Final = 2
 
 SEQUENCED: Final = (Kind.MESSAGE, Kind.END, Kind.ERROR)
-"""Kinds that take a number in their direction: what an application receives."""
+"""Kinds that an application receives: they take a sequence number in their direction."""
 
 IS_SEQUENCED: Final = np.isin(np.arange(256), SEQUENCED)
-"""The same, by the number of a kind."""
+"""SEQUENCED as a mask, indexed by the number of a kind."""
 
 _ADOPTED_MAX: Final = 1 << 62
-"""No honest counter comes near; a higher one is not taken over."""
+"""Where the log is cut, a first number of this size or more is not adopted: no honest writer comes near it."""
 
 Ints = NDArray[np.int64]
 
@@ -40,8 +40,8 @@ Ints = NDArray[np.int64]
 class Acceptance:
     """The counters of one partition, from the log start to the last record judged.
 
-    `cut`: the log no longer starts at its first record (retention, or truncation by rule 7.5). The first record that is
-    seen of a writer, or of a direction, then says where its numbers stand.
+    `cut`: the log no longer starts at its first record (retention, or truncation by section 7.5). The numbers of a
+    writer or a direction then begin with those of its first record that is left.
     """
 
     def __init__(self, *, cut: bool = False) -> None:
@@ -49,16 +49,16 @@ class Acceptance:
         self.next: dict[bytes, int] = {}
         """Next counter by incarnation tag and writer (20 bytes)."""
         self.received: tuple[dict[bytes, int], dict[bytes, int]] = ({}, {})
-        """Next sequence number by conversation, one table per role of the sender; forgotten when the direction ends."""
+        """Next sequence number by conversation, one table per role of the sender, until the direction ends."""
         self.decided: dict[bytes, int] = {}
-        """Highest batch that was decided, by query and whether BEGINs or messages of it are meant (17 bytes)."""
+        """Highest decided batch by `batch_rows.Track` (17 bytes)."""
         self.vetoed: dict[bytes, int] = {}
-        """Offset of the DECISION that dropped rows of an attempt, by query, kind, batch and attempt (41 bytes)."""
+        """Offset of the DECISION that dropped an attempt's rows, by track, batch and attempt (41 bytes)."""
         self.waits_from: int | None = None
-        """Lowest offset of a row that waits for the decision about its batch; None when none does."""
+        """Lowest offset of a row that waits for the decision about its batch; None when no row waits."""
 
     def copy(self) -> Acceptance:
-        """One that goes on from here by itself."""
+        """An independent copy at the same place."""
         out = Acceptance(cut=self.cut)
         out.next = dict(self.next)
         out.received = (dict(self.received[0]), dict(self.received[1]))
@@ -87,7 +87,7 @@ class Acceptance:
     def number(
         self, conversations: NDArray[np.void], roles: NDArray[np.uint8], kinds: NDArray[np.uint8], numbers: Ints
     ) -> Ints:
-        """Sequence numbers of accepted records of SEQUENCED kinds; `numbers` are the sender's own, or -1."""
+        """Sequence numbers of accepted records of SEQUENCED kinds; `numbers` are the senders' own, or -1."""
         if not len(kinds):
             return np.zeros(0, np.int64)
         codes, names = grouped(conversations)
@@ -133,7 +133,7 @@ class Acceptance:
 
 
 def _one_by_one(expected: int, counters: list[int]) -> tuple[list[int], int]:
-    """Verdicts on one writer's counters, and the counter expected then."""
+    """Verdicts on one writer's counters, and the counter that is expected next."""
     verdicts = []
     for counter in counters:
         if counter == expected:
@@ -145,7 +145,7 @@ def _one_by_one(expected: int, counters: list[int]) -> tuple[list[int], int]:
 
 
 def _restarting(number: int, ends: list[bool]) -> tuple[list[int], int]:
-    """Numbers of one direction in which an END starts the count again, and the number that comes then."""
+    """Numbers of one direction, in which an END restarts the count, and the number that comes next."""
     numbers = []
     for is_end in ends:
         numbers.append(number)
@@ -162,7 +162,7 @@ def grouped(values: NDArray[np.void]) -> tuple[NDArray[np.int32], list[bytes]]:
 
 
 def _runs(codes: NDArray[np.int32]) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
-    """Rows sorted by code and then by place, where each code's run starts, and how long it is."""
+    """Rows sorted by code and then by place, and the start and length of each code's run."""
     small = codes.astype(np.uint16) if codes.max() < 1 << 16 else codes  # 16 bits are sorted in one pass
     order = np.argsort(small, kind="stable")
     in_order = codes[order]

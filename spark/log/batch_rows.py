@@ -1,8 +1,8 @@
-"""Rows that queries wrote in batches, as a reader of the log has them: they wait until the log decides (section 9b).
+"""Rows of Spark's writes in a log: they wait until a DECISION says which of them count (protocol.md section 9b).
 
-The rules are those of `konverse.dialog.rules.batches`, which an owner follows. A row waits once, in whatever order it
-comes. A DECISION takes the rows of the winners in the order of tasks and numbers, and drops the rest of the batch and
-of earlier ones.
+The rules are those of `konverse.dialog.rules.batches`, which an owner follows. A row waits once, however often and in
+whatever order it comes. A DECISION accepts the rows of the winning attempts in the order of tasks and row numbers, and
+drops all other rows of this batch and of earlier ones.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from konverse.schemas.wire.envelope import decode
 from konverse.schemas.wire.records import Decision, Envelope, Pending
 
 UNDECIDED = -1
-"""In place of a batch's number where none was decided yet."""
+"""The batch number of a track without a decision."""
 
 Track = bytes
-"""16 bytes of the query, and one that says whether its BEGINs or its messages are meant."""
+"""16 bytes of a query, and one byte that tells its BEGINs (1) from its messages (0): the two are decided apart."""
 
 Attempt = tuple[Track, int, bytes]
-"""One execution of a task: whose rows, of which batch, and its id."""
+"""One execution of a task: track, batch, and the id of the execution."""
 
 
 def track_of(detail: Pending | Decision) -> Track:
-    """Which rows of a query."""
+    """The track of a row or a decision."""
     return detail.query + bytes((detail.begins,))
 
 
@@ -42,21 +42,21 @@ class Won(NamedTuple):
 
 
 class BatchRows:
-    """Those that wait in one partition."""
+    """The rows that wait in one partition."""
 
     def __init__(self, decided: dict[Track, int], vetoed: dict[bytes, int], *, cut: bool) -> None:
         self._decided = decided
         """Highest batch that was decided: rows at or below it are void."""
         self._vetoed = vetoed
-        """Attempt, as `_name` writes it -> offset of the DECISION that dropped its rows: those before it are void."""
+        """Attempt, in the form of `_name` -> offset of the DECISION that dropped its rows: rows before it are void."""
         self._cut = cut
-        """The start of the log is gone, and rows with it: those that are left are accepted."""
+        """The start of the log is gone, and maybe rows with it: then the rows that are left are accepted."""
         self._waiting: dict[Attempt, dict[int, Message]] = {}
         self.lost_at: int | None = None
-        """Offset of the last DECISION some of whose rows are not there any more; None when all were."""
+        """Offset of the last DECISION that found some of its rows deleted; None when there was none."""
 
     def put(self, headers: Sequence[bytes | None], messages: Sequence[Message], rows: Sequence[int]) -> None:
-        """PENDING records, as yet of no effect."""
+        """Have PENDING records wait. Rows of decided batches and vetoed attempts are dropped."""
         for row in rows:
             envelope = decode(cast("bytes", headers[row]))
             detail, number = envelope.suffix.detail, envelope.counter
@@ -67,7 +67,7 @@ class BatchRows:
                 self._waiting.setdefault(attempt, {}).setdefault(number, messages[row])
 
     def decide(self, header: bytes, decision: Message) -> Won | None:
-        """An accepted DECISION: what it makes count, if anything."""
+        """Apply an accepted DECISION. Returns the rows that it makes count, if any."""
         found = _decision(decode(header), decision.value())
         if found is None:
             return None
@@ -98,24 +98,24 @@ class BatchRows:
         return Won(detail.query, detail.begins, there) if there else None
 
     def oldest(self) -> int | None:
-        """Lowest offset of a row that waits."""
+        """Lowest offset of a row that waits; None when no row waits."""
         return min(
             (cast("int", one.offset()) for rows in self._waiting.values() for one in rows.values()), default=None
         )
 
     def _is_after_veto(self, attempt: Attempt, row: Message) -> bool:
-        """False for a row that was dropped before the state was handed over, and is read again."""
+        """False for a row that was dropped by a veto before the state was stored, and is read again now."""
         return not self._vetoed or cast("int", row.offset()) > self._vetoed.get(_name(attempt), -1)
 
     def _forget_vetoes(self) -> None:
-        """The rows before the oldest that waits are not read again."""
+        """Forget vetoes before the oldest waiting row: no record before that row is read again."""
         if self._vetoed:
             oldest = self.oldest()
             for name in [name for name, at in self._vetoed.items() if oldest is None or at < oldest]:
                 del self._vetoed[name]
 
     def _remember(self, track: Track, batch: int) -> None:
-        """Of too many queries, the one that was decided first and waits for nothing is forgotten."""
+        """Note a decided batch. Beyond the bound, forget the oldest decision of a track without waiting rows."""
         self._decided.pop(track, None)
         if len(self._decided) >= QUERY_ENTRIES_MAX:
             busy = {waiting for waiting, _, _ in self._waiting}
@@ -132,7 +132,7 @@ def _name(attempt: Attempt) -> bytes:
 
 
 def _decision(envelope: Envelope, body: bytes | None) -> tuple[Decision, Winners] | None:
-    """None for a record that only says that it is one."""
+    """The decision in a record; None for a record of that kind that cannot be read."""
     detail = envelope.suffix.detail
     if not isinstance(detail, Decision):
         return None

@@ -1,4 +1,4 @@
-"""The columns of a message, and how each is made from records. Only the columns that were asked for are made."""
+"""The columns of a message, and how each is made from records. Only the columns of the schema are made."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from .ingest import Rows, Verdict
 
 Of = TypeVar("Of")
 HANDLE_BYTES: Final = 17
-"""16 of the conversation, and one that says whose side of it."""
+"""16 bytes of the conversation, and one byte of the role."""
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 GROUP: Final = "conversation_group"
 VERDICT: Final = "verdict"
 
 
 class Column(NamedTuple, Generic[Of]):
-    """A column, and how it is made."""
+    """A column: its type, and the function that makes it."""
 
     sql: str
-    """Its type in Spark."""
+    """Type in Spark."""
     arrow: Any
-    """The same in Arrow."""
+    """Type in Arrow."""
     make: Callable[[Of], Any]
 
 
@@ -49,26 +49,26 @@ def batch(rows: Rows, schema: pa.Schema, keep: NDArray[np.bool_]) -> pa.RecordBa
 
 
 def handle(conversation: bytes, role: Role) -> bytes:
-    """By which a side has its conversation, as `handles` has it."""
+    """The handle of one side of a conversation."""
     return conversation + bytes((role,))
 
 
 def handles(frame: Frame, decoded: NDArray[np.bool_]) -> pa.BinaryArray:
-    """Of the side that receives each record: its conversation, and its own role; null where none does."""
+    """The handle of the side that receives each record; null for records that no application receives."""
     sides = np.empty((len(frame.role), HANDLE_BYTES), np.uint8)
     sides[:, :-1] = frame.conversation.view(np.uint8).reshape(len(sides), HANDLE_BYTES - 1)
-    sides[:, -1] = frame.role ^ 1  # the other one of the two
+    sides[:, -1] = frame.role ^ 1  # the receiver has the other role
     return identifiers(sides.view(f"V{HANDLE_BYTES}").reshape(-1), decoded & IS_SEQUENCED[frame.kind])
 
 
 def groups(rows: Rows) -> pa.BinaryArray:
-    """Of the side that receives each record; null where no side does, or the partition has it no more."""
+    """The group of the side that receives each record; null without a receiver, or when the side is gone."""
     assert rows.groups is not None, "who asks for the column asks for the groups"
     return pa.array(map(rows.groups.get, handles(rows.frame, rows.decoded).to_pylist()), pa.binary())
 
 
 def identifiers(values: NDArray[np.void], decoded: NDArray[np.bool_]) -> pa.BinaryArray:
-    """As many bytes per row as a value has; null where no envelope is."""
+    """The values as binary; null for rows without an envelope."""
     count, width = len(values), values.itemsize
     borders = np.arange(0, width * count + 1, width).astype(np.int32)
     valid = None if decoded.all() else pa.py_buffer(np.packbits(decoded, bitorder="little"))
@@ -77,28 +77,29 @@ def identifiers(values: NDArray[np.void], decoded: NDArray[np.bool_]) -> pa.Bina
 
 
 def writers(frame: Frame, decoded: NDArray[np.bool_]) -> pa.BinaryArray:
-    """The writers; null where no envelope is."""
+    """The writers; null for rows without an envelope."""
     both = frame.tagged_writer
     alone = both.view(np.uint8).reshape(len(both), -1)[:, TAG_BYTES:]
     return identifiers(np.ascontiguousarray(alone).view("V16").reshape(-1), decoded)
 
 
 def masked(values: NDArray[Any], decoded: NDArray[np.bool_]) -> pa.Array:
-    """The values; null where no envelope is."""
+    """The values; null for rows without an envelope."""
     return pa.array(values) if decoded.all() else pa.array(values, mask=~decoded)
 
 
 @cache
 def names_of(kind: type[IntEnum]) -> pa.StringArray:
-    """The names, by number. Made when rows are: with its first array pyarrow imports pandas, which takes half a second.
+    """The names of the members, by number.
 
-    A process that plans a query makes none.
+    Made when the first rows are: pyarrow imports pandas for its first array, which takes half a second, and a process
+    that only plans a query needs no array.
     """
     return pa.array([member.name for member in kind], pa.string())
 
 
 def message_types(types: pa.StringArray, decoded: NDArray[np.bool_]) -> pa.StringArray:
-    """The types; null where no envelope is."""
+    """The types; null for rows without an envelope."""
     if decoded.all():
         return types
     return pa.array(np.where(decoded, types.to_numpy(zero_copy_only=False), None), pa.string())
@@ -113,7 +114,7 @@ def _timestamps(rows: Rows) -> pa.TimestampArray:
 
 
 def _accepted_times(rows: Rows) -> pa.TimestampArray:
-    """When each row came to count: Kafka's time of the record itself, or of the decision about its batch."""
+    """The time at which each row came to count: Kafka's time of the record, or of the decision about its batch."""
     if rows.decided_at is None:
         milliseconds, unknown = _written(rows)
     else:
@@ -123,7 +124,7 @@ def _accepted_times(rows: Rows) -> pa.TimestampArray:
 
 
 def _written(rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Kafka's time of each record in milliseconds, and which have none."""
+    """Kafka's time of each record in milliseconds, and a mask of the records without one."""
     milliseconds = np.array([message.timestamp()[1] for message in rows.messages], np.int64)
     unknown = milliseconds <= 0
     for row in np.flatnonzero(unknown).tolist():
@@ -156,10 +157,10 @@ COLUMNS: Final[dict[str, Column[Rows]]] = {
 }
 """Every column, in the order in which a reader gives them."""
 ACCEPTED_COLUMNS: Final = tuple(name for name in COLUMNS if name not in (GROUP, VERDICT))
-"""Those of which a row always has something to say."""
+"""Columns that a read gives without `include`."""
 
 
 def groups_of(settings: Settings, partition: int) -> dict[bytes, bytes]:
-    """Conversation group of each side that a partition has now, by its handle. Raises as `queue_of` and `fold` do."""
+    """Handle -> conversation group of each side that a partition has now. Raises as `queue_of` and `fold` do."""
     sides = fold(settings, queue_of(settings), partition).live()
     return {handle(side.conversation, side.role): side.group_id for side in sides}

@@ -1,6 +1,6 @@
-"""Records of a partition's journal, judged, and their rows: one for the record, and one for each operation in it.
+"""Judges the records of a partition's journal, and makes their rows: one for the record, and one for each operation.
 
-Which records count depends on the journal alone (`konverse.dialog.fold.journal`), and so no data is read.
+Which records count depends on the journal alone (`konverse.dialog.fold.journal`), so no data is read.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ from .columns import TIMESTAMP, Column
 
 
 class Verdict(IntEnum):
-    """What became of a record of the journal."""
+    """Whether a record of the journal counts, and why not."""
 
     accepted = 0
     void = 1
-    """Of an owner that owned the partition no longer, or not yet; or of another log."""
+    """Of an owner that did not own the partition at that offset, or about another log."""
     part = 2
-    """A piece of a COMMIT that is not its last one, or of which pieces are missing."""
+    """A PART that does not complete its COMMIT: another PART follows, or one is missing."""
     malformed = 3
 
 
 class Judged(NamedTuple):
-    """A record, what it says, and whether that counts."""
+    """A record, the decision in it, and its verdict."""
 
     record: JournalRecord
     decision: Claim | Commit | Part | None
     verdict: Verdict
     words: str = ""
-    """Why it cannot be read."""
+    """Why the record cannot be read."""
 
 
 class Decisions:
-    """The journal of one partition, from the record after the last one that was judged.
+    """Judges the journal of one partition, record by record.
 
-    `cut`: its beginning was truncated. The first COMMIT then says where the journal stands; one with a higher epoch
-    says it anew, as its CLAIM may be gone.
+    `cut`: the beginning of the journal was truncated. Epoch, owner and number are then taken from the first COMMIT, and
+    again from a COMMIT with a higher epoch, as its CLAIM may be deleted.
     """
 
     def __init__(self, identity: LogIdentity, *, cut: bool = False) -> None:
@@ -57,17 +57,17 @@ class Decisions:
         self.is_placed = not cut
         """The number of the last COMMIT is known."""
         self.parts_from: int | None = None
-        """Where the first piece stands of a COMMIT of which not all was read."""
+        """Offset of the first PART of a COMMIT that is not complete yet."""
         self._feed = JournalFeed(self.head.where)
 
     def copy(self) -> Decisions:
-        """Another one at the same place, from where the pieces that wait are read again."""
+        """An independent copy, without the PARTs of an incomplete COMMIT: read on from `parts_from`."""
         made = Decisions(self.head.identity, cut=self.cut)
         made.head, made.is_placed = self.head.copy(), self.is_placed
         return made
 
     def judge(self, record: JournalRecord) -> Judged:
-        """The next record. PartitionHalted when the journal contradicts itself, or is of a newer konverse."""
+        """Judge the next record. PartitionHalted when the journal contradicts itself, or is of a newer konverse."""
         found = [*self._feed.decisions([record])]
         if not found:
             return self._piece(record)
@@ -109,26 +109,26 @@ class Decisions:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How the judgement of a journal is written, for the task that goes on."""
+    """The form in which the judgement of a journal is stored; see `states.Form`."""
 
     identity: LogIdentity
 
     def entries(self, state: Decisions) -> int:
-        """Always the same, and little."""
+        """One entry, as the state is always small."""
         assert state.head.identity == self.identity
         return 1
 
     def copy(self, state: Decisions) -> Decisions:
-        """One that goes on by itself."""
+        """An independent copy."""
         return state.copy()
 
     def encode(self, state: Decisions) -> tuple[dict[str, Any], bytes]:
-        """The head's own values."""
+        """The values of the journal's head."""
         values = {name: plain(getattr(state.head, name)) for name in _HEAD}
         return {"cut": state.cut, "placed": state.is_placed, "head": values}, b""
 
     def decode(self, head: dict[str, Any], _body: bytes) -> Decisions:
-        """What was encoded."""
+        """The state from its encoded form."""
         state = Decisions(self.identity, cut=head["cut"])
         state.is_placed = head["placed"]
         for name, kept in head["head"].items():
@@ -140,7 +140,7 @@ _HEAD: Final = tuple(field.name for field in fields(JournalHead) if field.name !
 
 
 class Row(NamedTuple):
-    """One decision; `position` 0 is the record itself."""
+    """One row of a decision; `position` 0 is the record itself, its operations follow."""
 
     partition: int
     judged: Judged
@@ -157,7 +157,7 @@ class Row(NamedTuple):
 
 
 class Operation(NamedTuple):
-    """What a COMMIT decided of one thing."""
+    """One operation of a COMMIT, with the fields of its row."""
 
     name: str
     detail: dict[str, Any]
@@ -240,7 +240,7 @@ def plain(value: Any) -> Any:
 
 
 def _decided(name: str) -> Any:
-    """What the record says of itself; null where a record of its kind does not."""
+    """Reads a field of the decision; null where a decision of its kind has no such field."""
     return lambda row: getattr(row.judged.decision, name, None)
 
 

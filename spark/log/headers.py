@@ -1,4 +1,4 @@
-"""Kafka headers of consecutive records: ours apart from the users'."""
+"""Kafka headers of consecutive records: konverse's header apart from the users' headers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KafkaHeaders = list[tuple[str, bytes | None]] | None
 
 
 _headers: Final = cast("Callable[[Message], Any]", Message.headers)
-"""What it gives for a record that was read: KafkaHeaders."""
+"""Returns KafkaHeaders for a record that was read."""
 
 
 class Headers(NamedTuple):
@@ -31,7 +31,7 @@ class Headers(NamedTuple):
     """All headers of each record; None when no record has another header than ours."""
 
     def part(self, rows: slice) -> Headers:
-        """Those of some consecutive records."""
+        """The headers of some consecutive records."""
         return Headers(self.ours[rows], None if self.raw is None else self.raw[rows])
 
     def others(self) -> pa.ListArray:
@@ -48,7 +48,7 @@ class Headers(NamedTuple):
 
 
 def split(messages: list[Message]) -> Headers:
-    """The headers of records; quick when ours is the only one, which is usual."""
+    """The headers of records. Fast in the usual case, in which each record has our header and no other."""
     try:
         ours = [
             found[0][1]
@@ -64,7 +64,7 @@ def split(messages: list[Message]) -> Headers:
 
 
 def _ours(headers: KafkaHeaders) -> bytes | None:
-    """The first header of our name, as an owner takes it; a null is none."""
+    """The first header of our name, as an owner takes it (M11); None when it is null or missing."""
     for name, value in headers or ():
         if name == HEADER:
             return value

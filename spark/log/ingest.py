@@ -1,4 +1,4 @@
-"""Records of one partition, in log order, with what is known of each: the envelope, the verdict, the number."""
+"""Judges the records of one partition in log order: the envelope, verdict and sequence number of each."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .headers import Headers, split
 
 
 class Verdict(IntEnum):
-    """What became of a record."""
+    """Whether a record counts, and why not."""
 
     accepted = ACCEPTED
     duplicate = DUPLICATE
@@ -30,7 +30,7 @@ class Verdict(IntEnum):
     control = 5
     """Accepted, and of a kind that applications never see."""
     pending = 6
-    """A row of a batch: void where it stands. If it wins, it comes once more, as a message, when that is decided."""
+    """A row of a batch, void at its own place. If its attempt wins, the row is given as a message at the DECISION."""
 
 
 class Rows(NamedTuple):
@@ -44,17 +44,17 @@ class Rows(NamedTuple):
     sequence: NDArray[np.int64]
     """-1 where a record has none."""
     decoded: NDArray[np.bool_]
-    """Rows with an envelope that concerns this queue."""
+    """Rows with an envelope for this queue."""
     decided_at: int | None = None
     """Offset of the DECISION that made these rows count; None: they count where they stand."""
     decided_ms: int = -1
     """Kafka's time of that DECISION."""
     groups: Mapping[bytes, bytes] | None = None
-    """Conversation group of each side that the partition has, by its handle; None when nobody asked."""
+    """Handle -> conversation group of each side in the partition; None unless the column was asked for."""
 
 
 class Ingest:
-    """One partition, from where the counters stand as `acceptance` says.
+    """Judges one partition, going on from the counters in `acceptance`.
 
     `cut`: the start of the log is gone, so rows of batches may be missing.
     """
@@ -65,13 +65,13 @@ class Ingest:
         self.batches = BatchRows(acceptance.decided, acceptance.vetoed, cut=cut or acceptance.cut)
 
     def recall(self, messages: list[Message]) -> None:
-        """Records that were judged before: those of them that still wait for a decision wait here, too."""
+        """Read records that were judged before, so that rows among them wait for their decision here, too."""
         headers = split(messages)
         frame = decode(headers.ours)
         self._wait(messages, headers, frame, self._concerned(headers, frame) == ACCEPTED)
 
     def take(self, messages: list[Message]) -> list[Rows]:
-        """Judge the records that follow those of the last call; the rows of a batch come behind its DECISION."""
+        """Judge the records that follow those of the last call. The rows of a batch come behind its DECISION."""
         offsets = _offsets(messages)
         headers = split(messages)
         frame = decode(headers.ours)
@@ -92,7 +92,7 @@ class Ingest:
         return list(self._in_turn(whole, pending, decisions))
 
     def _in_turn(self, whole: Rows, pending: NDArray[np.bool_], decisions: list[int]) -> Iterator[Rows]:
-        """The records up to each decision that makes rows count, then those rows."""
+        """The records up to each DECISION that makes rows count, then those rows."""
         given = waiting = 0
         for at in decisions:
             part = slice(waiting, at)
@@ -114,7 +114,7 @@ class Ingest:
             self.batches.put(headers.ours, messages, rows)
 
     def _accepted(self, won: Won, decision: Message, told_by: NDArray[np.void]) -> Rows:
-        """As if the query had sent them when they were decided, under its next counters."""
+        """The rows of the winners as if the query had sent them at the DECISION, under its next counters (M255)."""
         count = len(won.messages)
         writer = told_by.tobytes()[:TAG_BYTES] + won.query
         first = self._acceptance.next.get(writer, 0)
@@ -132,7 +132,7 @@ class Ingest:
         return Rows(won.messages, _offsets(won.messages), headers, frame, verdict, sequence, decoded, *decided)
 
     def _numbered(self, rows: Rows) -> Rows:
-        """With the sequence numbers of what an application receives."""
+        """The rows, with sequence numbers for those that an application receives."""
         frame = rows.frame
         where = _where(rows.verdict == ACCEPTED)
         rows.sequence[where] = self._acceptance.number(
@@ -141,7 +141,7 @@ class Ingest:
         return rows
 
     def _concerned(self, headers: Headers, frame: Frame) -> NDArray[np.uint8]:
-        """ACCEPTED for every record whose counter is to be judged, else malformed or foreign."""
+        """ACCEPTED for every record whose counter has to be judged, else malformed or foreign."""
         verdict = np.where(frame.sound, np.uint8(ACCEPTED), np.uint8(Verdict.malformed))
         if headers.raw is not None:
             verdict[[header is None for header in headers.ours]] = Verdict.foreign
@@ -152,7 +152,7 @@ class Ingest:
 
 
 def _where(mask: NDArray[np.bool_]) -> slice | NDArray[np.intp]:
-    """The rows of a mask; all of them without copying."""
+    """An index of the rows of a mask; for all rows a slice, which copies nothing."""
     return slice(None) if mask.all() else np.flatnonzero(mask)
 
 

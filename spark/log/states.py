@@ -1,8 +1,8 @@
-"""What a stream knows of a partition at some offset: which counter it expects of whom, or who owns it.
+"""States of streams: what a stream knows of a partition at an offset, such as the next counter of each writer.
 
-It follows from the records before that offset alone. So whoever has it saves reading them again, and whoever finds it
-missing, torn or of another log reads them, as long as the log has them: nothing is lost with it. It is kept in this
-process, and in a folder, for the task that goes on in another one.
+A state follows from the records before its offset alone. A task that finds a state need not read those records again. A
+task that finds it missing, torn or of another log reads them, as long as the log has them, so a lost state costs only
+time. States are kept in the process, and in a folder for tasks that go on in another process.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _TRACK_BYTES: Final = 17
 _ATTEMPT_BYTES: Final = 41
 
 ENTRIES_PER_RECORD: Final = 4
-"""A state is written when it has at most so many entries for each record read since the last: writing stays cheap.
+"""A state is stored if it has at most this many entries for each record read since the last one, which keeps it cheap.
 
-One up to which truncation may delete is written however large it is.
+A state up to which truncation may delete is stored however large it is.
 """
 
 _WARM: dict[tuple[str, str, str, int], tuple[int, Any]] = {}
@@ -45,19 +45,19 @@ Of = TypeVar("Of")
 
 
 class Form(Protocol[Of]):
-    """How a kind of state is written."""
+    """How a kind of state is copied and stored."""
 
     def entries(self, state: Of) -> int:
-        """How large it is."""
+        """Size of the state in entries."""
 
     def copy(self, state: Of) -> Of:
-        """One that goes on by itself."""
+        """An independent copy."""
 
     def encode(self, state: Of) -> tuple[dict[str, Any], bytes]:
-        """Values for JSON, and bytes."""
+        """The state as values for JSON, and bytes."""
 
     def decode(self, head: dict[str, Any], body: bytes) -> Of:
-        """What was encoded; ValueError, KeyError or TypeError for anything else."""
+        """The state from its encoded form; ValueError, KeyError or TypeError for anything else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,17 +65,17 @@ class States(Generic[Of]):
     """The states of one stream."""
 
     folder: str | None
-    """Where they are kept; None: in a folder of this user's own."""
+    """Folder of the states; None: a folder of this user in the system's temporary folder."""
     topic: str
     """Kafka's id of the topic."""
     reader: str
-    """Which stream: each throws its own old states away."""
+    """Id of the stream, which deletes old states of its own only."""
     tag: str
-    """Which incarnation's records were judged; "any" for all."""
+    """Incarnation whose records are judged, in hexadecimal digits; "any" for all; "journal" for a journal."""
     form: Form[Of]
 
     def newest(self, partition: int, log_start: int, first: int) -> tuple[int, Of] | None:
-        """The state nearest before `first`, and its offset; None: read from the start of the log."""
+        """The newest state at or before `first`, and its offset; None: read from the start of the log."""
         warm = _WARM.get((*self._place, partition))
         if warm is not None and warm[0] == first:
             return first, self.form.copy(warm[1])
@@ -86,9 +86,9 @@ class States(Generic[Of]):
         return None
 
     def keep(self, partition: int, first: int, end: int, state: Of, *, lasting: bool = False) -> None:
-        """What is known at `end`; of those before `first` one is left, for who begins there again.
+        """Keep the state at `end`. Of the files up to `first` the newest is left, for a task that begins there again.
 
-        `lasting`: truncation may delete what stands before it, so it has to be written.
+        `lasting`: truncation may delete the records before `end`, so the state has to be stored.
         """
         key = (*self._place, partition)
         _WARM.pop(key, None)
@@ -103,7 +103,7 @@ class States(Generic[Of]):
                 for offset, file in files:
                     if before and offset < before[-1]:
                         file.unlink(missing_ok=True)
-        except OSError as error:  # a disk that is full costs time, and nothing else as long as the log is whole
+        except OSError as error:  # a full disk costs only time, as long as the log is whole
             if lasting:
                 log.warning("%s is not kept, and truncation may go up to it: %s", self._name(partition, end), error)
 
@@ -125,7 +125,7 @@ class States(Generic[Of]):
                 yield int(file.suffix[1:]), file
 
     def _folder(self) -> Path | None:
-        """The folder, made when it is missing; None when it is not ours to trust."""
+        """The folder, created if missing; None when that fails, or when the default folder is another user's."""
         root = Path(self.folder or Path(tempfile.gettempdir()) / f"konverse-spark-{os.getuid()}")
         folder = root / "-".join(self._place)
         try:
@@ -147,7 +147,7 @@ class States(Generic[Of]):
         return json.dumps({"format": FORMAT, "of": name, "crc": zlib.crc32(body), **head}).encode() + b"\n" + body
 
     def _decoded(self, data: bytes, name: str) -> Of:
-        """ValueError, KeyError or TypeError for what is not whole, or of another place."""
+        """The state in a file; ValueError, KeyError or TypeError for a file that is not whole, or of another place."""
         line, _, body = data.partition(b"\n")
         head = json.loads(line)
         if (head["format"], head["of"], head["crc"]) != (FORMAT, name, zlib.crc32(body)):
@@ -156,25 +156,25 @@ class States(Generic[Of]):
 
 
 class Acceptances:
-    """How what is expected of writers is written: tables of names and numbers."""
+    """The form in which an Acceptance is stored: tables of names and numbers."""
 
     def entries(self, state: Acceptance) -> int:
-        """Writers, directions, queries and attempts."""
+        """Number of writers, directions, tracks and attempts."""
         return sum(map(len, _tables(state)))
 
     def copy(self, state: Acceptance) -> Acceptance:
-        """One that goes on by itself."""
+        """An independent copy."""
         return state.copy()
 
     def encode(self, state: Acceptance) -> tuple[dict[str, Any], bytes]:
-        """The tables, one behind the other."""
+        """The tables one behind the other, and their sizes."""
         tables = _tables(state)
         parts = [b"".join(table) + np.fromiter(table.values(), np.int64, len(table)).tobytes() for table in tables]
         known = {"cut": state.cut, "waits_from": state.waits_from, "entries": [*map(len, tables)]}
         return known, b"".join(parts)
 
     def decode(self, head: dict[str, Any], body: bytes) -> Acceptance:
-        """What was encoded."""
+        """The state from its encoded form."""
         writers, *directions, tracks, attempts = head["entries"]
         state = Acceptance(cut=head["cut"])
         state.waits_from = head["waits_from"]
@@ -195,7 +195,7 @@ ACCEPTANCES: Final = Acceptances()
 
 
 def _table(body: bytes, entries: int, width: int) -> tuple[dict[bytes, int], bytes]:
-    """A table, and the bytes behind it."""
+    """The table at the front of `body`, and the bytes behind it."""
     names = body[: entries * width]
     numbers = np.frombuffer(body, np.int64, entries, len(names)).tolist()
     keys = (names[place : place + width] for place in range(0, len(names), width))

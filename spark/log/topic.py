@@ -1,4 +1,4 @@
-"""A topic of Kafka, read partition by partition up to known ends."""
+"""Reads a Kafka topic partition by partition, up to known ends."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ ANSWER_S_MAX: Final = 10.0
 """How long a broker may take to answer before it counts as unreachable."""
 
 STALL_S_MAX: Final = 60.0
-"""How long a read may go without a record before the task gives up: longer than an election of a leader takes."""
+"""How long a read may get no record before the task gives up: longer than the election of a leader takes."""
 
 CHUNK_RECORDS_MAX: Final = 8_192
 """Records handed over at once. The bytes are bounded by what the client fetches ahead."""
 
 _PAUSE_S: Final = 0.1
-"""Between two questions to a partition whose leader is being elected."""
+"""Pause before a partition whose leader is being elected is asked again."""
 
 _PASSING: Final = frozenset({
     KafkaError.FENCED_LEADER_EPOCH,
@@ -49,12 +49,12 @@ _PASSING: Final = frozenset({
     KafkaError.OFFSET_NOT_AVAILABLE,
     KafkaError.UNKNOWN_LEADER_EPOCH,
 })  # fmt: skip
-"""What a broker says around an election; a newly made topic has one too."""
+"""Errors of a broker around an election, which passes. A new topic has an election, too."""
 
 _DEFAULTS: Final[dict[str, Any]] = {
-    "group.id": "konverse-spark",  # the client wants one; nothing is committed under it
-    "log_level": 2,  # what goes wrong is raised, with the client's own words in the text
-    "fetch.wait.max.ms": 10,  # the end is known: nobody waits for more records
+    "group.id": "konverse-spark",  # the client requires one; nothing is committed under it
+    "log_level": 2,  # errors are raised, with the client's own words in the text
+    "fetch.wait.max.ms": 10,  # the end is known, so no fetch needs to wait for more records
     "fetch.queue.backoff.ms": 5,  # the default of a second halves the speed
     "fetch.message.max.bytes": 4_194_304,
     "queued.max.messages.kbytes": 16_384,  # bounds the memory of a task
@@ -69,7 +69,7 @@ class Bounds(NamedTuple):
 
 
 class _Client:
-    """A consumer of a cluster, and what it complained of last."""
+    """A consumer of a cluster, and the last error that it reported."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         self.trouble = ""
@@ -87,7 +87,7 @@ _RESTING: Final[Resting[_Client]] = Resting(lambda client: client.consumer.close
 
 
 class Topic:
-    """A client of one topic. Close it; or use a `with` statement, and the next one goes on with its connection."""
+    """Reads one topic. Close it, or use a `with` statement, which leaves the connection to the next `Topic`."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -104,11 +104,11 @@ class Topic:
     ) -> None:
         if kind is None and not self._client.trouble:
             _RESTING.keep(self._key, self._client)
-        else:  # librdkafka may go on to fail
+        else:  # after an error librdkafka may fail again
             self.close()
 
     def close(self) -> None:
-        """Let the client go."""
+        """Close the client."""
         self._consumer.close()
 
     def partitions(self) -> list[int]:
@@ -128,7 +128,7 @@ class Topic:
         return {partition: Bounds(first[partition], end[partition]) for partition in partitions}
 
     def since(self, times_ms: Mapping[int, int]) -> dict[int, int]:
-        """By partition: the offset of the first record of that time or later; the end when there is none."""
+        """By partition: the offset of the first record of that time or later; the log's end when there is none."""
         asked = [TopicPartition(self._settings.topic, partition, time) for partition, time in times_ms.items()]
         found = {answer.partition: answer.offset for answer in self._found(asked)}
         late = self._offsets([partition for partition, offset in found.items() if offset < 0], OFFSET_END)
@@ -147,7 +147,7 @@ class Topic:
                 if first is None:
                     raise self._stalled(partition, position)
                 messages = [first, *consumer.consume(CHUNK_RECORDS_MAX - 1, 0)]
-                if KafkaError in set(map(type, map(Message.error, messages))):  # comparing one with None breaks
+                if KafkaError in set(map(type, map(Message.error, messages))):  # comparing one with None fails
                     messages, position = self._without_events(messages, position)
                 if messages:
                     position = max(position, _offset(messages[-1]) + 1)
@@ -184,7 +184,7 @@ class Topic:
             time.sleep(_PAUSE_S)
 
     def _without_events(self, messages: list[Message], position: int) -> tuple[list[Message], int]:
-        """The records alone, and where an end-of-partition event says that the log goes on."""
+        """The records alone, and the position, which an end-of-partition event may move on."""
         records = []
         for message in messages:
             error = message.error()
@@ -192,7 +192,7 @@ class Topic:
                 records.append(message)
             elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  # librdkafka's own codes are named so
                 position = max(position, _offset(message))
-            elif error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:  # the client looks for a group that is not used
+            elif error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:  # of a group that is not used
                 raise self._failure(error)
         return records, position
 
@@ -216,7 +216,7 @@ class Topic:
 
     def _unavailable(self, error: KafkaException) -> KonverseError:
         cause = error.args[0]
-        if cause.code() == KafkaError._UNKNOWN_PARTITION:  # noqa: SLF001  # what the client says of a topic it may not see
+        if cause.code() == KafkaError._UNKNOWN_PARTITION:  # noqa: SLF001  # also for a topic that it may not describe
             with suppress(KafkaException):
                 name = self._settings.topic
                 cause = self._consumer.list_topics(name, ANSWER_S_MAX).topics[name].error or cause
@@ -244,11 +244,11 @@ class Topic:
 
 
 def _rested(key: tuple[Any, ...]) -> _Client | None:
-    """A client that has nothing to complain of, also of the time when it rested."""
+    """An idle client that has reported no error, also while it was idle; None when there is none."""
     client = _RESTING.take(key)
     if client is None:
         return None
-    client.consumer.poll(0)  # it hears now what went wrong
+    client.consumer.poll(0)  # delivers errors from the idle time
     if client.trouble:
         client.consumer.close()
         return None
@@ -256,7 +256,7 @@ def _rested(key: tuple[Any, ...]) -> _Client | None:
 
 
 def _passes(error: KafkaError | None) -> bool:
-    """One partition of several may answer with an error, and the others with offsets."""
+    """Whether the error of one partition in an answer passes: other partitions may have answered with offsets."""
     return error is not None and error.code() in _PASSING
 
 

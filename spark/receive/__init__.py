@@ -1,13 +1,28 @@
-"""Receiving in bulk: a function over Arrow batches or frames answers a queue.
+"""Receiving in bulk: a function over Arrow batches or frames answers the messages of a queue.
 
-    mapping       `map_arrow` in tasks, `process` in the driver: received and answered in one commit for each group
-    answers       columns that a function gets, and rows that it may answer with
-    progress      the line that a person sees meanwhile
-    report_board  what tasks have counted so far, told to the driver by way of Kafka
+Here Spark is a receiver like any other: a reader of the bridge in each task (`map_arrow`, `route_arrow`) or in the
+driver (`process`, `route`) owns partitions, and their commits have the answers. `spark.read`, in contrast, takes
+nothing from the queue.
 
-Here Spark is a receiver like any other: its tasks own partitions, and their commits have the answers. That is the
-difference to `spark.read`, which looks and takes nothing.
+`mapping.Batches` drives it. It takes a batch of transactions from the reader, asks the task about all of them at once,
+and applies what the task found to each transaction. The task is `mapping.Answering` or `routing.Classifying`.
 
-A function that raises fails its batch. Halves are tried until it is known which group it was; that one is rolled back
-and, after five attempts, suspended. The others are answered.
+Four laws hold:
+
+1. The received messages of a conversation group and all answers to them are one commit, or none. A process that dies
+   leaves the messages in the queue, and what the function answers the next time is the only answer. The function need
+   not give the same answer twice.
+2. A function that raises is called on halves of the batch until the group on which it fails is known. That group is
+   rolled back and, after five attempts, suspended; the others are answered.
+3. An error that no attempt can mend ends the job with InvalidSettings, and suspends nothing: rows of a wrong shape, a
+   frame that Spark cannot plan, a Spark that is gone.
+4. A dead task or driver remains a member of the consumer group until its session times out. A reader that may follow
+   one waits that much longer, or the messages of its partitions would be left in the queue.
+
+While the function works, another thread has the reader keep its partitions, commit finished work and read ahead.
+
+    mapping       `map_arrow` in tasks, `process` in the driver
+    answers       columns that a function gets, and rows of answers
+    progress      the progress line of a long job
+    report_board  counts of running tasks, reported to the driver through Kafka
 """

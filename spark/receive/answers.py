@@ -1,7 +1,8 @@
-"""What a function of the user gets of received messages, and what becomes of the rows that it answers with.
+"""Received messages as rows for a user's function, and the rows that it returns as answers.
 
-A row in is a message; `receipt` says which one. A row out is something to do on the conversation of a receipt: a reply,
-an end, or an end with an error, in the order of the rows. A message without an answer is received, and no more.
+A row in is a message, with a number in the column `receipt`. A row out is an action on the conversation of its receipt:
+a reply, an end, or an end with an error. Actions are staged in the order of the rows. A message without an answer is
+received, and nothing else happens.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ MESSAGES: Final = pa.schema([
     pa.field("timestamp", TIMESTAMP),
     pa.field("accepted_time", TIMESTAMP),
 ])  # fmt: skip
-"""What a function gets. A reply can be sent on a conversation whose `state` is CONVERSING."""
+"""Columns that a function gets. A reply can be sent on a conversation whose `state` is CONVERSING."""
 
 ANSWERS: Final = pa.schema([
     pa.field("message_type", pa.string()),
@@ -60,11 +61,11 @@ ANSWERS: Final = pa.schema([
     pa.field("error", pa.int32()),
     pa.field("description", pa.string()),
 ])  # fmt: skip
-"""What it may answer with beside `receipt`: those that it needs. Further columns are not looked at."""
+"""Columns that a function may return beside `receipt`, all optional. Other columns are ignored."""
 
 
 Row = tuple[int, str | None, bytes | None, bool | None, int | None, str | None]
-"""A row of an answer: its receipt, then in the order of ANSWERS; what is null or was left out is None."""
+"""A row of an answer: its receipt, then the columns of ANSWERS; None for a null or a column that was left out."""
 
 
 class Part(NamedTuple):
@@ -72,7 +73,7 @@ class Part(NamedTuple):
 
     messages: list[Message]
     first: int
-    """Receipt of the first message; the others count on from it."""
+    """Receipt of the first message; the others follow it."""
     rows: list[Row]
 
     def head(self, count: int) -> Part:
@@ -82,21 +83,21 @@ class Part(NamedTuple):
 
 
 class Done(NamedTuple):
-    """Counts of what was done."""
+    """Counts of the work."""
 
     messages: int = 0
     replies: int = 0
     ends: int = 0
     failed: int = 0
-    """Transactions that were rolled back, each time."""
+    """Attempts that were rolled back."""
 
     def plus(self, other: Done) -> Done:
-        """Both together."""
+        """The sum of both."""
         return Done(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
 
 
 def rows_of(messages: Sequence[Message], first: int) -> pa.RecordBatch:
-    """Messages as rows; the receipts count from `first` on. There is one at least."""
+    """Messages, one at least, as rows; receipts count from `first` on."""
     types, bodies, sequences, dialogs, _, stamps, _ = zip(*messages, strict=True)
     numbers = {dialog: number for number, dialog in enumerate(dict.fromkeys(dialogs))}
     which = pa.array([numbers[dialog] for dialog in dialogs], pa.int32())
@@ -125,11 +126,11 @@ _SIDES: Final[dict[str, Callable[[Endpoint], Any]]] = {
     "contract": lambda side: side.terms.contract,
     "state": lambda side: side.state.name,
 }
-"""What all messages of a conversation share."""
+"""Columns that all messages of a conversation share."""
 
 
 def read(answered: Any, first: int, count: int) -> list[Row]:
-    """The rows by receipt, those of one in their order. InvalidSettings for what cannot be one: nothing is done."""
+    """The returned rows by receipt, those of one receipt in their order. InvalidSettings for rows of a wrong shape."""
     receipts = receipts_of(answered, first, count)
     rows: list[Row] = list(zip(receipts, *(column_of(answered, field) for field in ANSWERS), strict=True))
     rows.sort(key=itemgetter(0))
@@ -137,7 +138,7 @@ def read(answered: Any, first: int, count: int) -> list[Row]:
 
 
 def receipts_of(answered: Any, first: int, count: int) -> list[int]:
-    """The receipt of each row that came back. InvalidSettings for one that no message of the batch has."""
+    """The receipt of each returned row. InvalidSettings for a receipt that no message of the batch has."""
     if not isinstance(answered, pa.RecordBatch | pa.Table):
         raise InvalidSettings(f"the function must return an Arrow batch or table, not {type(answered).__name__}")
     if RECEIPT not in answered.schema.names:
@@ -156,7 +157,7 @@ def receipts_of(answered: Any, first: int, count: int) -> list[int]:
 
 
 def column_of(answered: Any, field: pa.Field) -> list[Any]:
-    """The values of a column that came back; nulls when it was left out. InvalidSettings for another type."""
+    """The values of a returned column; nulls when it was left out. InvalidSettings for another type."""
     if field.name not in answered.schema.names:
         return [None] * answered.num_rows
     if answered.schema.names.count(field.name) > 1:
@@ -169,9 +170,9 @@ def column_of(answered: Any, field: pa.Field) -> list[Any]:
         values = values.cast(field.type)
     except pa.ArrowException as error:
         raise InvalidSettings(f"column {field.name!r} came back as {column.type}, not {field.type}: {error}") from None
-    if field.type == pa.binary() or (field.name == RECEIPT and not values.null_count):  # of which few are alike
+    if field.type == pa.binary() or (field.name == RECEIPT and not values.null_count):  # few values are equal
         return cast("list[Any]", values.to_numpy().tolist())
-    # a text that comes again is one object, and known at a glance
+    # equal texts become one object, which makes their comparison fast
     return [*chain.from_iterable(map(_decoded, values.dictionary_encode().chunks))]
 
 
@@ -181,10 +182,10 @@ def _decoded(chunk: pa.DictionaryArray) -> list[Any]:
 
 
 def apply(transaction: Transaction, part: Part) -> Done:
-    """Stage the answers. Who has heard of the end of a conversation ends it, too, when no answer does.
+    """Stage the answers. A conversation on which EndDialog or an Error was received is ended, if no answer ends it.
 
-    What Transaction.send and Transaction.end raise for an answer that cannot be names its message and, where it is one
-    alone, the column.
+    Raises what Transaction.send and Transaction.end raise for an impossible answer. The text then names the message
+    and, if only one can be the cause, the column.
     """
     messages, first, rows = part
     replies, ended, receipt = 0, set[Endpoint](), first
@@ -212,7 +213,7 @@ def apply(transaction: Transaction, part: Part) -> Done:
 
 
 def _named(fault: BadInput, message: Message) -> BadInput:
-    """The same, with the row that it is about: one among all that a transaction answers."""
+    """The same error, naming the answer among all those of the transaction."""
     which = _FAULTS.get(type(fault), "the answer")
     return type(fault)(f"{which} to message {message.id} (#{message.sequence}): {fault}")
 
@@ -225,7 +226,7 @@ _FAULTS: Final[dict[type[BadInput], str]] = {
     BodyTooLarge: "column 'body' of the answer",
     InvalidState: "the answer",
 }
-"""What Transaction.send and Transaction.end raise for an answer that cannot be -> what of it is meant."""
+"""Error of Transaction.send or Transaction.end for an impossible answer -> the part of the answer that causes it."""
 
 LAST: Final = frozenset({END_DIALOG, ERROR})
-"""What comes last in a conversation."""
+"""Message types that come last in a conversation."""

@@ -1,8 +1,8 @@
-"""A queue received in batches, by tasks of Spark or by its driver: a function answers, and a commit has all of it.
+"""Receives a queue in batches, in tasks of Spark or in the driver, and commits a function's answers with the messages.
 
-The messages of a batch are locked while the function works. What it answers is staged with what was received and joins
-a commit of the partition's owner, so a process that dies in between leaves the messages as they were, and whatever the
-function says the second time is the only answer there is.
+The messages of a batch are locked while the function works. Its answers are staged together with the receives, and join
+a commit of the partition's owner. A process that dies before that leaves the messages as they were, and what the
+function answers the next time is the only answer.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ Function = Callable[[pa.RecordBatch], Any]
 
 GROUPS_PER_COMMIT: Final = 1_000
 BEAT_S: Final = 0.01
-"""While the function works, Kafka hears of us so often, and what comes next is read."""
+"""Interval at which the reader commits, reads ahead and keeps its partitions while the function works."""
 
 _ROWS_OF_ALL: Final = 65_536
-"""A range of so many rows is divided among all cores."""
+"""Rows enough for Spark to divide a range among all cores."""
 
 
 class Counted(Protocol):
-    """Counts of what was done."""
+    """Counts of the work."""
 
     def plus(self, other: Self) -> Self:
-        """Both together."""
+        """The sum of both."""
         ...
 
 
@@ -66,44 +66,44 @@ Counts = TypeVar("Counts", bound=Counted)
 
 
 class Task(Protocol[Counts]):
-    """What is done with the transactions of a batch: first all are asked about together, then each is worked on."""
+    """The work on the transactions of a batch: `ask` about all of them together, then `apply` to each."""
 
     nothing: Counts
     failure: Counts
-    """What one transaction counts that is rolled back."""
+    """Counts of a transaction that is rolled back."""
 
     def ask(self, transactions: Sequence[Transaction]) -> Mapping[Transaction, Any]:
-        """What is to be done with each; an exception for one alone that cannot be worked on. Raises for all of them."""
+        """Find the work for each transaction, or an exception for that one alone. Raises when all of them fail."""
         ...
 
     def apply(self, transaction: Transaction, found: Any) -> Counts:
-        """Do that with one of them. Raises to have it rolled back."""
+        """Do the work that was found for a transaction. An exception rolls it back."""
         ...
 
     def check(self) -> object:
-        """Asking has failed: raise when it would fail whatever was asked about, which ends the work."""
+        """Called when `ask` has raised. Raises, which ends the job, if `ask` would fail for any transactions."""
         ...
 
 
 class Source(NamedTuple):
-    """What to receive, and how."""
+    """The queue to receive from, and how."""
 
     settings: Settings
     queue: str
     rows: int
-    """Of a batch."""
+    """Messages of a batch, about."""
     timeout: float | None
     behind_a_dead_one: bool = False
-    """It takes the place of a reader that died, and stays until Kafka has given that one's partitions to another.
+    """The reader may follow one that died, and waits longer, until Kafka has moved the dead reader's partitions.
 
-    Whoever ended before would leave the messages of those partitions waiting.
+    If it ended before, the messages in those partitions would be left in the queue.
     """
 
     def begun(self) -> Source:
-        """The same as a job begins, before it reads itself: who is in the queue's consumer group then may be dead.
+        """The source at the start of a job. Members that the queue's consumer group has at that time may be dead.
 
-        A driver that was killed stays a member until its session times out, and Kafka cannot tell it from one that
-        lives.
+        A driver that was killed remains a member until its session times out, and Kafka cannot tell it from a living
+        one.
         """
         if self.timeout is None:
             return self
@@ -113,14 +113,14 @@ class Source(NamedTuple):
         try:
             asked = kafka.admin.describe_consumer_groups([group], request_timeout=timeout_s)
             found = asked[group].result()
-        except KafkaException as error:  # there is none, or it may not be described
+        except KafkaException as error:  # the group does not exist, or may not be described
             log.debug("the members of group %s are not known: %s", group, kafka.words(error, Need.group(group)))
             return self
         return self._replace(behind_a_dead_one=bool(found.members))
 
     @contextmanager
     def opened(self) -> Iterator[tuple[Broker, Reader]]:
-        """A reader of it in this process."""
+        """A broker, and a reader of the queue, in this process."""
         with Broker(self.settings) as broker:
             timeout = self.timeout
             if timeout is not None and self.behind_a_dead_one:
@@ -129,13 +129,13 @@ class Source(NamedTuple):
                 yield broker, reader
 
     def partitions(self) -> int:
-        """So many tasks can share it."""
+        """Partitions of the queue: as many tasks can share it."""
         with Broker(self.settings) as broker:
             return broker.catalog.get(Queue, self.queue).partitions
 
 
 def map_arrow(spark: SparkSession, source: Source, function: Function) -> Done:
-    """Receive in tasks; what all of them have done."""
+    """Receive in tasks, and return the counts of all of them together."""
 
     def work(mine: Source) -> dict[str, Any]:
         with mine.opened() as (_, reader):
@@ -145,7 +145,7 @@ def map_arrow(spark: SparkSession, source: Source, function: Function) -> Done:
 
 
 def in_tasks(spark: SparkSession, source: Source, work: Callable[[Source], dict[str, Any]]) -> list[dict[str, Any]]:
-    """What `work` returns in a task for each partition of the queue, as far as there are cores."""
+    """Run `work` in a task for each partition of the queue, up to the number of cores. Returns their results."""
     tasks = min(source.partitions(), cores(spark))
     source = source.begun()
 
@@ -163,25 +163,25 @@ def in_tasks(spark: SparkSession, source: Source, work: Callable[[Source], dict[
 
 
 def _own(error: PySparkException) -> KonverseError | None:
-    """The error of ours that a task has raised; Spark passes on nothing but its text."""
+    """The error of konverse that a task has raised; Spark passes on only its text."""
     found = _RAISED.findall(str(error))
     kind = getattr(errors, found[-1][0], None) if found else None
     return kind(found[-1][1]) if isinstance(kind, type) and issubclass(kind, KonverseError) else None
 
 
 _RAISED: Final = re.compile(r"^konverse\.schemas\.errors\.(\w+): (.*)$", re.MULTILINE)
-"""As the traceback of a task ends."""
+"""The end of a task's traceback."""
 
 
 def process(spark: SparkSession, source: Source, transform: Callable[[DataFrame], DataFrame]) -> Done:
-    """Receive in this process, and have Spark answer each batch."""
+    """Receive in this process, and answer each batch by `transform` in Spark."""
     function = by_frame(spark, transform, lambda frame: spelled(frame, (RECEIPT, *ANSWERS.names)))
     with source.begun().opened() as (_, reader):
         return Batches(reader, Answering(function, checking(spark))).work(source.rows)
 
 
 def checking(spark: SparkSession) -> Callable[[], None]:
-    """Raises InvalidSettings when Spark itself has gone, and no function can work: large batches end its JVM."""
+    """A check that raises InvalidSettings when Spark itself is gone. Batches that are too large can end its JVM."""
 
     def check() -> None:
         try:
@@ -198,16 +198,16 @@ def checking(spark: SparkSession) -> Callable[[], None]:
 def by_frame(
     spark: SparkSession, transform: Callable[[DataFrame], Any], checked: Callable[[DataFrame], DataFrame]
 ) -> Function:
-    """A function from DataFrame to DataFrame as one over Arrow batches; `checked` looks at what it returns.
+    """A function over Arrow batches from a function over frames; `checked` checks the frame that comes back.
 
-    What is no frame, or cannot be planned, is InvalidSettings, as no attempt mends it.
+    A result that is no frame, or that Spark cannot plan, is InvalidSettings, as no further attempt can mend it.
     """
     from pyspark.errors import AnalysisException  # noqa: PLC0415  # tasks do without
 
     def function(batch: pa.RecordBatch) -> pa.Table:
         try:
             frame = transform(spark.createDataFrame(pa.Table.from_batches([batch])))
-            if not hasattr(frame, "toArrow"):  # a session of Spark Connect has frames of its own
+            if not hasattr(frame, "toArrow"):  # Spark Connect has another class of frames
                 raise InvalidSettings(f"the function must return a DataFrame, not {type(frame).__name__}")
             return checked(frame).toArrow()
         except AnalysisException as error:
@@ -217,12 +217,12 @@ def by_frame(
 
 
 def first_line(error: Exception) -> str:
-    """What Spark says, without the plan behind it."""
+    """The first line of an error of Spark, without the plan that follows."""
     return str(error).strip().splitlines()[0]
 
 
 def cores(spark: SparkSession) -> int:
-    """So many tasks can run at once: a further one would wait until the others have nothing left to receive."""
+    """Tasks that can run at once. A further task would wait until another one ends, when nothing is left to receive."""
     context = getattr(spark, "sparkContext", None)
     if context is not None:
         return int(context.defaultParallelism)
@@ -231,23 +231,23 @@ def cores(spark: SparkSession) -> int:
 
 
 class Answering:
-    """Replies, ends and errors that a function answers with."""
+    """Answers messages with the replies, ends and errors that a function returns."""
 
     nothing = Done()
     failure = Done(failed=1)
 
     def __init__(self, function: Function, check: Callable[[], object] = lambda: None) -> None:
-        """`check` raises when no function can work here, such as a Spark that was stopped."""
+        """`check` raises when no function can work here, as when Spark was stopped."""
         self._function = function
         self._receipt = 0
         self.check = check
 
     def ask(self, transactions: Sequence[Transaction]) -> dict[Transaction, Part]:
-        """The messages of each with the answers to them."""
+        """The messages of each transaction, with the answers to them."""
         received = [list(transaction) for transaction in transactions]
         messages = [message for some in received for message in some]
         at, self._receipt = self._receipt, self._receipt + len(messages)
-        # none are left when a partition was lost that all of them came from
+        # there are no messages if the partition of all of them was lost
         rows = read(self._function(rows_of(messages, at)), at, len(messages)) if messages else []
         receipts = [row[0] for row in rows]
         found: dict[Transaction, Part] = {}
@@ -259,7 +259,7 @@ class Answering:
         return found
 
     def apply(self, transaction: Transaction, found: Part) -> Done:
-        """Stage the answers, as far as they fit into one commit; the messages behind that come again."""
+        """Stage the answers that fit into one commit; the messages behind them are received again."""
         while True:
             try:
                 return apply(transaction, found)
@@ -273,12 +273,12 @@ class Answering:
 
 
 class Batches(Generic[Counts]):
-    """The batches of one reader, and what is done with them."""
+    """Takes batches of transactions from a reader, and does a task's work on them."""
 
     def __init__(
         self, reader: Reader, task: Task[Counts], shown: Callable[[Counts], object] = lambda counts: counts
     ) -> None:
-        """`shown` is called behind each batch with the counts of all so far."""
+        """`shown` is called after each batch with the counts of all batches so far."""
         self._reader = reader
         self._task = task
         self._shown = shown
@@ -287,7 +287,10 @@ class Batches(Generic[Counts]):
         self._done = task.nothing
 
     def work(self, rows: int) -> Counts:
-        """Until the reader ends. Raises InvalidSettings for answers of a wrong shape, which no attempt mends."""
+        """Work until the reader ends, and return the counts.
+
+        Raises InvalidSettings for answers of a wrong shape, which no further attempt can mend.
+        """
         for transactions in self._reader.batches(rows, size_bytes=SPARK_BATCH_BYTES_MAX):
             for transaction in transactions:
                 transaction.hold()
@@ -302,7 +305,7 @@ class Batches(Generic[Counts]):
         return self._done
 
     def _counted(self, transactions: Sequence[Transaction]) -> Iterator[Transaction]:
-        """These; what comes too late, as its partition went to another reader, is that one's to count."""
+        """The transactions. Takes back the counts of one whose partition was lost: its next reader counts it."""
         for transaction in transactions:
             done, lost = self._done, self._reader.lost
             yield transaction
@@ -310,13 +313,13 @@ class Batches(Generic[Counts]):
                 self._done = done
 
     def _answered(self, transactions: Sequence[Transaction]) -> Mapping[Transaction, Any]:
-        """What is to be done with these; where asking fails, each half's, so that only who fails alone has failed."""
+        """The work for these transactions. If `ask` raises, each half is tried, until a transaction fails alone."""
         try:
             return self._task.ask(transactions)
         except InvalidSettings:
             raise
         except Exception as error:  # noqa: BLE001  # of the user's function
-            self._task.check()  # else all would be suspended because Spark has gone
+            self._task.check()  # else all groups would be suspended when Spark is gone
             if len(transactions) == 1:
                 return {transactions[0]: error}
         middle = len(transactions) // 2
@@ -335,7 +338,7 @@ class Batches(Generic[Counts]):
 
 @contextmanager
 def _heard_of(reader: Reader) -> Iterator[None]:
-    """While this thread is busy, commit what is finished and keep the partitions."""
+    """Commit finished work and keep the reader's partitions while this thread is busy."""
     over = threading.Event()
 
     def beat() -> None:

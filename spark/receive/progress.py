@@ -1,4 +1,4 @@
-"""The line that a person sees while a long work goes on: one that is rewritten on a terminal, plain lines elsewhere."""
+"""The progress line of a long job: one line that is rewritten on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from konverse.routing.routed import Routed
 
 PLAIN_EVERY_S: Final = 10.0
-"""Between two plain lines."""
+"""Interval between plain lines."""
 
 Shown = Callable[[Routed], object]
 
@@ -23,7 +23,7 @@ Shown = Callable[[Routed], object]
 def showing(
     *, progress: Shown | bool, stream: IO[str] | None = None, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[Shown]:
-    """What to call with the counts of all so far; it shows them on the stream (stderr), or calls who was given."""
+    """A function to call with the counts so far. It shows them on the stream (by default stderr), or is `progress`."""
     if callable(progress):
         yield progress
         return
@@ -54,7 +54,7 @@ class _Lines:
 
 
 def told(routed: Routed, seconds: float) -> str:
-    """The counts in a line."""
+    """The counts as a line of text."""
     counts = {
         "forwarded": routed.forwarded,
         "followed": routed.followed,

@@ -1,9 +1,10 @@
-"""What tasks have counted so far, while they work: told to the driver by way of Kafka.
+"""Counts of running tasks, reported to the driver through Kafka.
 
-Spark hears of a task's counts when it ends, accumulators among them, and these tasks end with the work. So each leaves
-its counts in a consumer group of the job's own, beside an offset that means nothing, and the driver looks there: no
-port of the driver, no further topic, and Spark Connect does as well. Nothing rests on it. What is refused, lost or late
-is missing from the line that a person sees, and the result has it all the same.
+Spark passes on the counts of a task, accumulators among them, only when the task ends, and these tasks end with the
+job. So each task commits its counts as the metadata of an offset, in a consumer group of the job's own, and the driver
+reads them there. The offset itself means nothing. This needs no port of the driver and no further topic, and works with
+Spark Connect. Only the progress line depends on it: the result has all counts, even if reports are refused, lost or
+late.
 """
 
 from __future__ import annotations
@@ -35,29 +36,29 @@ from .mapping import Source
 log: Final = logging.getLogger("konverse.spark")
 
 EVERY_S: Final = 1.0
-"""A task tells its counts, and the driver looks, no more often."""
+"""Interval at which a task reports its counts, and the driver reads them."""
 
 NOTE_BYTES_MAX: Final = 4_000
-"""Kafka keeps so much beside an offset unless it is set otherwise (`offset.metadata.max.bytes`)."""
+"""Kafka keeps this much metadata of an offset, unless it is set otherwise (`offset.metadata.max.bytes`)."""
 
 Shown = Callable[[Routed], object]
 
 
 class Board(NamedTuple):
-    """Where the counts of a job's tasks stand: beside the offset of the partition that has a task's number."""
+    """Where a job's tasks leave their counts: in the metadata of the offset of the partition with the task's number."""
 
     source: Source
     topic: str
     group: str
 
     def client(self) -> Consumer:
-        """To write and read them."""
+        """A client that writes and reads the counts."""
         return kafka_of(self.source.settings).consumer(**{"group.id": self.group})
 
 
 @contextmanager
 def heard(source: Source, shown: Shown | None) -> Iterator[Board | None]:
-    """Show the counts of all tasks together while they work; None: nobody wants to see them."""
+    """Call `shown` with the counts of all tasks together while they work. Yields the board; None without `shown`."""
     if shown is None:
         yield None
         return
@@ -75,7 +76,7 @@ def heard(source: Source, shown: Shown | None) -> Iterator[Board | None]:
 
 @contextmanager
 def telling(board: Board | None) -> Iterator[Shown]:
-    """In a task: what to call with its counts so far."""
+    """In a task: a function to call with the counts so far."""
     context = TaskContext.get()
     if board is None or context is None:
         yield lambda routed: routed
@@ -102,7 +103,7 @@ class _Teller:
 
 
 def note(routed: Routed) -> str:
-    """The counts as they stand beside an offset; without targets where these are too many."""
+    """The counts as metadata of an offset; without `targets` when they would be too long."""
     text = json.dumps(asdict(routed), separators=(",", ":"))
     return text if len(text) <= NOTE_BYTES_MAX else note(replace(routed, targets={}))
 
@@ -125,6 +126,6 @@ def _watch(board: Board, shown: Shown, over: threading.Event) -> None:
             if counts != before:
                 before = counts
                 shown(counts)
-    with suppress(KafkaException):  # it would go by itself, a week later
+    with suppress(KafkaException):  # Kafka would delete the group a week later
         for deleted in kafka.admin.delete_consumer_groups([board.group]).values():
             deleted.result()

@@ -1,19 +1,32 @@
-"""Frames and streams into queues: each row is a message, received once.
+"""Writes frames and streams into queues: each row is a message, received once.
+
+Spark drives this package. `BatchWriter` and `StreamWriter` of `sink` are made in the driver, where the catalog gives
+the plan. Each task calls `write`: it makes records of its rows, hands them to Kafka as PENDING, and reports how many
+rows went where. `commit` in the driver then puts BATCH, one report for each task, into the transmission queue, and
+waits until the journal there shows which BATCH came first. The machines behind this are in `dialog.batch`.
+
+Five laws hold (protocol.md section 9b):
+
+1. All rows of a write, or of a micro-batch, are received, or none. A row is void until a DECISION accepts it.
+2. A task may run twice, die, or write other rows each time. Each execution has an id that no other execution ever has,
+   and the rows of one execution for each task count.
+3. The conversation and partition of a row are a function of the plan and the row. A key keeps its conversation through
+   batches, tasks and runs, until the conversation has ended.
+4. A batch is decided once under its query and number. A stream repeats a micro-batch under its number, so that its rows
+   are received once, whatever dies.
+5. The driver reports success only when the journal shows the decision. It must never report "not received" on a guess:
+   when the outcome is not known, OutcomeUnknown names the options with which the same write can be repeated safely.
+
+A write is not told when a target ends a conversation: the rows come back to the queue of `from_service`. A driver that
+sees this warns, and has the keys go on in new conversations.
 
     sink            `df.write` and `df.writeStream`: tasks write, the driver decides
-    plan            what a driver tells its tasks: queues, services, conversations
+    plan            services, partitions, message types and ids, as the driver gives them to its tasks
     settings        the options, checked before anything is written
     checks          which columns and rows can be sent
     rows            rows of a batch as records, made column by column
-    delivery        hands them to Kafka, and knows when all of them are there
-    decision        BATCH, and who has won
-    successions     conversations of keys that ended while their key is written to
-    returned_rows   rows that came back to a driver that goes on
-
-All rows of a write are received, or none. Tasks may run twice, die and be repeated: rows wait at their destination
-until the owner of the transmission queue has decided which attempts count (`dialog.batch`). A stream repeats a
-micro-batch under its number, so that it is received once whatever dies.
-
-When the outcome is not known the error says so, and names the options with which the same write can be repeated
-safely.
+    delivery        hands the records to Kafka, and waits until all of them are in their logs
+    decision        BATCH, and the wait for the decision
+    successions     conversations that have ended while their key is still written to
+    returned_rows   rows that came back to a driver
 """

@@ -1,4 +1,4 @@
-"""Which columns and rows can be sent. An error names the row and the column, and nothing of its batch is received."""
+"""Checks which columns and rows can be sent. An error names row and column; nothing of its batch is received."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ NEEDED: Final = {
     "key": ("binary", "string"),
 }
 OPTIONAL: Final = {"headers": ("array<struct<key:string,value:binary>>",), "end": ("boolean",)}
-"""Columns, and which types of Spark they may have."""
+"""Columns, and the Spark types that each may have."""
 
 Headers = list[tuple[str, str | bytes | None]]
 
 _HEADER_MORE_BYTES: Final = 10
-"""What a header takes in a record beside its name and value, at most: the lengths of both."""
+"""Bytes of a header in a record beside its name and value, at most: the lengths of both."""
 
 
 def check_columns(schema: StructType, for_all_rows: Mapping[str, str]) -> None:
     """Raise InvalidSettings for a column that is missing, unknown, there twice, or of another type.
 
-    Whether `Body` is `body` the session says; tasks know that (`as_named`).
+    Ignores the case of names. Tasks know whether the session is case-sensitive, and apply that in `as_named`.
     """
     allowed = {**NEEDED, **OPTIONAL}
     found = spellings(schema.fieldNames(), allowed)
@@ -70,7 +70,7 @@ def check_columns(schema: StructType, for_all_rows: Mapping[str, str]) -> None:
 
 
 def as_named(batch: pa.RecordBatch, case_sensitive: str | None) -> pa.RecordBatch:
-    """The batch with our names of its columns; InvalidSettings where the session says that `Body` is not `body`."""
+    """The batch with its columns in our spelling; InvalidSettings for another case in a case-sensitive session."""
     found = batch.schema.names
     ours = spellings(found, (*NEEDED, *OPTIONAL))
     if ours == found:
@@ -84,20 +84,20 @@ def as_named(batch: pa.RecordBatch, case_sensitive: str | None) -> pa.RecordBatc
 
 
 class Columns(NamedTuple):
-    """Rows of a DataFrame. What repeats is there once, with the number of its place for each row."""
+    """Rows of a DataFrame, by column. Columns whose values repeat are dictionary-encoded."""
 
     services: pa.DictionaryArray
     types: pa.DictionaryArray
     keys: pa.DictionaryArray
     bodies: pa.Array
     headers: pa.Array | None
-    """None: no row has any."""
+    """None: no row has headers."""
     ending: list[int]
-    """Rows with which their conversations end."""
+    """Places of the rows that end their conversations."""
 
 
 def columns_of(batch: pa.RecordBatch, for_all_rows: Mapping[str, str]) -> Columns:
-    """The columns of a batch as Spark gives it; strings of keys and bodies are bytes from here on."""
+    """The columns of a batch from Spark. Strings of keys and bodies become bytes."""
     headers = batch.column("headers") if "headers" in batch.schema.names else None
     return Columns(
         _names(batch, "to_service", for_all_rows),
@@ -110,20 +110,20 @@ def columns_of(batch: pa.RecordBatch, for_all_rows: Mapping[str, str]) -> Column
 
 
 def _names(batch: pa.RecordBatch, column: str, for_all_rows: Mapping[str, str]) -> pa.DictionaryArray:
-    """A column of names, or the one name that all rows have."""
+    """A column of names; if an option gives one name for all rows, that name."""
     if column in for_all_rows:
         return pa.DictionaryArray.from_arrays(np.zeros(batch.num_rows, np.int32), [for_all_rows[column]])
     return batch.column(column).dictionary_encode()
 
 
 def _true(column: pa.BooleanArray) -> list[int]:
-    """The places where it is; null is false."""
+    """The places where the column is true; null counts as false."""
     places: list[int] = pc.indices_nonzero(column).to_pylist()
     return places
 
 
 def _bytes(column: pa.Array) -> pa.Array:
-    """The same bytes; Spark gives large arrays when it is told to."""
+    """The column as bytes. Spark may be set to give large strings."""
     return column.cast(pa.large_binary() if pa.types.is_large_string(column.type) else pa.binary())
 
 
@@ -136,22 +136,22 @@ class _Row(NamedTuple):
 
 
 class Checks:
-    """The rows of one execution of a task, looked at before they are written."""
+    """Checks the rows of one execution of a task before they are written."""
 
     def __init__(self, plan: Plan, task: int) -> None:
         self._plan = plan
         self._task = task
         self._read = 0
-        """Rows before those that are looked at."""
+        """Rows of the batches before: errors number the rows of the task."""
 
     def check(self, rows: Columns) -> list[Headers] | None:
-        """The users' headers, if any; raises BadInput, or something more special, for the first row with a fault."""
+        """The users' headers of each row, if any. Raises BadInput or a subclass for the first row with a fault."""
         found = None if rows.headers is None and self._fine(rows) else [*self._one_by_one(rows)]
         self._read += len(rows.bodies)
         return found
 
     def _fine(self, rows: Columns) -> bool:
-        """Whether every row can be sent, by one look at each column."""
+        """Whether every row can be sent, checked by column."""
         plan = self._plan
         return (
             not (rows.services.null_count or rows.types.null_count or rows.keys.null_count)
@@ -216,5 +216,5 @@ class Checks:
 
 
 def _longest(column: pa.Array) -> int:
-    """Bytes of the longest value; 0 of none."""
+    """Bytes of the longest value; 0 without values."""
     return pc.max(pc.binary_length(column)).as_py() or 0

@@ -1,7 +1,8 @@
-"""The driver's part of a write: puts BATCH into the transmission queue, and waits until the journal shows who won.
+"""The driver's part of a write: put BATCH into the transmission queue, and wait until its journal shows the decision.
 
-`konverse.dialog.batch.driver` says what to do; this module asks Kafka. Whoever owns the partition of the
-transmission queue decides. A process that finds nobody there owns a share of it itself for as long as it waits.
+The machine `konverse.dialog.batch.driver` says what to do; this module does the I/O. The owner of the partition of the
+transmission queue decides the batch. If no owner seems to be at work, this process owns a share of the queue itself,
+for as long as it waits.
 """
 
 from __future__ import annotations
@@ -34,26 +35,26 @@ log: Final = logging.getLogger("konverse.spark")
 
 LOOK_EVERY_S: Final = 0.02
 AGAIN_EVERY_S: Final = 2.0
-"""A BATCH that was not decided goes to Kafka again so often."""
+"""Interval at which a BATCH that is not decided is appended again."""
 
 ALONE_S: Final = 1.5
-"""After so long without a decision, or its arrival, this process looks after the transmission queue, too."""
+"""After this long without a decision, or without its arrival, this process owns a share of the transmission queue."""
 
 HELP_AGAIN_S: Final = 5.0
-"""A process that could not do so, or had to stop, tries it again after so long."""
+"""A process that failed to own a share tries again after this long."""
 
 DECIDE_S: Final = 300.0
-"""A batch that is not decided by then has an unknown outcome."""
+"""A batch that is not decided within this time has an unknown outcome."""
 
 _PRODUCERS: Final[dict[Kafka, Producer]] = {}
-"""Kept for as long as the process lives: a new one waits half a second until Kafka has given it an id."""
+"""Kept for the life of the process: a new producer waits half a second until Kafka has given it an id."""
 
 _FOLLOWINGS: Final = Resting(Following.close)
-"""Journals that batches were decided in, as far as they were read: the next batch reads on."""
+"""Followers of journals in which batches were decided. The next batch goes on reading where they stand."""
 
 
 class Deciding:
-    """One batch of a query, from the reports of its tasks until all of its queues know the decision.
+    """One batch of a query, from the reports of its tasks until all partitions of the query have the decision.
 
     Use it in a `with` statement.
     """
@@ -68,9 +69,9 @@ class Deciding:
         self._helper = _Helper(kafka, self._queue)
         self._put_at = 0.0
         self._left = False
-        """Kafka has a record of this driver: what is decided then may be ours."""
+        """Kafka has taken a record of this driver, so its batch may be decided."""
         self.highest = -1
-        """Batch of the query that was the last one when ours was found decided."""
+        """Highest decided batch of the query when ours was found decided; -1 before."""
 
     def __enter__(self) -> Self:
         return self
@@ -83,12 +84,12 @@ class Deciding:
             self._following.close()
 
     def decide(self, batch: int, reports: Sequence[Report], timeout_s: float = DECIDE_S) -> bool:
-        """Return when the batch is decided; whether for the rows of these reports.
+        """Wait until the batch is decided. Returns whether the rows of these reports have won.
 
-        If it was not, another run of the query has decided it with rows of its own, and these are void. Raises
-        TransactionTooLarge when nothing of it can be received, AccessDenied when this principal may not write to the
-        transmission queue, OutcomeUnknown when nobody decides in time, when Kafka does not say what was decided, or
-        when other runs have gone on since this one put its batch up for decision.
+        If they have not, another run of the query has decided the batch with rows of its own, and these rows are void.
+        Raises TransactionTooLarge when nothing of the batch can be received, AccessDenied when this principal may not
+        write to the transmission queue, and OutcomeUnknown when nobody decides in time, when Kafka does not say what
+        was decided, or when other runs have gone on since this run appended its BATCH.
         """
         driver = self._driver
         self._do(driver.step(Start(batch, len(reports))))
@@ -114,9 +115,9 @@ class Deciding:
             time.sleep(LOOK_EVERY_S)
 
     def settle(self, timeout_s: float = DECIDE_S) -> None:
-        """Wait until every partition of the query has the decision: the next batch could not leave before that.
+        """Wait until every partition of the query has the decision, before which the next batch cannot leave.
 
-        It is known by now, so that a Kafka which goes away here is no error of this batch.
+        The outcome is known already. If Kafka is silent, or the time is over, this is logged and no error.
         """
         driver, deadline, alone_at = self._driver, time.monotonic() + timeout_s, time.monotonic() + ALONE_S
         outputs = look(self._following.state, driver.query, driver.run, driver.places).outputs
@@ -136,29 +137,29 @@ class Deciding:
                     driver.batch,
                 )
                 return
-            if time.monotonic() > alone_at:  # who decided may be gone
+            if time.monotonic() > alone_at:  # the owner that decided may be gone
                 self._helper.help()
             time.sleep(LOOK_EVERY_S)
 
     def give_up(self, batch: int) -> None:
-        """Have the batch decided without rows, so that those that wait go. Nobody waits for it."""
+        """Have the batch decided without rows, so that waiting rows are dropped. Does not wait for the decision."""
         self._do(self._driver.step(Start(batch, 0)))
         state = self._look(time.monotonic())
         self._do(self._driver.step(look(state, self._driver.query, self._driver.run, self._driver.places)))
 
     def end(self) -> None:
-        """Nothing comes behind the batch that was decided: its query need not be remembered.
+        """Close the query: no batch follows the decided one, so the transmission queue can forget the query.
 
-        Nobody waits for that. When it is lost, time does it.
+        Does not wait. If the record is lost, the query is forgotten later, by its age.
         """
         self._do(self._driver.step(Close()))
 
     def _look(self, deadline: float) -> Partition:
-        """What the journal says; KafkaUnavailable for long enough is raised, and a while of it is not."""
+        """The state by the journal. KafkaUnavailable is raised only after the deadline."""
         while True:
             try:
                 return self._following.catch_up()
-            except KafkaUnavailable as error:  # a right that is missing does not come by itself
+            except KafkaUnavailable as error:  # waiting does not grant a right
                 if isinstance(error, AccessDenied) or time.monotonic() > deadline:
                     raise
                 time.sleep(LOOK_EVERY_S)
@@ -198,10 +199,10 @@ class Deciding:
                     headers={HEADER: header},
                 )
             producer.flush(AGAIN_EVERY_S)
-        except (BufferError, KafkaException) as error:  # it goes again
+        except (BufferError, KafkaException) as error:  # the record is appended again later
             _PRODUCERS.pop(self._kafka, None)
             answers.append(error.args[0])
-        self._left = self._left or any(answer is None for answer in answers)  # to compare an error with None breaks
+        self._left = self._left or any(answer is None for answer in answers)  # comparing an error with None fails
         failures = [answer for answer in answers if answer is not None]
         if not self._left:  # else the outcome is unknown
             self._kafka.check_taken(place.topic, failures)
@@ -220,7 +221,7 @@ class Deciding:
 
 
 class _Helper:
-    """Looks after a share of the transmission queue in the background, from the time when its help is asked for."""
+    """Owns a share of the transmission queue in the background, once its help was asked for."""
 
     def __init__(self, kafka: Kafka, queue: Queue) -> None:
         self._kafka = kafka
@@ -229,7 +230,7 @@ class _Helper:
         self._working: tuple[Reader, threading.Thread] | None = None
 
     def help(self) -> None:
-        """Do so from now on. Whoever asks for it again changes nothing, unless that has failed meanwhile."""
+        """Begin to own a share. Further calls have no effect, unless the helper has failed since."""
         if time.monotonic() < self._again_at or (self._working is not None and self._working[1].is_alive()):
             return
         self._again_at = time.monotonic() + HELP_AGAIN_S
@@ -246,7 +247,7 @@ class _Helper:
             with reader:
                 for _ in reader:
                     pass
-        except FORESEEN as error:  # whoever waits asks again
+        except FORESEEN as error:  # `decide` and `settle` ask again
             log.warning("this process looks after the transmission queue no more: %s", error)
 
     def close(self) -> None:

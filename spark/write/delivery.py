@@ -1,8 +1,8 @@
-"""Hands the records of one execution of a task to Kafka, and knows when all of them are there.
+"""Hands the records of one execution of a task to Kafka, and checks that all of them are in their logs.
 
-Acknowledgements alone do not do: a client that lost a record in the middle and had the later ones acknowledged was
-seen. The offsets of a partition must rise in the order in which its records were handed over, and each record must
-have one.
+Counting acknowledgements is not enough: a client was seen that lost a record in the middle and had the later ones
+acknowledged. So each record must have an offset, and the offsets of a partition must rise in the order in which its
+records were handed over.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from .settings import WriteSettings
 log: Final = logging.getLogger("konverse.spark")
 
 _POLL_EVERY: Final = 1_000
-"""Acknowledgements are heard once in so many records."""
+"""Records between two polls for acknowledgements."""
 
 _LATE_S: Final = 5.0
-"""Behind the client's own time-out, for a client that says nothing at all."""
+"""Added to the client's own time-out, in case the client reports nothing at all."""
 
 
 class _Kept(threading.local):
-    """The producers of a thread, for as long as it lives: acknowledgements are heard in the order of their offsets."""
+    """The producers of a thread, kept for its life. A producer with one thread reports offsets in their order."""
 
     def __init__(self) -> None:
         self.producers: dict[tuple[Any, ...], Producer] = {}
-        """One for each process, cluster and way to reach it: a forked process inherits what it cannot use."""
+        """By process id, cluster and client settings: a forked process inherits producers that it cannot use."""
 
 
 _KEPT: Final = _Kept()
 
 
 class _Heard:
-    """What Kafka acknowledged of the records for one partition."""
+    """Takes the acknowledgements of the records for one partition."""
 
     __slots__ = ("_last", "_place", "_settings", "acknowledged", "failure")
 
@@ -56,7 +56,7 @@ class _Heard:
         self.failure: KonverseError | None = None
 
     def __call__(self, error: KafkaError | None, message: Message) -> None:
-        """Called for each record: it has no more to do than it must."""
+        """Take the report on one record. Called for every record, so it does as little as possible."""
         offset = message.offset()
         if error is None and offset is not None and offset > self._last:
             self._last = offset
@@ -75,13 +75,13 @@ class _Heard:
 
 
 class Delivery:
-    """The records of one execution. Not for several threads."""
+    """The records of one execution. Not thread-safe."""
 
     def __init__(self, settings: WriteSettings) -> None:
         self._settings = settings
         self._key = (os.getpid(), settings.bootstrap, settings.delivery_timeout_s, *sorted(settings.client.items()))
         kept = _KEPT.producers.get(self._key)
-        self._producer = _made(settings) if kept is None else kept  # an idle one is empty, and false
+        self._producer = _made(settings) if kept is None else kept  # an idle producer has length 0, so it is false
         _KEPT.producers[self._key] = self._producer
         self._heard: dict[Address, _Heard] = {}
         self.handed = 0
@@ -92,14 +92,14 @@ class Delivery:
         return sum(heard.acknowledged for heard in self._heard.values())
 
     def heard(self, address: Address) -> _Heard:
-        """Who is told what became of the records for a partition."""
+        """The callback for reports on the records for a partition."""
         found = self._heard.get(address)
         if found is None:
             found = self._heard[address] = _Heard(address, self._settings)
         return found
 
     def hand(self, records: Records) -> None:
-        """More records for one partition; the errors of those before them are raised here, too."""
+        """Hand over records for one partition. Raises errors of earlier records, too."""
         address, envelopes, keys, bodies, others = records
         topic, partition, heard = address.topic, address.partition, self.heard(address)
         produce = self._producer.produce
@@ -129,7 +129,7 @@ class Delivery:
     def _hand_again(
         self, address: Address, body: bytes | None, key: bytes, headers: Any, error: BufferError | KafkaException
     ) -> None:
-        """A record that the client did not take: it is full, which passes, or refuses it."""
+        """Hand over a record that the client did not take: wait while its buffer is full, raise what it refuses."""
         deadline = time.monotonic() + self._settings.delivery_timeout_s + _LATE_S
         heard = self.heard(address)
         while True:
@@ -146,9 +146,9 @@ class Delivery:
                 error = again
 
     def finish(self) -> int:
-        """Wait until all that was handed over is acknowledged; returns how many records that are.
+        """Wait until all records are acknowledged, and return their number.
 
-        KafkaUnavailable when one is not, in time or in order.
+        KafkaUnavailable when one is not acknowledged in time, or out of order.
         """
         deadline = time.monotonic() + self._settings.delivery_timeout_s + _LATE_S
         while self.acknowledged < self.handed:
@@ -168,7 +168,7 @@ class Delivery:
     def _poll(self, wait_s: float) -> None:
         try:
             self._producer.poll(wait_s)
-        except KafkaException as error:  # the producer has failed for good, whatever it was that it had to write
+        except KafkaException as error:  # fatal for the producer, whichever record caused it
             self._fail(_failure(error.args[0], next(iter(self._heard)).topic, self._settings))
 
     def _check(self) -> None:
@@ -177,7 +177,7 @@ class Delivery:
                 self._fail(heard.failure)
 
     def _fail(self, error: KonverseError) -> None:
-        """What this producer still has is let go with it: rows of an execution that reports nothing are void."""
+        """Drop the producer with its unsent records: rows of an execution that does not report are void."""
         _KEPT.producers.pop(self._key, None)
         self._producer.purge()
         raise error

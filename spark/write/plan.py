@@ -1,7 +1,7 @@
-"""What a driver tells the tasks of a write: whom rows may name, where they go, and who the tasks themselves are.
+"""The plan that a driver gives the tasks of a write: allowed services and types, partitions, conversations and ids.
 
-Everything that decides where a row goes is a function of the plan and the row, so a task that is executed again sends
-it to the same conversation and partition. Pure.
+The conversation and partition of a row are a function of the plan and the row, so that a task that is executed again
+sends the row to the same place. Pure.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from konverse.schemas.identifiers import Address
 from konverse.schemas.wire.records import Begin
 
 VERSION: Final = 8
-"""Of the UUIDs of conversations that a plan makes; brokers make none of it."""
+"""UUID version of the conversations that a plan makes. Brokers make no UUIDs of this version."""
 
 _STREAMS: Final = UUID("6f0e4d5e-6b0c-5c39-9a53-7d5b1a0f2c11")
 _NAMES: Final = UUID("0a5f7a34-5c1c-5d0e-8f7e-3f1f2b9ad2c7")
 _POOLS: Final = UUID("c7b1a1de-2f65-5d6b-9a0d-58e7a4ac90d4")
-"""So that a stream, a name and a pool never have one id."""
+"""Namespaces of UUIDs, so that a stream, a name and a pool never have the same id."""
 
 
 class Plan(NamedTuple):
@@ -34,22 +34,22 @@ class Plan(NamedTuple):
     from_service: str
     contract: str
     transmission: Queue
-    """In its partitions batches are decided."""
+    """The queue in whose partitions batches are decided."""
     homes: tuple[Address, ...]
-    """Of the queue of `from_service`."""
+    """Partitions of the queue of `from_service`."""
     services: Mapping[str, tuple[Address, ...]]
-    """Partitions of the queue of each service that rows may name."""
+    """Service that rows may name -> partitions of its queue."""
     types: Mapping[str, bool]
-    """Message types of the contract; whether its initiator may send them."""
+    """Message type of the contract -> whether the initiator may send it."""
     for_all_rows: Mapping[str, str]
-    """Columns that the rows leave out, and the value that all have in them."""
+    """Columns that the frame leaves out -> their value for all rows."""
     pool: str | None
     began_ms: int = 0
-    """When its driver began with the run."""
+    """Kafka's time when the driver began the run."""
     topics: tuple[tuple[str, bytes], ...] = ()
-    """Data topics and journals of all these queues, as the catalog means them: by Kafka's own ids."""
+    """Data topics and journals of all these queues, with the topic ids that the catalog has."""
     over: frozenset[bytes] = frozenset()
-    """Conversations that were over before it began (`successions`): those next in their lines take their place."""
+    """Conversations that had ended before the run began (`successions`). Their keys use the next one in line."""
 
     @property
     def targets(self) -> tuple[Address, ...]:
@@ -57,7 +57,7 @@ class Plan(NamedTuple):
         return tuple(dict.fromkeys(address for places in self.services.values() for address in places))
 
     def judge(self, query: bytes) -> Address:
-        """Where a query's batches are decided: the same place for as long as the queue lives."""
+        """The partition that decides a query's batches, the same for the life of the transmission queue."""
         return self.transmission.address(choose_partition(query, self.transmission.partitions))
 
     def dialog(self, query: bytes, to_service: str, key: bytes) -> tuple[bytes, Begin]:
@@ -71,7 +71,7 @@ class Plan(NamedTuple):
         return conversation, Begin(self.from_service, to_service, self.contract, home, target, conversation, key)
 
     def _conversation(self, query: bytes, to_service: str, key: bytes) -> bytes:
-        """The first one of a key. A queue that is made again counts as another."""
+        """The first conversation of a key. A queue that was created again has other conversations."""
         space = query if self.pool is None else uuid5(_POOLS, f"{self.database}\0{self.pool}").bytes
         names = (self.from_service.encode(), to_service.encode(), self.contract.encode())
         logs = (self.homes[0].tag, self.services[to_service][0].tag)
@@ -79,29 +79,30 @@ class Plan(NamedTuple):
 
 
 def _identifier(data: bytes) -> bytes:
-    """A UUID of VERSION that nothing but these bytes makes."""
+    """A UUID of VERSION, made of the SHA-256 of these bytes."""
     value = int.from_bytes(sha256(data).digest()[:16], "big")
     value = value & ~(0xF << 76) & ~(0b11 << 62) | VERSION << 76 | 0b10 << 62
     return value.to_bytes(16, "big")
 
 
 def stream_id(query: str, checkpoint: str) -> bytes:
-    """The id under which a streaming query writes: of Spark's id for it, which its checkpoint holds, and of its place.
+    """The id under which a streaming query writes, made of Spark's id in its checkpoint and the checkpoint's location.
 
-    A copy of a checkpoint is another writer: otherwise one of the two would lose what the other has written.
+    A copy of a checkpoint is another writer. Under one id, batches of one stream would be taken for those of the other,
+    and their rows dropped.
     """
     return uuid5(_STREAMS, f"{query}\0{checkpoint}").bytes
 
 
 def tied_id(query: bytes, stream: str) -> bytes:
-    """The id under which a query writes within a stream: of its own id, and of Spark's id of the stream.
+    """The id under which a query writes inside `foreachBatch`, made of its own id and Spark's id of the stream.
 
-    The latter is in the stream's checkpoint. One with a new checkpoint numbers its micro-batches from 0 again, and what
-    it writes is something else than what the one before has written under these numbers.
+    Spark's id is in the stream's checkpoint. A stream with a new checkpoint numbers its micro-batches from 0 again;
+    their rows must not be taken for a repetition of earlier ones.
     """
     return uuid5(UUID(bytes=query), stream).bytes
 
 
 def name_id(database: str, name: str, services: Iterable[str]) -> bytes:
-    """The id under which batch writes of that name between these services write: to others it is another query."""
+    """The id of a named query between these services. The same name between other services is another query."""
     return uuid5(_NAMES, "\0".join((database, name, *services))).bytes

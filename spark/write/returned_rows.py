@@ -1,6 +1,6 @@
-"""A driver that goes on in conversations of earlier writes looks behind each decision for rows that came back.
+"""Looks after a decision for rows that came back: for writes that go on in conversations of earlier writes.
 
-It says so, and has other conversations take the place of those that are over (`successions`).
+The driver warns of such rows, and has new conversations succeed those that have ended (`successions`).
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from .successions import Successions
 log: Final = logging.getLogger("konverse.spark")
 
 LOOK_BACK_MS: Final = 10_000
-"""What came back so long before a write is told by it, too: rows of the write before come back when that is over."""
+"""How far before its own beginning a write looks: rows of the write before may come back after that write's end."""
 
 HOMES_MAX: Final = 64
-"""Queues of which a process remembers when it looked; of one that is forgotten it looks back as far as of a new one."""
+"""Queues for which a process remembers its last look. A forgotten queue is treated as a new one."""
 
 _LOOKED_MS: Final[dict[tuple[str, str], int]] = {}
-"""When this process looked last for what came back to a queue: one process commits the micro-batches of a stream, and
-its trigger may be longer than any time to look back."""
+"""Brokers and topic of a home queue -> time of this process's last look. One process commits all micro-batches of a
+stream, and the interval of its trigger may be longer than LOOK_BACK_MS."""
 
 LOOK_WAIT_S: Final = 0.5
-"""A write that Spark commits once waits so long for rows to come back: a target that works needs less."""
+"""How long a batch write waits for rows to come back: a target that is at work needs less."""
 
 _OVER: Final = frozenset({BounceReason.ENDED, BounceReason.PEER_ENDED})
-"""Why a row came back when its conversation is over; other reasons a further conversation would not mend."""
+"""Reasons of a bounce by which the conversation has ended. A new conversation would not help with other reasons."""
 
 _ANEW: Final = "What is written under these keys from the next write on goes to new conversations"
 _HELD: Final = (
@@ -53,14 +53,14 @@ class Back(NamedTuple):
 
     rows: int
     over: frozenset[bytes]
-    """Their conversations, as far as they are over."""
+    """Those of their conversations that have ended."""
 
 
 def look_for(settings: WriteSettings, plan: Plan, wait_s: float) -> int:
-    """How many rows have come back to a plan's homes lately, which is logged.
+    """Count rows that came back to the plan's homes, after `wait_s`, and warn of them.
 
-    Lately is since shortly before its write began, or before this process looked last. Nothing of the write depends on
-    it: when Kafka does not say, 0.
+    Looks at records since LOOK_BACK_MS before the write began, or before this process's last look if that is earlier.
+    The write does not depend on the result: it is 0 when Kafka does not answer.
     """
     time.sleep(wait_s)
     client = {CLIENT_PREFIX + name: value for name, value in settings.client.items()}
@@ -92,7 +92,7 @@ def look_for(settings: WriteSettings, plan: Plan, wait_s: float) -> int:
 
 
 def _succeeded(settings: WriteSettings, plan: Plan, over: frozenset[bytes]) -> bool:
-    """Whether others take the place of these conversations from the next plan on."""
+    """Record that these conversations have ended. Returns whether the next plan has new ones for their keys."""
     new = sorted(over - plan.over)
     if len(plan.over) + len(new) > SUCCESSION_ENTRIES_MAX:
         return False
@@ -107,7 +107,7 @@ def _succeeded(settings: WriteSettings, plan: Plan, over: frozenset[bytes]) -> b
 
 
 def _came_back(topic: Topic, partitions: list[int], since_ms: int) -> Back:
-    """Of as many records at the ends as may be looked at."""
+    """Rows that came back, among the last RETURNED_LOOK_RECORDS_MAX records of each partition."""
     bounds = topic.bounds(partitions)
     since = topic.since(dict.fromkeys(partitions, since_ms))
     count, over = 0, set[bytes]()
@@ -122,7 +122,7 @@ def _came_back(topic: Topic, partitions: list[int], since_ms: int) -> Back:
 
 
 def _is_row_that_came_back(header: bytes) -> bool:
-    """A BOUNCE on a conversation whose id a plan has made: no other ids are of that version."""
+    """Whether a record is the BOUNCE of a row: only plans make conversation ids of VERSION."""
     return len(header) > PREFIX_BYTES and header[0] == Kind.BOUNCE << 1 and header[CONVERSATION_AT + 6] >> 4 == VERSION
 
 

@@ -1,4 +1,4 @@
-"""Rows of a DataFrame as the records of a task, made column by column: a row costs a few concatenations."""
+"""Makes records of a DataFrame's rows, column by column: a row costs a few concatenations."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ class Rows:
         self._task = task
         self._checks = Checks(plan, task.task.number)
         self._dialogs: dict[tuple[str, bytes], _Dialog] = {}
-        """Those that this execution has begun. They may live already: then its BEGIN changes nothing."""
+        """Dialogs that this execution has begun. The BEGIN of a dialog that exists already has no effect."""
 
     def of(self, batch: pa.RecordBatch) -> Iterator[Records]:
-        """The records of a batch of rows, partition by partition. Typed errors name row and column."""
+        """The records of a batch of rows, partition by partition. Errors name row and column."""
         if not batch.num_rows:
             return
         columns = columns_of(batch, self._plan.for_all_rows)
@@ -79,7 +79,7 @@ class Rows:
 
 
 class _Lanes:
-    """Rows of one batch by what their headers have in common: the conversation and the message type."""
+    """Rows of one batch, grouped by conversation and message type, which their headers have in common."""
 
     def __init__(self, task: Task, columns: Columns, others: list[Headers] | None) -> None:
         self._task = task
@@ -94,21 +94,21 @@ class _Lanes:
         self._opened: dict[int, _Dialog] = {}
 
     def names(self) -> Iterator[tuple[int, str, bytes]]:
-        """Of each conversation: its first row, its service and its key."""
+        """First row, service and key of each conversation."""
         services, keys = self._columns.services.dictionary.to_pylist(), self._columns.keys.dictionary.to_pylist()
         for first, code in zip(self._firsts.tolist(), self._found.tolist(), strict=True):
             yield first, services[code // len(keys)], keys[code % len(keys)]
 
     def lead(self, code: int, dialog: _Dialog) -> None:
-        """Which dialog the conversation with this number, in the order of `names`, is."""
+        """Set the dialog of a conversation, by its number in the order of `names`."""
         self._of[code] = dialog
 
     def open(self, row: int, dialog: _Dialog) -> None:
-        """The row is the first message of its dialog."""
+        """Mark a row as the first message of its dialog."""
         self._opened[row] = dialog
 
     def records(self) -> Iterator[Records]:
-        """All rows, partition by partition and each in its order."""
+        """All rows as records, partition by partition, in the order of the rows."""
         addresses = list(dict.fromkeys(dialog.begin.target for dialog in self._of))
         numbers = {address: number for number, address in enumerate(addresses)}
         targets = np.array([numbers[dialog.begin.target] for dialog in self._of], np.int32)[self._dialog]
@@ -126,7 +126,7 @@ class _Lanes:
             yield Records(address, envelopes, keys[rows].tolist(), _bodies(values[rows]), others)
 
     def _parts(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-        """Of each row: how its header begins and ends, and the record's key."""
+        """The beginning and the end of each row's header, and the key of its record."""
         dialogs, task = self._of, self._task
         prefixes = _objects([dialog.prefix for dialog in dialogs])[self._dialog]
         keys = _objects([dialog.conversation for dialog in dialogs])[self._dialog]
@@ -145,7 +145,7 @@ class _Lanes:
 
 
 _NOBODY: Final[Any] = None
-"""Until `lead` has said who it is."""
+"""Stands for a dialog until `lead` sets it."""
 
 
 def _codes(column: pa.DictionaryArray) -> NDArray[np.int64]:
@@ -154,12 +154,12 @@ def _codes(column: pa.DictionaryArray) -> NDArray[np.int64]:
 
 
 def _objects(values: list[bytes]) -> NDArray[Any]:
-    """An array of Python's own objects; numpy would make it one of bytes of one length."""
+    """An array of Python objects; by itself numpy would make byte strings of one length."""
     made = np.empty(len(values), np.object_)
     made[:] = values
     return made
 
 
 def _bodies(values: NDArray[Any]) -> list[bytes | None]:
-    """Null is an empty body, for a body of none is what a BEGIN has."""
+    """The bodies. A null becomes an empty body, as only a BEGIN has a null body."""
     return [value or b"" for value in values.tolist()]

@@ -24,7 +24,7 @@ from konverse.spark.connection.settings import (
 )
 
 FROM_SERVICE: Final = "from_service"
-"""The option that every writer needs, and no reader has."""
+"""The option that every writer needs and no reader has."""
 
 FOR_ALL_ROWS: Final = ("to_service", "message_type")
 """Options in place of the columns of the same names."""
@@ -44,7 +44,7 @@ OPTIONS: Final = (
     "deliveryTimeout",
 )
 _SPARKS_OWN: Final = frozenset({"checkpointlocation", "path", "queryname"})
-"""Options of a streaming query that Spark hands on to the format."""
+"""Options of a streaming query that Spark passes on to the format."""
 
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
@@ -53,7 +53,7 @@ DELIVERY_TIMEOUT_S: Final = 120.0
 
 @dataclass(frozen=True, slots=True)
 class WriteSettings:
-    """Who writes, to whom, and how to reach them."""
+    """Services, contract and query of a write, and how to reach Kafka."""
 
     bootstrap: str
     database: str
@@ -62,18 +62,18 @@ class WriteSettings:
     to_services: tuple[str, ...] | None
     """Services that rows may name; None: all that may be targets of the contract."""
     for_all_rows: Mapping[str, str]
-    """Columns that the frame leaves out, and the value that all rows have in them."""
+    """Columns that the frame leaves out -> their value for all rows."""
     contract: str
     pool: str | None
-    """Whose conversations the rows go to; None: those of this query alone."""
+    """Name under which writes share their conversations; None: this query has conversations of its own."""
     query: str | None
-    """Name of a batch write, or its id as a UUID; None: it is a new one each time."""
+    """Query of a batch write: a name, or an id as a UUID; None: each write is a new query."""
     batch: int
     """Number of a batch write among those of its query."""
     checkpoint: str
-    """Where a streaming query keeps its checkpoint, as far as an option says so."""
+    """Location of a streaming query's checkpoint, in one spelling; empty when no option gives it."""
     delivery_timeout_s: float
-    """A row that Kafka has not acknowledged for so long fails its task."""
+    """Time after which a row that Kafka has not acknowledged fails its task."""
     client: Mapping[str, str]
     """Settings for librdkafka."""
 
@@ -81,7 +81,7 @@ class WriteSettings:
 def parse_writer(options: Mapping[str, str], *, streaming: bool = False) -> WriteSettings:
     """Settings from the options of a writer; InvalidSettings or InvalidName names the option and the remedy.
 
-    A stream numbers its batches by its checkpoint, so `query` and `batch` are for the other writes alone.
+    A stream numbers its batches by its checkpoint, so `query` and `batch` are for batch writes only.
     """
     known = {name.lower(): name for name in OPTIONS}
     given: dict[str, str] = {}
@@ -122,7 +122,7 @@ def parse_writer(options: Mapping[str, str], *, streaming: bool = False) -> Writ
 
 
 def query_uuid(name: str) -> UUID | None:
-    """The id that a query's name is, if it is one."""
+    """The name of a query as a UUID; None when it is no UUID."""
     try:
         return UUID(name)
     except ValueError:
@@ -146,7 +146,7 @@ def _unknown(option: str) -> str:
 
 
 def _location(value: str) -> str:
-    """One spelling of a folder, the same in whichever folder a driver is started: the stream's id is made of it."""
+    """The location of a checkpoint in one spelling, whatever the working directory: the stream's id is made of it."""
     path = value.removeprefix("file://").removeprefix("file:")
     if _SCHEME.match(path):
         return value.rstrip("/")

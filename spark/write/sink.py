@@ -1,8 +1,8 @@
 """`df.write.format("konverse")` and `df.writeStream.format("konverse")`: rows become messages, each exactly once.
 
-Rows are void when tasks write them. The driver reports to the transmission queue which executions count, and its
-journal shows which of the reports came first (protocol.md section 9b). So it does not matter how often a task is
-executed, whether its plan gives the same rows each time, or which process is killed when.
+Rows are void when tasks write them. The driver puts a list of the executions that count into the transmission queue,
+and the journal there shows whose list came first (protocol.md section 9b). So it does not matter how often a task is
+executed, whether it has the same rows each time, or which process is killed when.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ log: Final = logging.getLogger("konverse.spark")
 
 _QUERY_ID: Final = "sql.streaming.queryId"
 _BATCH_ID: Final = "streaming.sql.batchId"
-"""Which stream's micro-batch a task works for, Spark says so; also of the writes of a function in `foreachBatch`."""
+"""Local properties in which Spark names the stream and micro-batch of a task, also for writes in `foreachBatch`."""
 
 _COMMITTER: Final = "pyspark.sql.worker.python_streaming_sink_runner"
-"""Here Spark makes a stream's writer anew to commit; what its tasks were told comes back with their reports."""
+"""Worker in which Spark makes a stream's writer again, to commit. The plan comes back with the tasks' reports."""
 
 
 class Written(WriterCommitMessage):
-    """What a task tells the driver: its report, and the plan that it worked by."""
+    """A task's message to the driver: its report, and the plan by which it worked."""
 
     def __init__(self, plan: Plan, report: Report) -> None:
         self.plan = plan
@@ -61,7 +61,7 @@ class Written(WriterCommitMessage):
 
 
 class _Writer:
-    """What both writers do: tasks write and report, the driver decides."""
+    """The part that both writers share: tasks write and report, the driver decides."""
 
     def __init__(self, settings: WriteSettings, plan: Plan | None) -> None:
         self._settings = settings
@@ -88,24 +88,24 @@ class _Writer:
     def _decide(
         self, messages: Sequence[WriterCommitMessage | None], batch: int, wait_s: float = 0.0
     ) -> tuple[bool, int]:
-        """Whether the rows of these tasks are what is received, and the highest batch of the query.
+        """Have the batch decided. Returns whether the rows of these tasks won, and the query's highest decided batch.
 
-        Says so when rows came back, if need be `wait_s` later. Conversations of this write alone cannot have been ended
-        before it.
+        Then looks for rows that came back, after `wait_s`. A write with conversations of its own need not look: none of
+        them can have ended before.
         """
         written = cast("list[Written]", list(messages))
         if not written:
             return True, batch
         plan, query = written[0].plan, written[0].report.task.query
-        check_topics(self._settings, plan.topics)  # rows that are not decided are void
+        check_topics(self._settings, plan.topics)  # an error here leaves the rows void
         with Deciding(kafka_of(self._settings), plan, query) as deciding:
             ours = deciding.decide(batch, [one.report for one in written])
-            if query == plan.run:  # nobody else ever writes under it
+            if query == plan.run:  # the id is new, and no other write has it
                 deciding.end()
             goes_on = query != plan.run or plan.pool is not None
             if goes_on and not wait_s:
-                look_for(self._settings, plan, wait_s)  # while the queues are told
-            check_topics(self._settings, plan.topics)  # a queue whose topic was made again never knows it
+                look_for(self._settings, plan, wait_s)  # meanwhile the decision reaches the queues
+            check_topics(self._settings, plan.topics)  # a topic that was created again never gets it
             deciding.settle()
         if goes_on and wait_s:
             look_for(self._settings, plan, wait_s)
@@ -137,7 +137,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
     def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
         """In a task: write its rows, which are void until the driver has decided.
 
-        A stream whose function in `foreachBatch` writes tells by its checkpoint what was written before.
+        In `foreachBatch` the query is tied to the stream, so that its checkpoint tells which batches were written.
         """
         context, query = TaskContext.get(), self._query
         assert context is not None, "Spark calls this in a task"
@@ -145,9 +145,9 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         return self._write(iterator, query if stream is None else tied_id(query, stream), self._settings.batch)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """In the driver: have it decided. What another run of the same query has decided stays so, which is said.
+        """In the driver: have the write decided. If another run of the query has decided it, that is logged.
 
-        Raises InvalidSettings for a number below the last one: only of that is it known that it was written.
+        Raises InvalidSettings for a number below the last one, as it is not known whether that number was written.
         """
         settings = self._settings
         ours, highest = self._decide(messages, settings.batch, LOOK_WAIT_S)
@@ -174,15 +174,15 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
             )
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """In the driver: a task failed for good. Rows of a write that nobody can repeat need not wait any longer."""
+        """In the driver: a task failed for good. Have rows of a write without `query` dropped: it is never repeated."""
         if self._settings.query is not None or None not in messages or self._plan is None:
-            return  # a repetition decides; or it may have been decided, which the journal shows
+            return  # a repetition decides; or all tasks reported, and the batch may be decided
         with Deciding(kafka_of(self._settings), self._plan, self._query) as deciding:
             deciding.give_up(self._settings.batch)
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
-    """A streaming query: each micro-batch is received once, whatever is run again."""
+    """A streaming query: each micro-batch is received once, however often its tasks run."""
 
     def __init__(self, settings: WriteSettings, schema: StructType, *, overwrite: bool) -> None:
         if overwrite:
@@ -213,15 +213,15 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
             log.info("batch %d was decided by the run before this one, with its rows", batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """In the driver: a task failed for good. The query's next run decides the batch, and drops these rows."""
+        """In the driver: a task failed for good. The query's next run decides the batch, which drops these rows."""
 
 
 def plan_of(settings: WriteSettings) -> Plan:
-    """What the catalog says about a write, and a new id for this run of it.
+    """The plan of a write, from the catalog, with a new id for this run.
 
     Raises ServiceNotFound, ContractNotFound, QueueNotFound, KafkaUnavailable, and for a message type that is given for
-    all rows MessageTypeNotFound, NotInContract, WrongDirection; TopicMismatch when a topic of a queue is gone, or made
-    again.
+    all rows MessageTypeNotFound, NotInContract, WrongDirection; TopicMismatch when a topic of a queue was deleted, or
+    deleted and created again.
     """
     kafka = kafka_of(settings)
     kafka.check()
@@ -272,6 +272,6 @@ def _partitions(queue: Queue) -> tuple[Address, ...]:
 
 
 def _commits() -> bool:
-    """Whether Spark has made the writer only to commit. A mistake costs a little time."""
+    """Whether Spark has made the writer only to commit. A wrong answer costs a little time."""
     main = getattr(sys.modules.get("__main__"), "__spec__", None)
     return _COMMITTER in sys.modules or (main is not None and main.name == _COMMITTER)

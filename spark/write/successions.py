@@ -1,9 +1,9 @@
-"""Conversations of keys that are over while their key is written to: others take their place (docs/spark.md).
+"""Successors of conversations that have ended while their key is still written to (docs/spark.md, rows that come back).
 
-Nobody tells a write that a target has ended: its rows come back. A driver that sees such rows appends their
-conversations to a topic of the instance, and whoever plans the next write reads it: a key has the first conversation of
-its line that is not there. What stands there stays, so no line ever goes back, whichever process writes; and what
-several drivers append is over once.
+A write is not told when a target ends a conversation: its rows come back. A driver that sees such rows appends their
+conversations to a topic of the instance. The plan of every later write reads this topic, and gives a key the first
+conversation of its line that is not in it. Entries are never removed, so no key returns to an earlier conversation,
+whichever process writes. An entry that several drivers append has the same effect as one.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ _SCOPE_BYTES: Final = 16
 
 
 class Successions:
-    """Those of the conversations that have their home in a queue."""
+    """Successions among the conversations that have their home in one queue."""
 
     def __init__(self, kafka: Kafka, instance: str, home: Address) -> None:
-        """`home` is any partition of the queue; one that is made again counts as another."""
+        """`home` is any partition of the queue. A queue that was created again counts as another one."""
         self._kafka = kafka
         self._topic = succession_topic(instance)
         self._scope = uuid5(_SCOPES, f"{home.topic}\0{home.tag.hex()}").bytes
 
     def over(self) -> frozenset[bytes]:
-        """Conversations that others have taken the place of. Raises KafkaUnavailable."""
+        """Conversations that have a successor. Raises KafkaUnavailable."""
         if Topics(self._kafka).partitions(self._topic) is None:
             return frozenset()
         found: dict[bytes, None] = {}
@@ -49,7 +49,7 @@ class Successions:
         return frozenset(islice(found, SUCCESSION_ENTRIES_MAX))
 
     def end(self, conversations: Iterable[bytes]) -> None:
-        """Have others take their place from the next plan on. Raises KafkaUnavailable when that is not certain."""
+        """Have successors from the next plan on. Raises KafkaUnavailable when Kafka may not have taken all records."""
         topics = Topics(self._kafka)
         if topics.partitions(self._topic) is None:
             topics.ensure(self._topic, 1, DATA_CONFIG)
