@@ -19,7 +19,7 @@ Four laws hold:
    a conversation group completely or not at all.
 
 What must never happen: a write that reports success and whose rows are not received, or a row that is received twice.
-A read that has lost records fails, or warns where an option allows the loss.
+A read whose records were deleted fails, or warns where an option allows the loss.
 
 Importing this module needs no Spark. Every function calls `require` before it imports a module that needs pyspark, so
 that a missing package is reported as NotInstalled. No other package of konverse but `deploy` may import this one.

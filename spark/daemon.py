@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import sys
 
-import pandas as pd  # pyarrow asks for it when it first makes an array
+import pandas as pd  # pyarrow imports it with its first array
 from pyspark import worker
 from pyspark.daemon import manager
 

@@ -1,7 +1,7 @@
 """Bodies as columns: `typed(frame, message_type, …)` parses the bodies of one message type by its schema.
 
-The driver fetches the schema from the catalog and maps it to a Spark type when the frame is made. Each task then holds
-its bodies against the schema, in a validator process as owners of queues do, and makes a value of each valid body.
+The driver fetches the schema from the catalog and maps it to a Spark type when the frame is made. Each task then has a
+validator process check its bodies, as owners of queues do, and makes a value of each valid body.
 
 Four laws hold:
 

@@ -8,7 +8,7 @@ from typing import Final
 from konverse.schemas.errors import NotInstalled
 
 SPARK_VERSION_MIN: Final = (4, 1)
-"""First version with filter push-down and Arrow writers for Python data sources."""
+"""First version with Arrow writers for Python data sources."""
 
 
 def missing(package: str) -> NotInstalled:

@@ -120,7 +120,7 @@ class Settings:
     partitions: frozenset[int] | None
     """Partitions that a batch reads; None: all."""
     conversations: frozenset[bytes] | None
-    """Conversations of which a batch read of messages gives rows; None: all."""
+    """Conversations whose rows a batch read of messages gives; None: all."""
     state_folder: str | None
     """Folder in which streams keep their state of each partition; None: a folder of this user on each machine."""
     client: Mapping[str, str]

@@ -1,8 +1,8 @@
 """Batch reads and streams of a queue.
 
 Spark drives this package: `source.KonverseDataSource` makes a reader, the driver asks it for partitions, and each task
-calls `read` with one of them. A task reads the log of a partition from its start, or from a stored state, as whether a
-record counts depends on the records before it.
+calls `read` with one of them. A task reads the log of a partition from its start, or from a stored state, because the
+records before a record decide whether it counts.
 
 Five laws hold:
 

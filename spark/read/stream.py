@@ -34,7 +34,7 @@ class Position(TypedDict):
     partitions: dict[str, int]
     """The next offset of each partition; strings, as JSON has no other keys."""
     states: NotRequired[dict[str, int]]
-    """Offset at which the state of each partition was stored for certain: truncation may delete up to it."""
+    """Offset of each partition at which its state is stored when the micro-batch is done: truncation may go so far."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ Five laws hold (protocol.md section 9b):
 
 1. All rows of a write, or of a micro-batch, are received, or none. A row is void until a DECISION accepts it.
 2. A task may run twice, die, or write other rows each time. Each execution has an id that no other execution ever has,
-   and the rows of one execution for each task count.
+   and for each task the rows of a single execution count.
 3. The conversation and partition of a row are a function of the plan and the row. A key keeps its conversation through
    batches, tasks and runs, until the conversation has ended.
 4. A batch is decided once under its query and number. A stream repeats a micro-batch under its number, so that its rows

@@ -88,8 +88,8 @@ class Deciding:
 
         If they have not, another run of the query has decided the batch with rows of its own, and these rows are void.
         Raises TransactionTooLarge when nothing of the batch can be received, AccessDenied when this principal may not
-        write to the transmission queue, and OutcomeUnknown when nobody decides in time, when Kafka does not say what
-        was decided, or when other runs have gone on since this run appended its BATCH.
+        write to the transmission queue, and OutcomeUnknown when there is no decision in time, when Kafka does not say
+        what was decided, or when other runs have gone on since this run appended its BATCH.
         """
         driver = self._driver
         self._do(driver.step(Start(batch, len(reports))))

@@ -33,7 +33,7 @@ _LATE_S: Final = 5.0
 
 
 class _Kept(threading.local):
-    """The producers of a thread, kept for its life. A producer with one thread reports offsets in their order."""
+    """The producers of a thread. As one thread polls a producer, acknowledgements come in the order of offsets."""
 
     def __init__(self) -> None:
         self.producers: dict[tuple[Any, ...], Producer] = {}

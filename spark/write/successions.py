@@ -49,7 +49,10 @@ class Successions:
         return frozenset(islice(found, SUCCESSION_ENTRIES_MAX))
 
     def end(self, conversations: Iterable[bytes]) -> None:
-        """Have successors from the next plan on. Raises KafkaUnavailable when Kafka may not have taken all records."""
+        """Have others succeed these conversations from the next plan on.
+
+        Raises KafkaUnavailable when Kafka may not have taken all records.
+        """
         topics = Topics(self._kafka)
         if topics.partitions(self._topic) is None:
             topics.ensure(self._topic, 1, DATA_CONFIG)
