@@ -1,1 +1,1 @@
-"""Programs that show what konverse does; the tests run every one of them."""
+"""Programs that show what konverse does. The tests run each of them."""

@@ -1,9 +1,9 @@
-"""An answering program: the function that answers is all there is to write, `konverse run` does the rest.
+"""A program that answers: you write the handler, and `konverse run` does the rest.
 
     python -m examples.answering              creates the services, asks, and waits for the answers
-    konverse run examples.answering:app       answers, in readers that are started again when they die
+    konverse run examples.answering:app       answers, in readers that are restarted when they die
 
-Where Kafka is, and which database, say KONVERSE_KAFKA and KONVERSE_DATABASE, or konverse.toml.
+KONVERSE_KAFKA and KONVERSE_DATABASE, or konverse.toml, name the Kafka brokers and the database.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ app = konverse.App()
 
 @app.activate("Teacher", max_readers=2)
 def square(transaction: konverse.Transaction) -> None:
-    """Answer numbers: committed when it returns, rolled back when it raises, and tried again then."""
+    """Answer numbers. The transaction commits when this returns; when it raises, it rolls back and is tried again."""
     for message in transaction:
         if message.type in (konverse.END_DIALOG, konverse.ERROR):
             transaction.end(message.dialog)
@@ -46,7 +46,7 @@ def create(broker: konverse.Broker) -> None:
 
 
 def main() -> None:
-    """Ask three times, on a dialog each, and wait for each answer on its own dialog."""
+    """Ask three questions, each on a dialog of its own, and wait for the answer on each dialog."""
     with konverse.connect() as broker:
         create(broker)
         dialogs = [broker.begin_dialog(PUPIL, TEACHER, SQUARING) for _ in range(3)]

@@ -1,8 +1,8 @@
-"""The catalog: message types, a contract, queues and services are created, looked at, altered and dropped.
+"""The catalog: message types, a contract, queues and services are created, listed, altered and dropped.
 
     python -m examples.catalog
 
-Where Kafka is, and which database, say KONVERSE_KAFKA and KONVERSE_DATABASE, or konverse.toml.
+KONVERSE_KAFKA and KONVERSE_DATABASE, or konverse.toml, name the Kafka brokers and the database.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ INVOICE_XSD: Final = """<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema">
 
 
 def main() -> None:
-    """Everything that is created is dropped again, so it can run any number of times."""
+    """Create, list, alter and drop. Everything is dropped again, so this can run any number of times."""
     with konverse.connect() as broker:
         broker.create_xml_schema_collection("//books/Documents", [INVOICE_XSD])
         broker.create_message_type(INVOICE, "VALID_XML", schema_collection="//books/Documents")
@@ -38,7 +38,7 @@ def main() -> None:
 
         broker.create_queue("Books", partitions=2)
         broker.create_service(LEDGER, queue="Books", contracts=[BOOKING])
-        broker.create_queue("Books", partitions=2, if_not_exists=True)  # the same once more changes nothing
+        broker.create_queue("Books", partitions=2, if_not_exists=True)  # creating the same queue again changes nothing
 
         queues = {row.object_id: row.name for row in broker.views.service_queues()}
         for service in broker.views.services():
@@ -48,7 +48,7 @@ def main() -> None:
                 print(f"{kind.name} has bodies of validation {kind.validation}")
 
         broker.alter_message_type(BOOKED, "NONE")
-        broker.alter_queue("Books", status=False)  # nobody receives from it
+        broker.alter_queue("Books", status=False)  # no reader receives from it
         try:
             broker.drop_contract(BOOKING)
         except StillUsed as error:

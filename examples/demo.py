@@ -1,10 +1,10 @@
-"""The demonstration: a file of sales goes through a conversation per customer, and a worker is killed in the middle.
+"""The demonstration: a file of sales is sent, one conversation per customer, and a worker is killed in the middle.
 
     make demo                      the shipped file
     make demo INPUT=file.csv       any CSV or JSON lines
 
-A shop process sends the orders, two workers answer them, one worker is ended with kill -9. Then the topics are read and
-judged: each order received once, in order, none missing, each answered once. Then Spark reads the same topics.
+A shop process sends the orders, two workers answer them, and one worker is killed with kill -9. Then a check reads the
+topics: each order must be received once, in order, and answered once. Then Spark reads the same topics.
 Exit code 0 when the verdict holds, 1 when it does not, 2 for bad input, 3 when the servers cannot be started.
 """
 
@@ -36,14 +36,14 @@ from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import BadInput
 
 RATE: Final = 2_500.0
-"""Orders a second: slow enough to watch, and to have a middle in which to kill."""
+"""Orders a second: slow enough to watch, and to kill a worker in the middle."""
 
 PATIENCE_S: Final = 90.0
 
 
 @dataclass
 class Kill:
-    """The worker that is killed, when, and how long the other needed to take over."""
+    """The worker that is killed, the time of the kill, and how long the survivor took to take over."""
 
     worker: Child
     survivor: Child
@@ -51,7 +51,7 @@ class Kill:
 
     @property
     def recovery_s(self) -> float | None:
-        """From the kill until the survivor owned every partition and worked."""
+        """Time from the kill until the survivor owned every partition; None when it never did."""
         for event in self.survivor.events:
             if self.at and event["at"] > self.at and len(event.get("partitions", ())) == PARTITIONS:
                 return float(event["at"] - self.at)
@@ -62,7 +62,7 @@ PARTITIONS: Final = 4
 
 
 def run(kafka: str, redis: str, database: str, path: Path, total: int) -> tuple[Child, Kill, float]:
-    """Let the processes work, kill one in the middle, and show it live."""
+    """Run the processes, kill a worker in the middle, and show the progress."""
     with ExitStack() as exits:
         workers = [start(f"worker {n}", "examples.sales.worker", kafka, redis, database) for n in (1, 2)]
         for worker in workers:
@@ -92,7 +92,7 @@ def run(kafka: str, redis: str, database: str, path: Path, total: int) -> tuple[
 
 
 def summary(shop: Child, kill: Kill, verdict: Verdict, seconds: float) -> Table:
-    """What happened, in a table."""
+    """The result as a table."""
     table = Table(title="What the topics say", title_justify="left", show_header=False)
     recovery = kill.recovery_s
     rows = [
@@ -109,7 +109,7 @@ def summary(shop: Child, kill: Kill, verdict: Verdict, seconds: float) -> Table:
 
 
 def demonstrate(console: Console, path: Path, *, spark: bool) -> bool:
-    """The whole demonstration on a stack of its own; True when the verdict holds."""
+    """Run the demonstration on a stack of its own. Returns whether the verdict holds."""
     total = sum(1 for _ in read_orders(path))
     if total < 2:
         raise BadInput(f"{path} has {total} orders; there is no middle in which to kill")

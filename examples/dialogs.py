@@ -2,7 +2,7 @@
 
     python -m examples.dialogs
 
-Where Kafka is, and which database, say KONVERSE_KAFKA and KONVERSE_DATABASE, or konverse.toml.
+KONVERSE_KAFKA and KONVERSE_DATABASE, or konverse.toml, name the Kafka brokers and the database.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def create(broker: konverse.Broker) -> None:
 
 
 def answer(broker: konverse.Broker) -> None:
-    """The librarian answers whatever waits."""
+    """Answer all waiting questions, as the librarian."""
     with broker.reader("Desk", timeout=2) as reader:
         for transaction in reader:
             with transaction:  # received, answered and ended together, or not at all
@@ -42,23 +42,23 @@ def answer(broker: konverse.Broker) -> None:
 
 
 def hear(broker: konverse.Broker) -> None:
-    """The reader hears the answers, and what has ended."""
+    """Receive the answers, as the reader, and end the dialogs."""
     with broker.reader("Readers", timeout=2) as reader:
         for transaction in reader:
             with transaction:
                 for message in transaction:
                     print(f"#{message.sequence} {message.body.decode()}")
-                    transaction.end(message.dialog)  # nothing more is asked: the librarian gets an EndDialog
+                    transaction.end(message.dialog)  # no further question: the librarian gets an EndDialog
 
 
 def main() -> None:
-    """Three dialogs: one that is sent directly, and two that are begun together."""
+    """Three dialogs: one begun directly, and two begun in one transaction."""
     with konverse.connect() as broker:
         create(broker)
         dialog = broker.begin_dialog(READER, LIBRARIAN, ASKING)
         print("begun:", dialog.begin.from_service, "to", dialog.begin.to_service)
         dialog.send(QUESTION, b"knitting")  # returns at once
-        dialog.flush()  # Kafka has it
+        dialog.flush()  # returns when Kafka has the message
 
         with broker.transaction() as transaction:
             for subject in (b"zoology", b"music"):

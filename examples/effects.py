@@ -1,8 +1,8 @@
-"""Effects outside of Kafka: a table in SQLite changes once for each message, also when its handler runs twice.
+"""Effects outside of Kafka: a table in SQLite changes once for each message, even if the handler runs twice.
 
     python -m examples.effects
 
-Where Kafka is, and which database, say KONVERSE_KAFKA and KONVERSE_DATABASE, or konverse.toml.
+KONVERSE_KAFKA and KONVERSE_DATABASE, or konverse.toml, name the Kafka brokers and the database.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def create(broker: konverse.Broker) -> None:
 
 
 class Bookkeeper:
-    """Books payments, and fails once between the commit of its database and that of the conversation."""
+    """Books payments, and fails once between the commit of its database and the commit of the transaction."""
 
     def __init__(self, accounts: sqlite3.Connection) -> None:
         self.accounts = accounts
@@ -44,7 +44,7 @@ class Bookkeeper:
     def book(self, transaction: konverse.Transaction) -> None:
         """Book every payment of the transaction, and answer with the number of the booking."""
         for message in transaction:
-            with self.inbox.once(self.accounts, message) as effects:  # its end commits the database
+            with self.inbox.once(self.accounts, message) as effects:  # the end of the block commits the database
                 if effects.first:
                     row = self.accounts.execute("INSERT INTO bookings (amount) VALUES (?)", (int(message.body),))
                     effects.result = b"booking %d" % (row.lastrowid or 0)
@@ -52,13 +52,13 @@ class Bookkeeper:
                     print("booked already, the answer is the same:", (effects.result or b"").decode())
             if self.fails:
                 self.fails = False
-                raise RuntimeError("the power fails")  # the message comes again
+                raise RuntimeError("the power fails")  # the message is received again
             transaction.send(message.dialog, RECEIPT, effects.result or b"")
             transaction.end(message.dialog)
 
 
 def main() -> None:
-    """Three payments, the handling of one of which fails half-way."""
+    """Three payments. The handler fails half-way through one of them."""
     with konverse.connect() as broker:
         create(broker)
         for amount in (10, 20, 30):
@@ -68,7 +68,7 @@ def main() -> None:
         accounts = sqlite3.connect(":memory:", check_same_thread=False)
         bookkeeper = Bookkeeper(accounts)
         with broker.reader("Bank", timeout=2) as reader:
-            reader.run(bookkeeper.book)  # logs what fails, and goes on
+            reader.run(bookkeeper.book)  # logs failures, and goes on
         booked = accounts.execute("SELECT count(*), sum(amount) FROM bookings").fetchone()
         print("bookings: {}, together {}".format(*booked))
         accounts.close()

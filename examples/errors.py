@@ -1,8 +1,8 @@
-"""System messages and errors: EndDialog, Errors of an application and of the broker, and what is refused at once.
+"""System messages and errors: EndDialog, Errors of an application and of the broker, and calls that are refused.
 
     python -m examples.errors
 
-Where Kafka is, and which database, say KONVERSE_KAFKA and KONVERSE_DATABASE, or konverse.toml.
+KONVERSE_KAFKA and KONVERSE_DATABASE, or konverse.toml, name the Kafka brokers and the database.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def create(broker: konverse.Broker) -> None:
 
 
 def refused(dialog: konverse.Dialog) -> None:
-    """What cannot be is told by an exception with Service Broker's number, and nothing was written."""
+    """A send that the contract forbids raises an exception with Service Broker's number, and writes nothing."""
     for message_type in (REPLY, "//post/Unheard"):
         try:
             dialog.send(message_type)
@@ -40,7 +40,7 @@ def refused(dialog: konverse.Dialog) -> None:
 
 
 def handle(broker: konverse.Broker, queue: str) -> None:
-    """Tell what comes to a queue. An Error comes ahead of everything that still waits on its conversation."""
+    """Print the messages of a queue. An Error is received before all messages that wait on its conversation."""
     with broker.reader(queue, timeout=2) as reader:
         for transaction in reader:
             with transaction:
@@ -62,14 +62,14 @@ def handle(broker: konverse.Broker, queue: str) -> None:
 
 
 def main() -> None:
-    """A good letter, one that is broken, one that is refused, and one to a service that refuses the contract."""
+    """A good letter, a malformed one, one that the office refuses, and one to a service without the contract."""
     with konverse.connect() as broker:
         create(broker)
         dialogs = [broker.begin_dialog(SENDER, OFFICE, WRITING) for _ in range(3)]
         for dialog, body in zip(dialogs, (b"<letter>hello</letter>", b"<letter>", b"<letter/>"), strict=True):
             dialog.send(LETTER, body)
         refused(dialogs[0])
-        other = broker.begin_dialog(SENDER, SENDER, WRITING)  # which lists no contract, so it may not be a target
+        other = broker.begin_dialog(SENDER, SENDER, WRITING)  # SENDER lists no contract, so it cannot be a target
         other.send(LETTER, b"<letter>to myself</letter>")
         broker.flush()
         handle(broker, "Office")

@@ -1,8 +1,8 @@
-"""RECEIVE with conversation groups: what belongs together is received together, by one handler at a time.
+"""RECEIVE with conversation groups: related messages are received together, by one handler at a time.
 
     python -m examples.groups
 
-Where Kafka is, and which database, say KONVERSE_KAFKA and KONVERSE_DATABASE, or konverse.toml.
+KONVERSE_KAFKA and KONVERSE_DATABASE, or konverse.toml, name the Kafka brokers and the database.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def ask(broker: konverse.Broker, *places: bytes) -> konverse.Dialog:
 
 
 def answer_all(broker: konverse.Broker) -> None:
-    """Groups belong to a side: the hotels receive the dialogs one by one, and their transactions may run at once."""
+    """Answer as the hotels. A group belongs to one side: here each dialog has its own, and several may run at once."""
     with broker.reader("Hotels", timeout=2) as reader:
         for transaction in reader:
             with transaction:
@@ -69,7 +69,7 @@ def main() -> None:
 
 
 def told(transaction: konverse.Transaction) -> list[str]:
-    """What the messages of a transaction say; `transaction.members` are the conversations that they belong to."""
+    """The texts of a transaction's messages; `transaction.members` are the conversations that they belong to."""
     found = []
     for message in transaction:
         if message.type == konverse.END_DIALOG:

@@ -1,9 +1,9 @@
-"""Views and why: looking at conversations and queues without disturbing anybody, and asking what one waits for.
+"""Views and `why`: look at conversations and queues without receiving, and ask what a conversation waits for.
 
     python -m examples.looking
 
-The same on the command line: `konverse view conversation_endpoints`, `konverse why <conversation id>`. Where Kafka is,
-and which database, say KONVERSE_KAFKA and KONVERSE_DATABASE, or konverse.toml.
+The same on the command line: `konverse view conversation_endpoints`, `konverse why <conversation id>`.
+KONVERSE_KAFKA and KONVERSE_DATABASE, or konverse.toml, name the Kafka brokers and the database.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ DEPOT: Final = "//depot/Depot"
 
 
 def create(broker: konverse.Broker) -> None:
-    """A depot that nobody reads for."""
+    """A depot whose queue has no reader."""
     broker.create_message_type(PARCEL, if_not_exists=True)
     broker.create_contract(SENDING, {PARCEL: "INITIATOR"}, if_not_exists=True)
     broker.create_queue("Depot", if_not_exists=True)
@@ -29,7 +29,7 @@ def create(broker: konverse.Broker) -> None:
 
 
 def work(broker: konverse.Broker, queue: str) -> None:
-    """Receive what waits, and end what the other side has ended."""
+    """Receive the waiting messages, and end conversations that the other side has ended."""
     with broker.reader(queue, timeout=2) as reader:
         for transaction in reader:
             with transaction:
@@ -39,11 +39,11 @@ def work(broker: konverse.Broker, queue: str) -> None:
 
 
 def main() -> None:
-    """One conversation with two parcels: looked at before anybody receives them, and after."""
+    """One conversation with two parcels, viewed before and after they are received."""
     with konverse.connect() as broker:
         create(broker)
         views = broker.views
-        dialog = broker.begin_dialog(SENDER, DEPOT, SENDING, lifetime=3_600)  # who ends at once needs one
+        dialog = broker.begin_dialog(SENDER, DEPOT, SENDING, lifetime=3_600)  # a sender that ends at once needs one
         for body in (b"a book", b"a lamp"):
             dialog.send(PARCEL, body)
         dialog.end()
@@ -51,9 +51,9 @@ def main() -> None:
 
         for row in views.contents("Depot"):  # the columns of RECEIVE
             print(f"waits: {row.message_type_name} #{row.message_sequence_number}, {row.message_body!r}")
-        for sent in views.transmission_queue():  # what is said and has not arrived
+        for sent in views.transmission_queue():  # messages that have not arrived
             print(f"on its way: {sent.message_type_name} to {sent.to_service_name}: {sent.transmission_status}")
-        work(broker, "DepotSenders")  # the end is passed on by whoever reads the sender's queue
+        work(broker, "DepotSenders")  # a reader of the sender's queue passes the end on
         for sides in broker.why(dialog.id):
             for side in sides:
                 print(f"{side.role} {side.service}, {side.state}:", *side.reasons)

@@ -1,8 +1,8 @@
-"""Priorities and savepoints: what is urgent is received first, and a handler takes back what it cannot do.
+"""Priorities and savepoints: urgent messages are received first, and a handler undoes a part of its work.
 
     python -m examples.priorities
 
-Where Kafka is, and which database, say KONVERSE_KAFKA and KONVERSE_DATABASE, or konverse.toml.
+KONVERSE_KAFKA and KONVERSE_DATABASE, or konverse.toml, name the Kafka brokers and the database.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DOCTORS: Final = "//ward/Doctors"
 
 
 def create(broker: konverse.Broker) -> None:
-    """A ward with two contracts, of which one is more urgent for the doctors."""
+    """A ward with two contracts, one of which has a higher priority for the doctors."""
     broker.create_message_type(CASE, if_not_exists=True)
     broker.create_message_type(REPORT, if_not_exists=True)
     for contract in (ROUTINE, EMERGENCY):
@@ -43,7 +43,7 @@ def come(broker: konverse.Broker, contract: str, *cases: bytes) -> None:
 
 
 def treat(transaction: konverse.Transaction) -> None:
-    """Report what helps; a treatment that turns out to be impossible is taken back, and the message is not."""
+    """Report a treatment. A wrong one is rolled back to the savepoint, and its message stays received."""
     for message in transaction:
         if message.type != CASE:
             continue

@@ -2,7 +2,7 @@
 
     python -m examples.regrouping
 
-Where Kafka is, and which database, say KONVERSE_KAFKA and KONVERSE_DATABASE, or konverse.toml.
+KONVERSE_KAFKA and KONVERSE_DATABASE, or konverse.toml, name the Kafka brokers and the database.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ def create(broker: konverse.Broker) -> None:
 
 
 def sort(reader: konverse.Reader) -> dict[bytes, UUID]:
-    """Each question goes to the group of its fault, which is that of the one who asked first."""
+    """Move each question to the group of its fault, which is the group of the first question about it."""
     faults: dict[bytes, UUID] = {}
 
     def handler(transaction: konverse.Transaction) -> None:
         for message in transaction:
             group = faults.setdefault(message.body.split()[0], UUID(bytes=message.dialog.group_id))
-            transaction.move(message.dialog, group)  # both are locked until the commit; while another one has the group
-            # this raises GroupLocked, and `run` calls the handler again after a moment
+            transaction.move(message.dialog, group)  # locks both groups until the commit; while another reader
+            # has the group this raises GroupLocked, and `run` calls the handler again after a moment
 
     reader.run(handler)
     return faults
@@ -63,7 +63,7 @@ def main() -> None:
             assert transaction is not None
             with transaction:
                 print("asked:", *(message.body.decode() for message in transaction))
-                for dialog in transaction.dialogs:  # all of the group, also those on which nothing has come
+                for dialog in transaction.dialogs:  # all of the group, also those without a new message
                     transaction.send(dialog, ANSWER, b"the printer is replaced")
                     transaction.end(dialog)
             reader.settle()

@@ -1,15 +1,15 @@
-"""Data-dependent routing as a service: sales go to the services of their regions, a router and a shop are killed.
+"""Data-dependent routing as a service: sales go to the services of their regions; a router and a shop are killed.
 
     make demo-routing                      the shipped file
     make demo-routing MAX_AGE=3 RATE=500   other seconds between recycles, orders a second
     make demo-routing INPUT=file.csv       another file with these regions
 
-Two shops send the orders to one router service, a conversation per customer, by pools that recycle their conversations
-every few seconds. Two processes run the router: by a routing table it passes each conversation on to one of three
-services, and their receipts back. In the middle one router is ended with kill -9, then one shop, which is started again
-and goes on with its conversations. What flows through the router is drawn meanwhile, as `konverse router watch` does.
-At the end everything is recycled, and nothing may be left open. Then `konverse verify`'s judge reads the logs, and a
-check of its own says whether each order arrived once, in order, at the service of its region. Exit code 0 when the
+Two shops send the orders to one router service, one conversation per customer, through pools that recycle their
+conversations every few seconds. Two processes run the router: it passes each conversation on to one of three services,
+by a routing table, and receipts back. In the middle one router is killed with kill -9, then one shop, which is
+restarted and goes on with its conversations. Meanwhile the traffic of the router is shown. At the
+end the pools recycle all conversations, and none may be left open. Then the judge of `konverse verify` reads the logs,
+and a separate check tells whether each order arrived once, in order, at the service of its region. Exit code 0 when the
 verdict holds, 1 when it does not, 2 for bad input, 3 when servers cannot be started.
 """
 
@@ -50,7 +50,7 @@ LOOK_S: Final = 0.1
 
 @dataclass
 class Cast:
-    """Who plays, and who was killed."""
+    """The processes of the demonstration, and those that were killed."""
 
     routers: list[Child] = field(default_factory=list)
     shops: list[Child] = field(default_factory=list)
@@ -63,13 +63,13 @@ class Cast:
         return [shop for shop in self.shops if shop not in self.killed]
 
     def dead(self) -> Child | None:
-        """Who has ended without having been asked."""
+        """A process that has ended by itself; None when there is none."""
         everybody = (*self.routers, *self.shops, *self.regions.values())
         return next((one for one in everybody if one.process.poll() is not None and one not in self.killed), None)
 
 
 class Play:
-    """The processes, started, killed and shown."""
+    """Starts and kills the processes, and shows what they do."""
 
     def __init__(self, console: Console, broker: konverse.Broker, path: Path, rate: float, max_age: float) -> None:
         self.cast = Cast()
@@ -80,7 +80,7 @@ class Play:
         self._showing = Showing(console, lambda: read_figures(broker, ROUTER), self._total)
 
     def run(self) -> float:
-        """From the first order to the last conversation that has ended, in seconds. Raises StackError."""
+        """Run until the last conversation has ended, and return the seconds it took. Raises StackError."""
         began = time.monotonic()
         with ExitStack() as exits:
             exits.callback(self._stop)
@@ -100,7 +100,7 @@ class Play:
         self.cast.shops.append(start(part[0], "examples.regions.shop", *self._place, *part, *self._file))
 
     def _watch(self) -> None:
-        """Kill at a third and at two thirds, until all that was sent is received and nothing is open."""
+        """Kill a router at a third of the orders, a shop at two thirds; wait until nothing is missing or open."""
         cast = self.cast
         changed, before = time.monotonic(), (-1, -1)
         while True:
@@ -116,14 +116,14 @@ class Play:
                 self._open_shop(0)
             closed = all(shop.last.get("finished") and not shop.last["open"] for shop in cast.living)
             if received >= self._total and closed and not left_open(self._broker):
-                return  # also of those that the dead shop had: whoever reads its queue closes them
+                return  # also the dead shop's conversations: readers of its queue close them
             dead = cast.dead()
             if dead is not None or time.monotonic() - changed > PATIENCE_S:
                 what = f"{dead.name} has ended" if dead is not None else "nothing has moved for long"
                 raise StackError(f"{what}, at {received:,} of {self._total:,} orders")
 
     def _show(self) -> tuple[int, int]:
-        """Bring the display up to date; orders that were received, and receipts."""
+        """Update the display. Returns the numbers of received orders and of receipts."""
         cast = self.cast
         received, receipts = _sum([*cast.regions.values()], "received"), _sum(cast.shops, "receipts")
         self._showing.update(_sum(cast.living, "sent"), received, receipts)
@@ -144,7 +144,7 @@ def _sum(children: list[Child], name: str) -> int:
 
 
 def left_open(broker: konverse.Broker) -> list[str]:
-    """Ids of conversations of which a side has not ended."""
+    """Ids of conversations with a side that has not ended."""
     rows = broker.views.conversation_endpoints(columns=("conversation_id", "state"))
     return [str(row.conversation_id) for row in rows if row.state != "CD"]
 
@@ -173,7 +173,7 @@ def check(bootstrap: str, queues: dict[str, Queue], shops: Queue, path: Path) ->
 
 
 def summary(cast: Cast, verdict: Verdict, findings: int, still_open: int, seconds: float) -> Table:
-    """What happened, in a table."""
+    """The result as a table."""
     table = Table(title="What the topics say", title_justify="left", show_header=False)
     second = cast.shops[-1]
     rows = [
@@ -195,7 +195,7 @@ def summary(cast: Cast, verdict: Verdict, findings: int, still_open: int, second
 
 
 def _checked(path: Path) -> list[Order]:
-    """The orders of a file in which each names a region that somebody has; else BadInput."""
+    """The orders of a file. BadInput for an order without a region of a service, and for too few orders."""
     orders = list(read_orders(path))
     for order in orders:
         if json.loads(order.body).get("region") not in REGIONS:
@@ -206,7 +206,7 @@ def _checked(path: Path) -> list[Order]:
 
 
 def demonstrate(console: Console, path: Path, rate: float, max_age: float) -> bool:
-    """The whole demonstration on a stack of its own; True when the verdict holds."""
+    """Run the demonstration on a stack of its own. Returns whether the verdict holds."""
     orders = _checked(path)
     reporter = reporter_for(sys.stderr)
     with LocalStack.start(reporter=reporter) as stack:

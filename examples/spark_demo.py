@@ -1,13 +1,14 @@
-"""Data-dependent routing by Spark: orders go to the service of their region, a worker and the driver are killed.
+"""Data-dependent routing by Spark: orders go to the service of their region; a worker and the driver are killed.
 
     make demo-spark                       1,000,000 orders in 20,000 conversations
     make demo-spark MESSAGES=100000 CONVERSATIONS=2000
 
 A shop sends orders to a router. A Spark job in a process of its own receives them and passes them on to four services,
-by the region that the first order of a conversation names. In the middle a Python worker of the job is ended with
-kill -9, later its driver with all it has, and the job is started again. Then `konverse verify`'s judge reads the logs,
-and a check of its own says whether each order arrived once, in order, at the service of its region. A chart shows rows
-per second. Exit code 0 when the verdict holds, 1 when it does not, 2 for bad input, 3 when servers cannot be started.
+by the region that the first order of a conversation names. In the middle a Python worker of the job is killed with
+kill -9, later the driver with Java and all workers, and the job is started again. Then the judge of `konverse verify`
+reads the logs, and a separate check tells whether each order arrived once, in order, at the service of its region. A
+chart shows rows per second. Exit code 0 when the verdict holds, 1 when it does not, 2 for bad input, 3 when servers
+cannot be started.
 """
 
 from __future__ import annotations
@@ -47,10 +48,10 @@ from konverse.schemas.errors import BadInput, StackError
 DATABASE: Final = "sales"
 PARTITIONS: Final = 4
 WAVE: Final = 500
-"""Conversations that are begun together: the last ones begin late, so that there is always something to classify."""
+"""Conversations that are begun together. Later waves begin late, so that there are first messages all the time."""
 
 PATIENCE_S: Final = 180.0
-"""So long nothing may arrive while orders wait."""
+"""Time without an arrival after which the demonstration fails."""
 
 LOOK_S: Final = 0.25
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -85,7 +86,7 @@ class Job:
         self.process.wait()
 
     def done(self) -> dict[str, object]:
-        """What it says of itself when it is over. StackError when it failed."""
+        """The counts that the job prints at its end. StackError when it failed."""
         output, _ = self.process.communicate()
         if self.process.returncode:
             raise StackError("the Spark job failed; run `python -m examples.routing.job` to see why")
@@ -94,7 +95,7 @@ class Job:
 
 
 class Shop:
-    """Sends the orders, and waits at places until somebody was killed."""
+    """Sends the orders, and stops at two gates until a process was killed."""
 
     def __init__(self, broker: konverse.Broker, messages: int, conversations: int) -> None:
         self._broker = broker
@@ -107,11 +108,11 @@ class Shop:
         self._thread = threading.Thread(target=self._work, daemon=True)
 
     def start(self) -> None:
-        """In a thread of its own."""
+        """Send in a thread of its own."""
         self._thread.start()
 
     def pass_gate(self, number: int) -> None:
-        """Somebody was killed: the next third may come."""
+        """Go on behind this gate: a process was killed."""
         self._gates[number].set()
 
     def _work(self) -> None:
@@ -119,7 +120,7 @@ class Shop:
             for first in range(0, self._conversations, WAVE):
                 self._send(range(first, min(first + WAVE, self._conversations)))
             self._broker.flush()
-        except Exception as error:  # noqa: BLE001  # told where somebody waits
+        except Exception as error:  # noqa: BLE001  # raised by `run`
             self.failure = error
 
     def _send(self, wave: range) -> None:
@@ -135,27 +136,27 @@ class Shop:
 
 
 class Arrivals:
-    """How many rows the services' queues hold, by the ends of their logs."""
+    """Counts the rows in the services' queues, by the ends of their logs."""
 
     def __init__(self, bootstrap: str, queues: list[Queue]) -> None:
         self._consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "spark-demo"})
         self._places = [TopicPartition(queue.topic, number) for queue in queues for number in range(queue.partitions)]
         self.began = time.monotonic()
         self.seen: list[tuple[float, int]] = [(0.0, 0)]
-        """After so many seconds there were so many; nothing twice."""
+        """Seconds since the start, and rows by then: a pair for each time that the count had risen."""
 
     @property
     def last_s(self) -> float:
-        """When the last row came that was seen."""
+        """Seconds from the start until the count last rose."""
         return self.seen[-1][0]
 
     @property
     def quiet_s(self) -> float:
-        """For so long nothing has come."""
+        """Seconds since the count last rose."""
         return time.monotonic() - self.began - self.last_s
 
     def look(self) -> int:
-        """All rows now, and a note of it when there are more."""
+        """Count all rows, and note the count when it has risen."""
         ends = [self._consumer.get_watermark_offsets(place, 10.0) for place in self._places]
         count = sum(high for _, high in ends)
         if count > self.seen[-1][1]:
@@ -172,13 +173,13 @@ class Arrivals:
         return [float(later - before) for before, later in pairwise(at_end)]
 
     def close(self) -> None:
-        """Leave Kafka."""
+        """Close the client."""
         self._consumer.close()
 
 
 @dataclass
 class Run:
-    """What happened."""
+    """The course of the demonstration."""
 
     marks: list[Mark] = field(default_factory=list)
     rates: list[float] = field(default_factory=list)
@@ -187,7 +188,7 @@ class Run:
 
 
 def run(kafka: str, shop: Shop, arrivals: Arrivals, folder: Path, console: Console) -> Run:
-    """Let the job route, kill a worker and the driver in the middle, and show it live."""
+    """Have the job route, kill a worker and the driver in the middle, and show the progress."""
     found = Run()
     progress = Progress(TextColumn("{task.description:14}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     sent, arrived = (progress.add_task(what, total=shop.total) for what in ("orders sent", "orders routed"))
@@ -254,7 +255,7 @@ def check(bootstrap: str, queues: dict[str, Queue], total: int, each: int, step:
 
 
 def summary(found: Run, verdict: Verdict, findings: int) -> Table:
-    """What happened, in a table."""
+    """The result as a table."""
     table = Table(title="What the topics say", title_justify="left", show_header=False)
     rows = [
         ("orders routed once, in order", f"{verdict.received:,} in {verdict.conversations:,} conversations"),
@@ -269,7 +270,7 @@ def summary(found: Run, verdict: Verdict, findings: int) -> Table:
 
 
 def demonstrate(console: Console, messages: int, conversations: int, chart: Path) -> bool:
-    """The whole demonstration on a stack of its own; True when the verdict holds."""
+    """Run the demonstration on a stack of its own. Returns whether the verdict holds."""
     if conversations < len(REGIONS) or messages < 3 * conversations:
         raise BadInput(
             f"{messages} orders in {conversations} conversations have no middle: take {len(REGIONS)} conversations and "

@@ -1,8 +1,8 @@
-"""Conversation timers and lifetimes: being reminded, asking again, and giving up.
+"""Conversation timers and lifetimes: get a reminder, ask again, and give up.
 
     python -m examples.timers
 
-Where Kafka is, and which database, say KONVERSE_KAFKA and KONVERSE_DATABASE, or konverse.toml.
+KONVERSE_KAFKA and KONVERSE_DATABASE, or konverse.toml, name the Kafka brokers and the database.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def create(broker: konverse.Broker) -> None:
 
 
 def main() -> None:
-    """One offer is repeated when the timer rings, then it is given up; another one has a lifetime."""
+    """One offer is repeated when its timer fires, and then given up; another offer has a lifetime."""
     with konverse.connect() as broker:
         create(broker)
         patient = broker.begin_dialog(SELLER, BUYER, SELLING)
@@ -53,12 +53,12 @@ def main() -> None:
                             rung += 1
                             print("nobody answered, reminder", rung)
                             transaction.send(message.dialog, OFFER, b"a house, cheaper")
-                            transaction.set_timer(message.dialog, 0.3)  # it is set when this is committed
+                            transaction.set_timer(message.dialog, 0.3)  # set when this is committed
                         elif message.type == konverse.DIALOG_TIMER:
                             print("given up")
                             transaction.end(message.dialog, error=1, description="nobody answered")
 
-        with broker.reader("Buyers", timeout=2) as reader:  # the far side never sees a timer; a lifetime is both sides'
+        with broker.reader("Buyers", timeout=2) as reader:  # the far side sees no timer; both sides have the lifetime
             for transaction in reader:
                 with transaction:
                     for message in transaction:

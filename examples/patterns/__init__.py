@@ -1,1 +1,1 @@
-"""Patterns of conversations, a program each; the tests run every one of them."""
+"""Patterns of conversations, one program for each. The tests run all of them."""

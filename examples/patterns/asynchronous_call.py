@@ -1,15 +1,15 @@
-"""Asynchronous call of a function: its result, or what it raised, comes as a message, once, whoever has died meanwhile.
+"""Asynchronous call of a function: its result or its exception comes as a message, exactly once, whatever dies.
 
-Use it for what takes longer than a caller should wait, or must happen though the caller dies: the call is a
-conversation, and its id, noted anywhere, fetches the result later. A function may run again when its worker dies before
-the commit: what it does outside of Kafka needs an inbox. Calls come in the order of their commits, and with one reader
-one after the other. Functions are called by names that were registered, and arguments are JSON: whoever may send calls
-nothing else.
+Use it for a function that takes longer than a caller should wait, or that must run even if the caller dies. The call is
+a conversation. Note its id anywhere, and fetch the result by it later. A function may run again if its worker dies
+before the commit, so its effects outside of Kafka need an inbox. Calls are received in the order of their commits; a
+single reader runs them one after the other. Only registered functions can be called, by their names and with arguments
+in JSON, so a caller can run nothing else.
 
     konverse run examples.patterns.asynchronous_call:app   calls the functions
     python -m examples.patterns.asynchronous_call          creates the services, calls, and fetches the results
 
-Where Kafka is, and which database, say KONVERSE_KAFKA and KONVERSE_DATABASE, or konverse.toml.
+KONVERSE_KAFKA and KONVERSE_DATABASE, or konverse.toml, name the Kafka brokers and the database.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def function(called: Callable[..., Any]) -> Callable[..., Any]:
 
 @function
 def mean(*numbers: float) -> float:
-    """Fails without numbers."""
+    """The mean; raises without numbers."""
     return sum(numbers) / len(numbers)
 
 
@@ -55,7 +55,7 @@ def words(text: str) -> list[str]:
 
 @app.activate("Calls", max_readers=2, max_messages=1)
 def perform(transaction: konverse.Transaction) -> None:
-    """Call what is asked for. What the function raises is its result, and no reason to call it again."""
+    """Call the function. An exception is its result, sent to the caller; the call is not tried again."""
     for message in transaction:
         dialog = message.dialog
         if message.type != CALL:
@@ -68,17 +68,17 @@ def perform(transaction: konverse.Transaction) -> None:
             return
         try:
             result = json.dumps(called(*call["arguments"])).encode()
-        except Exception as error:  # noqa: BLE001  # whatever it is, the caller wants to know
+        except Exception as error:  # noqa: BLE001  # the caller gets it, whatever it is
             transaction.end(dialog, error=RAISED, description=f"{type(error).__name__}: {error}")
             return
-        if dialog.state.code == "CO":  # else nobody waits for it any more
+        if dialog.state.code == "CO":  # else the caller has ended
             transaction.send(dialog, RESULT, result)
         transaction.end(dialog)
         return
 
 
 def create(broker: konverse.Broker) -> None:
-    """One who calls, and one who is called."""
+    """A caller and a callee."""
     broker.create_message_type(CALL, if_not_exists=True)
     broker.create_message_type(RESULT, if_not_exists=True)
     broker.create_contract(CALLING, {CALL: "INITIATOR", RESULT: "TARGET"}, if_not_exists=True)
@@ -89,14 +89,14 @@ def create(broker: konverse.Broker) -> None:
 
 
 def call(broker: konverse.Broker, name: str, *arguments: Any) -> UUID:
-    """Call a function; returns at once the id by which its result is fetched. `broker.flush()` makes the call last."""
+    """Call a function. Returns at once, with an id to fetch the result by; `broker.flush()` makes the call durable."""
     dialog = broker.begin_dialog(CALLER, CALLEE, CALLING)
     dialog.send(CALL, json.dumps({"function": name, "arguments": arguments}).encode())
     return dialog.id
 
 
 def result(reader: konverse.Reader, called: UUID) -> Any:
-    """The result of a call; raises RuntimeError with what its function raised, TimeoutError when it takes long."""
+    """The result of a call. Raises RuntimeError if the function raised, TimeoutError if there is no result in time."""
     transaction = reader.receive(dialog=called, timeout=PATIENCE_S)
     if transaction is None:
         raise TimeoutError("no result yet: does `konverse run examples.patterns.asynchronous_call:app` run?")
@@ -110,7 +110,7 @@ def result(reader: konverse.Reader, called: UUID) -> Any:
 
 
 def main() -> None:
-    """Four calls at once; who made them is gone when their results are fetched."""
+    """Four calls at once. Another connection fetches their results."""
     with konverse.connect() as broker:
         create(broker)
         calls = [

@@ -1,15 +1,15 @@
-"""Fan-out and fan-in: one inquiry becomes many, at once, and goes on when all answers are there, or when time is up.
+"""Fan-out and fan-in: one inquiry becomes many at once, and is answered when all replies are in or the time is up.
 
-Use it where one answer needs those of several services, which work side by side. The dialogs with them are begun in the
-conversation group of the inquiry, so one handler at a time has all that belongs to it, and no answer meets another one.
-What was answered so far is kept in a table under the group, as a handler does not wait. Do not use it for steps of
-which one needs the result of the other, or which have to be undone: that is a saga.
+Use it where one answer needs the answers of several services that work in parallel. The dialogs with them are begun in
+the conversation group of the inquiry, so one handler at a time has all messages of an inquiry, and replies cannot race
+each other. Replies are kept in a table under the group's id until the last one, because a handler does not wait. If one
+step needs the result of another, or steps have to be undone, use a saga instead.
 
     konverse run examples.patterns.fan_out_fan_in:app   the desk and the carriers
     python -m examples.patterns.fan_out_fan_in          creates the services, and inquires
 
-Where Kafka is, and which database, say KONVERSE_KAFKA and KONVERSE_DATABASE, or konverse.toml; the desk's table is in
-freight.db, in the folder EXAMPLES_TABLES or this one.
+KONVERSE_KAFKA and KONVERSE_DATABASE, or konverse.toml, name the Kafka brokers and the database. The desk's table is in
+freight.db, in the folder EXAMPLES_TABLES or the working directory.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ SHIPPER: Final = "//freight/Shipper"
 DESK: Final = "//freight/Desk"
 
 PRICES: Final = {"//freight/Rail": 70, "//freight/Ship": 40, "//freight/Truck": 90}
-"""What a carrier takes for a pallet."""
+"""Carrier -> its price for a pallet."""
 
 SILENT: Final = "//freight/Sledge"
 """A carrier that never answers."""
@@ -45,7 +45,7 @@ inbox = konverse.Inbox()
 
 @app.activate("OfferDesk", max_readers=2)
 def on_desk(transaction: konverse.Transaction) -> None:
-    """Inquiries go out to all carriers, offers come in, and the last of them, or the timer, leads to the answer."""
+    """Send an inquiry to all carriers, keep their offers, and answer after the last offer or when the timer fires."""
     over = []
     late = False
     with tables(inbox, "freight", OFFERS) as database:
@@ -65,12 +65,12 @@ def on_desk(transaction: konverse.Transaction) -> None:
         shippers = [dialog for dialog in left if not dialog.is_initiator]
         if late or not asked or not shippers:
             fan_in(transaction, database, shippers)
-            for dialog in (*asked, *shippers):  # what comes later than this is dropped
+            for dialog in (*asked, *shippers):  # later offers are dropped
                 transaction.end(dialog)
 
 
 def fan_out(transaction: konverse.Transaction, inquiry: konverse.Message) -> None:
-    """Ask all carriers, and be reminded of those that do not answer: all of it, or nothing."""
+    """Ask all carriers, and set a timer for those that do not answer, in one transaction."""
     for carrier in CARRIERS:
         dialog = transaction.begin(DESK, carrier, OFFERING, related_to=inquiry.dialog)
         transaction.send(dialog, INQUIRY, inquiry.body)
@@ -78,7 +78,7 @@ def fan_out(transaction: konverse.Transaction, inquiry: konverse.Message) -> Non
 
 
 def note(database: sqlite3.Connection, offer: konverse.Message) -> None:
-    """Keep an offer under the conversation group to which it belongs, once."""
+    """Insert an offer under its conversation group, once."""
     with inbox.once(database, offer) as effects:
         if effects.first:
             row = (offer.dialog.group_id, offer.dialog.far_service, int(offer.body))
@@ -86,7 +86,7 @@ def note(database: sqlite3.Connection, offer: konverse.Message) -> None:
 
 
 def fan_in(transaction: konverse.Transaction, database: sqlite3.Connection, shippers: list[Endpoint | Begun]) -> None:
-    """Answer with the best of what has come."""
+    """Answer with the best offer so far."""
     cheapest = "SELECT price, carrier, (SELECT count(*) FROM offers WHERE inquiry = ?1) FROM offers WHERE inquiry = ?1"
     row = database.execute(f"{cheapest} ORDER BY price", (transaction.dialog.group_id,)).fetchone()
     for shipper in shippers:

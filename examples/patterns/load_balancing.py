@@ -1,14 +1,15 @@
 """Load-balanced targets: readers of one queue share its partitions; one joins, one leaves, and the work moves.
 
-Use it where one process is not enough, or must not be the only one: whoever sends knows one service, and neither how
-many readers it has nor which of them answers. A queue has as many partitions as it may ever have readers that work, so
-give it some to spare. A conversation stays in its partition, so its messages stay in order whoever reads them. Do not
-use two services on two queues for that: what waits in one of them waits there though the other has nothing to do.
+Use it where one process is not enough, or must not be the only one. A sender knows one service, and neither how many
+readers it has nor which of them answers. Each partition has one reader at a time, so a queue needs as many partitions
+as it will ever have readers: give it some to spare. A conversation stays in its partition, so its messages stay in
+order whichever reader has it. Two services on two queues are no substitute: messages would wait in one of them while
+the readers of the other are idle.
 
     python -m examples.patterns.load_balancing
 
-Where Kafka is, and which database, say KONVERSE_KAFKA and KONVERSE_DATABASE, or konverse.toml. Each baker here is a
-thread with a connection of its own, and could as well be a process on another machine.
+KONVERSE_KAFKA and KONVERSE_DATABASE, or konverse.toml, name the Kafka brokers and the database. Each baker is a thread
+with a connection of its own, and could as well be a process on another machine.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Baker:
         self.thread = threading.Thread(target=self.reader.run, args=(self.bake,))
 
     def bake(self, transaction: konverse.Transaction) -> None:
-        """Answer with one's name."""
+        """Answer with the baker's name."""
         for message in transaction:
             if message.type == ORDER and message.dialog.state.code == "CO":
                 transaction.send(message.dialog, BREAD, self.name)
@@ -58,7 +59,7 @@ class Baker:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Finish what is at work, commit it, and give the partitions back: the others have them at once."""
+        """Finish and commit the present work, and give the partitions back, which the others get at once."""
         self.reader.stop()
         self.thread.join()
         self.broker.close()
@@ -76,7 +77,7 @@ def create(broker: konverse.Broker) -> None:
 
 
 def order(broker: konverse.Broker, shop: konverse.Reader) -> Counter[str]:
-    """Order bread, in a conversation each, and count who baked it."""
+    """Send orders, each in a conversation of its own, and count the loaves of each baker."""
     dialogs = [broker.begin_dialog(SHOP, BAKERY, BAKING) for _ in range(ORDERS)]
     for dialog in dialogs:
         dialog.send(ORDER)
@@ -92,7 +93,7 @@ def order(broker: konverse.Broker, shop: konverse.Reader) -> Counter[str]:
 
 
 def wait(condition: Callable[[], bool], what: str) -> None:
-    """Wait until the partitions are shared so."""
+    """Wait until the condition holds. Raises TimeoutError."""
     deadline = time.monotonic() + PATIENCE_S
     while not condition():
         if time.monotonic() > deadline:

@@ -1,14 +1,14 @@
-"""Publish and subscribe: the subscribers begin the dialogs, and the publisher sends each article on those that want it.
+"""Publish and subscribe: subscribers begin the dialogs; the publisher sends each article to those that want it.
 
-Use it where readers come and go and must miss nothing from their subscription on, whether they run or not: what was
-published waits in their queue, in order. The dialogs of all subscribers are in one conversation group, so that an
-article goes to all of them in one transaction, whose bodies may have 4 MB together: that is a thousand subscribers of
-articles of 4 kB. For more, or for readers who only want to look, let them read the topic itself, as Kafka has it. A
+Use it where subscribers come and go, and must get every article from their subscription on, whether they run or not:
+articles wait in their queue, in order. The dialogs of all subscribers are in one conversation group, so that an article
+goes to all of them in one transaction. Its bodies may have 4 MB together, enough for a thousand subscribers of articles
+of 4 kB. For more, or for readers that need no conversation, have them read the topic itself with a Kafka client. A
 program that began the dialogs itself, and lives as long as they do, sends to all with `broker.send(dialogs, …)`.
 
     python -m examples.patterns.publish_subscribe
 
-Where Kafka is, and which database, say KONVERSE_KAFKA and KONVERSE_DATABASE, or konverse.toml.
+KONVERSE_KAFKA and KONVERSE_DATABASE, or konverse.toml, name the Kafka brokers and the database.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ PUBLISHER: Final = "//news/Publisher"
 SUBSCRIBER: Final = "//news/Subscriber"
 
 TAGS: Final = ("%", "B", "C", "D", "E", "%", "G", "H", "I", "J")
-"""What each subscriber wants, as LIKE has it: % is everything."""
+"""The tag that each subscriber wants, as a pattern of LIKE: % stands for every tag."""
 
 
 class Publisher:
-    """Keeps who wants what in a table, and the dialogs of all of them in one conversation group."""
+    """Keeps the subscriptions in a table, and the dialogs of all subscribers in one conversation group."""
 
     def __init__(self, tables: sqlite3.Connection) -> None:
         self.tables = tables
@@ -43,7 +43,7 @@ class Publisher:
         tables.commit()
 
     def handle(self, transaction: konverse.Transaction) -> None:
-        """Subscriptions, articles, and what has ended. Who is not in the group yet comes again with the group."""
+        """Handle subscriptions, articles and ends. A dialog that is moved into the group is received again with it."""
         if self.gather(transaction):
             return
         for message in transaction:
@@ -58,15 +58,15 @@ class Publisher:
                 return
 
     def gather(self, transaction: konverse.Transaction) -> bool:
-        """Move who comes for the first time into the group of those that are there; True when that was needed."""
+        """Move a new dialog into the group of the other subscribers. Returns whether it was moved."""
         dialog = transaction.dialog
         own = UUID(bytes=dialog.group_id)
         for (home,) in self.tables.execute("SELECT DISTINCT home FROM subscriptions").fetchall():
             if UUID(home) == own:
                 break
             try:
-                transaction.move(dialog, UUID(home))  # its messages are left where they are, and come with the group
-            except InvalidGroup:  # it went with its last dialog
+                transaction.move(dialog, UUID(home))  # its messages stay in the queue, and come with the group
+            except InvalidGroup:  # the group ended with its last dialog
                 self.change("DELETE FROM subscriptions WHERE home = ?", home)
             else:
                 own = UUID(home)
@@ -76,7 +76,7 @@ class Publisher:
         return own.bytes != dialog.group_id
 
     def publish(self, transaction: konverse.Transaction, body: bytes) -> None:
-        """Send an article, `tag,tag: text`, once on each dialog whose subscription one of the tags is like."""
+        """Send an article, `tag,tag: text`, once on each dialog whose subscription matches one of the tags."""
         wanted = "SELECT 1 FROM subscriptions WHERE dialog = ? AND ? LIKE tag"
         tags = body.decode().partition(":")[0].split(",")
         for dialog in transaction.dialogs:
@@ -86,7 +86,7 @@ class Publisher:
                 transaction.send(dialog, ARTICLE, body)
 
     def change(self, statement: str, *values: str) -> None:
-        """Change the table: each of its changes may happen twice and is the same then."""
+        """Change the table. A change that happens twice has the effect of one."""
         self.tables.execute(statement, values)
         self.tables.commit()
 
@@ -105,7 +105,7 @@ def create(broker: konverse.Broker) -> None:
 
 
 def subscribe(broker: konverse.Broker, tags: Sequence[str] = TAGS) -> list[konverse.Dialog]:
-    """A dialog for each subscriber, which says what it wants."""
+    """Begin a dialog for each subscriber, and send its tag."""
     dialogs = [broker.begin_dialog(SUBSCRIBER, PUBLISHER, NEWS) for _ in tags]
     for dialog, tag in zip(dialogs, tags, strict=True):
         dialog.send(SUBSCRIBE, tag.encode())
@@ -114,7 +114,7 @@ def subscribe(broker: konverse.Broker, tags: Sequence[str] = TAGS) -> list[konve
 
 
 def work(broker: konverse.Broker, publisher: Publisher) -> None:
-    """Let the publisher do what there is to do; in an application `konverse run` does."""
+    """Run the publisher until its queue is empty. In an application, `konverse run` runs it."""
     with broker.reader("Publisher", timeout=1) as reader:
         reader.run(publisher.handle)
 
@@ -125,9 +125,9 @@ def main() -> None:
         create(broker)
         publisher = Publisher(
             sqlite3.connect(":memory:", check_same_thread=False)
-        )  # in an application a file, a server
+        )  # in an application: a file, or a server
         subscribers = subscribe(broker)
-        work(broker, publisher)  # who has subscribed by now gets what is published from now on
+        work(broker, publisher)  # these subscribers get every article from here on
         author = broker.begin_dialog(AUTHOR, PUBLISHER, NEWS)
         author.send(PUBLISH, b"A,B,C: three of a kind")
         broker.flush()

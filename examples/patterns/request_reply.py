@@ -1,12 +1,12 @@
-"""Request and reply: one who asks waits for the answer, or comes back for it later, or learns that there is none.
+"""Request and reply: ask a service, and wait for the answer, fetch it later, or learn that there is none.
 
-Use it where a service knows what others need to know, and may be away for a while: a question is answered once, however
-often either side dies. Do not use it where an answer is worthless a moment later and may be lost: call that over HTTP.
+Use it where the service may be away for a while: a question is answered once, however often either side dies. Where an
+answer is worthless a moment later and may be lost, use HTTP instead.
 
     konverse run examples.patterns.request_reply:app   answers
     python -m examples.patterns.request_reply          creates the services, asks, and prints the answers
 
-Where Kafka is, and which database, say KONVERSE_KAFKA and KONVERSE_DATABASE, or konverse.toml.
+KONVERSE_KAFKA and KONVERSE_DATABASE, or konverse.toml, name the Kafka brokers and the database.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ app = konverse.App()
 
 @app.activate("RatesDesk", max_readers=2)
 def answer(transaction: konverse.Transaction) -> None:
-    """Answer and end: who answers has said all, and who asked ends when it has the answer."""
+    """Answer, and end the dialog. The asking side ends it when it has the answer."""
     for message in transaction:
-        if message.type == QUESTION and message.dialog.state.code == "CO":  # else nobody waits for it any more
+        if message.type == QUESTION and message.dialog.state.code == "CO":  # else the asking side has ended
             rate = RATES.get(message.body)
             if rate is None:
                 text = message.body.decode("utf-8", "replace")
@@ -46,7 +46,7 @@ def answer(transaction: konverse.Transaction) -> None:
 
 
 def create(broker: konverse.Broker) -> None:
-    """A bank with two partitions, one on a queue that nobody reads, and a traveller."""
+    """A bank with two partitions, a bank whose queue has no reader, and a traveller."""
     broker.create_message_type(QUESTION, if_not_exists=True)
     broker.create_message_type(ANSWER, if_not_exists=True)
     broker.create_contract(ASKING, {QUESTION: "INITIATOR", ANSWER: "TARGET"}, if_not_exists=True)
@@ -59,7 +59,7 @@ def create(broker: konverse.Broker) -> None:
 
 
 def ask(broker: konverse.Broker, currency: bytes, *, service: str = BANK, lifetime: float = 3600) -> UUID:
-    """Ask, and return what the answer is fetched by, here or anywhere: the id of the conversation."""
+    """Ask, and return the id of the conversation, by which the answer can be fetched in any process."""
     dialog = broker.begin_dialog(TRAVELLER, service, ASKING, lifetime=lifetime)
     dialog.send(QUESTION, currency)
     dialog.flush()  # from here on there will be an answer, or an Error when the lifetime is over
@@ -72,7 +72,7 @@ def fetch(reader: konverse.Reader, question: UUID) -> str:
     if transaction is None:
         return "no answer yet: does `konverse run examples.patterns.request_reply:app` run?"
     with transaction:
-        message = next(iter(transaction))  # the EndDialog behind it needs no look: both sides have ended then
+        message = next(iter(transaction))  # the EndDialog behind it can be ignored: both sides have ended then
         transaction.end(message.dialog)
         if message.type == konverse.ERROR:
             return "error {}, {}".format(*konverse.read_error(message.body))
@@ -80,7 +80,7 @@ def fetch(reader: konverse.Reader, question: UUID) -> str:
 
 
 def main() -> None:
-    """Four questions; who asks the last one is another one than who fetches its answer."""
+    """Four questions. Another connection fetches the answer to the last one."""
     with konverse.connect() as broker:
         create(broker)
         with broker.reader("RateAskers") as reader:
@@ -89,7 +89,7 @@ def main() -> None:
             print("XYZ:", fetch(reader, ask(broker, b"XYZ")))
             print("CHF on a holiday:", fetch(reader, ask(broker, b"CHF", service=HOLIDAY, lifetime=0.5)))
             reader.settle()
-        noted = str(ask(broker, b"NOK"))  # in a table, a file, a URL: where the question came from
+        noted = str(ask(broker, b"NOK"))  # in an application: in a table, a file, a URL
 
     with konverse.connect() as broker, broker.reader("RateAskers") as reader:
         reader.wait_for_partitions(1)

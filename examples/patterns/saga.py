@@ -1,19 +1,19 @@
-"""A saga: several services do a step each, and when one cannot, those before it undo theirs, the last one first.
+"""A saga: several services do one step each. If a step fails, the steps before it are undone, the last one first.
 
-Use it where one transaction cannot span what has to happen together, and every step has an inverse. Others see the
-steps before the saga is over, and a step may be undone long after it was done: where that is not bearable, put the
-steps into one service with one database.
+Use it where one transaction cannot span all steps, and every step has an inverse. Others see the steps before the saga
+is over, and a step may be undone long after it was done. Where that is not acceptable, put the steps into one service
+with one database.
 
-The one who conducts keeps nothing. Its dialogs with the steps are in the conversation group of the order, and those
-that are open tell which steps were done; what else it needs, travels in the messages. Each reaction is one commit, so
-whoever is killed, in whatever step, the saga goes on where it was. What a step does to a database of its own happens
-once, by an inbox.
+The conductor has no state of its own. Its dialogs with the steps are in the conversation group of the order, and its
+open dialogs are the steps that were done; all other data is in the messages. Each reaction is one commit, so the saga
+goes on where it was, whichever process is killed in whatever step. An inbox makes the effects of a step on its own
+database happen once.
 
     konverse run examples.patterns.saga:app   the conductor and the steps
     python -m examples.patterns.saga          creates the services, and orders trips
 
-Where Kafka is, and which database, say KONVERSE_KAFKA and KONVERSE_DATABASE, or konverse.toml; the tables of the steps
-are in travel.db, in the folder EXAMPLES_TABLES or this one.
+KONVERSE_KAFKA and KONVERSE_DATABASE, or konverse.toml, name the Kafka brokers and the database. The tables of the steps
+are in travel.db, in the folder EXAMPLES_TABLES or the working directory.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ AGENCY: Final = "//travel/Agency"
 STEPS: Final = ("//travel/Flight", "//travel/Hotel", "//travel/Car")
 
 FULL: Final = {"//travel/Car": b"Venice"}
-"""Where a service has nothing to offer."""
+"""Service -> the place where it has nothing to offer."""
 
 TABLES: Final = (
     "bookings (dialog TEXT PRIMARY KEY, service TEXT, place TEXT)",
@@ -53,7 +53,7 @@ inbox = konverse.Inbox()
 
 @app.activate("TravelAgency", max_readers=2)
 def conduct(transaction: konverse.Transaction) -> None:
-    """One step behind the other; after a failure, or when the traveller has gone, one undone behind the other."""
+    """Order one step after the other. After a failure, or when the traveller has gone, undo one after the other."""
     dialogs = transaction.dialogs
     for message in transaction:
         kind, dialog = message.type, message.dialog
@@ -65,7 +65,7 @@ def conduct(transaction: konverse.Transaction) -> None:
                 order(transaction, STEPS[0], message)
         elif kind == DONE:
             place = STEPS.index(dialog.far_service)
-            if len(done) < place:  # one before it has failed since, and this one has its UNDO already
+            if len(done) < place:  # an earlier step has failed since, and this one has its UNDO already
                 continue
             if not wanted:
                 transaction.send(dialog, UNDO, b"the traveller has gone")
@@ -74,7 +74,7 @@ def conduct(transaction: konverse.Transaction) -> None:
             else:
                 go_through(transaction, [*done, dialog], travellers, message.body)
             return
-        elif dialog.is_initiator:  # this step is undone, or was never done
+        elif dialog.is_initiator:  # this step was undone, or never done
             reason = message.body if kind == UNDONE else konverse.read_error(message.body)[1].encode()
             transaction.end(dialog)
             go_back(transaction, done, travellers, reason)
@@ -85,13 +85,13 @@ def conduct(transaction: konverse.Transaction) -> None:
 
 
 def order(transaction: konverse.Transaction, service: str, message: konverse.Message) -> None:
-    """Have the next step done; its answer comes in this conversation group."""
+    """Order the next step. Its answer comes in this conversation group."""
     step = transaction.begin(AGENCY, service, TRAVELLING, related_to=message.dialog)
     transaction.send(step, ORDER, message.body)
 
 
 def go_through(transaction: konverse.Transaction, done: Dialogs, travellers: Dialogs, place: bytes) -> None:
-    """All steps are done: their ends make them final."""
+    """All steps are done. The end of its dialog makes a step final."""
     for traveller in travellers:
         transaction.send(traveller, DONE, place)
     for dialog in (*done, *travellers):
@@ -99,7 +99,7 @@ def go_through(transaction: konverse.Transaction, done: Dialogs, travellers: Dia
 
 
 def go_back(transaction: konverse.Transaction, done: Dialogs, travellers: Dialogs, reason: bytes) -> None:
-    """Have the last step undone that is done; when none is left the order has failed."""
+    """Undo the last step that was done. When none is left, the order has failed."""
     if done:
         last = max(done, key=lambda dialog: STEPS.index(dialog.far_service))
         transaction.send(last, UNDO, reason)
@@ -110,7 +110,7 @@ def go_back(transaction: konverse.Transaction, done: Dialogs, travellers: Dialog
 
 @app.activate("TravelSteps", max_readers=2)
 def step(transaction: konverse.Transaction) -> None:
-    """Book, or say why not; and take a booking back."""
+    """Book, or refuse with a reason; cancel a booking on UNDO."""
     for message in transaction:
         dialog = message.dialog
         if message.type not in (ORDER, UNDO):
@@ -122,7 +122,7 @@ def step(transaction: konverse.Transaction) -> None:
         with tables(inbox, "travel", *TABLES) as database, inbox.once(database, message) as effects:
             if effects.first:
                 book(database, message)
-        if dialog.state.code == "CO":  # else it was told to undo twice
+        if dialog.state.code == "CO":  # else this is a second UNDO
             transaction.send(dialog, DONE if message.type == ORDER else UNDONE, message.body)
 
 
@@ -132,7 +132,7 @@ def kind_of(dialog: Endpoint) -> str:
 
 
 def book(database: sqlite3.Connection, message: konverse.Message) -> None:
-    """The step, or its inverse; the dialog is the booking's key."""
+    """Do the step, or its inverse. The id of the dialog is the booking's key."""
     dialog = message.dialog
     if message.type == ORDER:
         row = (str(dialog.id), dialog.service, message.body.decode())
@@ -159,7 +159,7 @@ def create(broker: konverse.Broker) -> None:
 
 
 def travel(broker: konverse.Broker, place: bytes) -> str:
-    """Order a trip, and wait for what becomes of it."""
+    """Order a trip, and wait for the result."""
     dialog = broker.begin_dialog(TRAVELLER, AGENCY, TRAVELLING)
     dialog.send(ORDER, place)
     with broker.reader("Tourists") as reader:
@@ -175,7 +175,7 @@ def travel(broker: konverse.Broker, place: bytes) -> str:
 
 
 def main() -> None:
-    """A trip that works, one that does not, and what the steps did meanwhile."""
+    """A trip that works, one that fails, and a list of what the steps did."""
     with konverse.connect() as broker, tables(inbox, "travel", *TABLES) as database:
         create(broker)
         (before,) = database.execute("SELECT count(*) FROM deeds").fetchone()

@@ -1,14 +1,14 @@
-"""Scheduled work: a dialog's timer rings, the work is done, and the timer is set again, all in one commit.
+"""Scheduled work: a dialog's timer fires, the work is done, and the timer is set again, all in one commit.
 
-Use it for work that is due at intervals for as long as somebody wants it: reminders, polls, retries, leases. The timer
-lives with the conversation, so the schedule goes on whoever is killed, and no run is done twice or left out half-way.
-An interval counts from the commit, and what is due while nobody runs is done once, not once for each interval: for work
-that has to be done at a time of day, set the timer to what is left until then.
+Use it for work that is due at intervals for as long as a client wants it: reminders, polls, retries, leases. The timer
+is part of the conversation, so the schedule goes on whichever process is killed, and no run is done twice or half-way.
+An interval counts from the commit. Work that falls due while no reader runs is done once, not once for each interval.
+For work that is due at a time of day, set the timer to the time that is left until then.
 
     konverse run examples.patterns.scheduled_work:app   does the work
     python -m examples.patterns.scheduled_work          creates the services, asks for the work, and stops it again
 
-Where Kafka is, and which database, say KONVERSE_KAFKA and KONVERSE_DATABASE, or konverse.toml.
+KONVERSE_KAFKA and KONVERSE_DATABASE, or konverse.toml, name the Kafka brokers and the database.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ app = konverse.App()
 
 @app.activate("Watchmen", max_readers=2)
 def watch(transaction: konverse.Transaction) -> None:
-    """Set the timer when the work begins, and again each time; the end of the dialog cancels it."""
+    """Set the timer when the work begins, and again after each run. The end of the dialog cancels it."""
     for message in transaction:
         if message.type in (konverse.END_DIALOG, konverse.ERROR):
             transaction.end(message.dialog)
             return
-        if message.dialog.state.code == "CO":  # else the end is behind this one
+        if message.dialog.state.code == "CO":  # else the end of the dialog follows
             if message.type == konverse.DIALOG_TIMER:
-                transaction.send(message.dialog, REPORT, b"all is well")  # raise instead, and the timer rings again
+                transaction.send(message.dialog, REPORT, b"all is well")  # if this raises, the timer fires again
             transaction.set_timer(message.dialog, INTERVAL_S)
 
 
 def create(broker: konverse.Broker) -> None:
-    """An owner, and a watchman who makes his rounds."""
+    """An owner, and a watchman."""
     broker.create_message_type(START, "EMPTY", if_not_exists=True)
     broker.create_message_type(REPORT, if_not_exists=True)
     broker.create_contract(WATCHING, {START: "INITIATOR", REPORT: "TARGET"}, if_not_exists=True)

@@ -1,4 +1,4 @@
-"""Tables of the services that play in these programs: SQLite files in the folder EXAMPLES_TABLES, or in this one."""
+"""Databases of the services in these programs: SQLite files in EXAMPLES_TABLES, or in the working directory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import konverse
 
 @contextmanager
 def tables(inbox: konverse.Inbox, name: str, *created: str) -> Iterator[sqlite3.Connection]:
-    """A connection to the database `name`, closed behind the block: each thread needs one of its own."""
+    """A connection to the database `name`, closed after the block. Each thread needs a connection of its own."""
     path = Path(os.environ.get("EXAMPLES_TABLES", "."), f"{name}.db")
     with closing(sqlite3.connect(path, timeout=30)) as connection:
         inbox.create(connection)

@@ -1,1 +1,1 @@
-"""What `make demo-routing` plays: two shops, two routers, and three services that share the regions."""
+"""The processes of `make demo-routing`: two shops, two routers, and three services that share the regions."""

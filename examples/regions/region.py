@@ -20,13 +20,13 @@ TELL_EVERY_S: Final = 0.1
 
 
 class Region:
-    """Answers, and counts."""
+    """Answers orders, and counts them."""
 
     def __init__(self) -> None:
         self.received = 0
 
     def answer(self, transaction: Transaction) -> None:
-        """What came of one conversation."""
+        """Answer the messages of one conversation."""
         for message in transaction:
             if message.type == ORDER:
                 self.received += 1

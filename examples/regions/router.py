@@ -2,7 +2,7 @@
 
     python -m examples.regions.router KAFKA REDIS DATABASE
 
-Started as often as you like. Kill one: the others go on where it stopped, as the mapping is in the conversations.
+Start as many as you like. If one is killed, the others go on where it stopped: the mapping is in the conversations.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
     python -m examples.regions.shop KAFKA REDIS DATABASE NAME PART/PARTS FILE RATE MAX_AGE_S
 
-Killed with -9 and started again under its name, it goes on with the conversations that it had. What it had handed to
-Kafka is received once; so it first reads which of its orders are on their way, and goes on with the others.
+If it is killed with -9 and started again under its name, it goes on with its conversations. Orders that Kafka has are
+received once, so the shop first reads which of its orders are in the router's queue, and sends the others.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def orders_of(path: Path, part: str) -> Iterator[Order]:
 
 
 class Receipts:
-    """Counts the receipts that come back, and lets the pool answer what it has to."""
+    """Counts the receipts that come back, and has the pool answer its own messages."""
 
     def __init__(self, broker: Broker, pool: Pool) -> None:
         self.count = 0
@@ -51,7 +51,7 @@ class Receipts:
 
 
 def main(*arguments: str) -> None:
-    """Send what was not sent, then read receipts until SIGTERM."""
+    """Send the orders that were not sent, then read receipts until SIGTERM."""
     kafka, redis, database, name, part, path, rate, max_age = arguments
     over = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: over.set())

@@ -1,6 +1,6 @@
-"""What the demonstration shows while it runs: bars of shops and services, and below them the picture of the router.
+"""The display of the demonstration: progress bars of shops and services, and below them a picture of the router.
 
-The picture is that of `konverse router watch`. Without a terminal its line is printed instead, once a second.
+The picture is the one of `konverse router watch`. Without a terminal a line is printed instead, once a second.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from konverse.bridge.router.figures import Figures
 from konverse.routing.routed import Routed
 
 LOOK_S: Final = 1.0
-"""From look to look at the router, whose processes write their figures as often."""
+"""Interval between two looks at the router, whose processes write their figures as often."""
 
 REFRESHES_PER_S: Final = 8
 
 
 class Showing:
-    """The display, while its block runs."""
+    """The display, for the time of a `with` block."""
 
     def __init__(self, console: Console, look: Callable[[], Figures], total: int) -> None:
         """`look` gives the figures of the router; each bar goes up to `total`."""
@@ -53,7 +53,7 @@ class Showing:
             self.console.print(line(ROUTER, self._flow), markup=False, highlight=False, soft_wrap=True)
 
     def __rich__(self) -> Group:
-        """The picture as it is now."""
+        """The present picture."""
         return Group(self._bars, picture(ROUTER, self._flow, self.console.width))
 
     def __enter__(self) -> Self:

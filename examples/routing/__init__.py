@@ -1,1 +1,1 @@
-"""Orders that a Spark job routes by their content: what `make demo-spark` plays."""
+"""The parts of `make demo-spark`: orders, a Spark job that routes them by their content, and a chart."""

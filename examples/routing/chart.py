@@ -19,7 +19,7 @@ BLUE: Final[Color] = (66, 113, 174)
 RED: Final[Color] = (200, 40, 41)
 
 SCALE: Final = 2
-"""Pixels of a dot of the letters."""
+"""Pixels for each dot of a letter."""
 
 _LETTERS: Final = {
     "0": "0e11131519110e", "1": "040c040404040e", "2": "0e11010204081f", "3": "1f02040201110e", "4": "02060a121f0202",
@@ -33,7 +33,7 @@ _LETTERS: Final = {
 
 
 class Mark(NamedTuple):
-    """Something that happened."""
+    """An event to mark in the chart."""
 
     at_s: float
     text: str
@@ -46,13 +46,13 @@ class Canvas:
         self._rows = [bytearray(bytes(WHITE) * WIDTH) for _ in range(HEIGHT)]
 
     def fill(self, left: int, top: int, width: int, height: int, color: Color) -> None:
-        """A rectangle; what is outside is left out."""
+        """Fill a rectangle, as far as it is inside."""
         left, right = max(0, left), min(WIDTH, left + width)
         for row in self._rows[max(0, top) : max(0, top + height)]:
             row[3 * left : 3 * right] = bytes(color) * max(0, right - left)
 
     def write(self, left: int, top: int, text: str, color: Color = BLACK) -> None:
-        """Letters, each six dots wide."""
+        """Write a text in letters that are six dots wide."""
         for place, letter in enumerate(text):
             for line, bits in enumerate(bytes.fromhex(_LETTERS[letter])):
                 for dot in range(5):
@@ -60,7 +60,7 @@ class Canvas:
                         self.fill(left + (6 * place + dot) * SCALE, top + line * SCALE, SCALE, SCALE, color)
 
     def png(self) -> bytes:
-        """The picture as a file."""
+        """The picture as a PNG file."""
         head = struct.pack(">2I5B", WIDTH, HEIGHT, 8, 2, 0, 0, 0)
         pixels = zlib.compress(b"".join(b"\0" + row for row in self._rows))
         return b"\x89PNG\r\n\x1a\n" + b"".join(map(_chunk, (b"IHDR", b"IDAT", b"IEND"), (head, pixels, b"")))
@@ -75,7 +75,7 @@ def _width(text: str) -> int:
 
 
 def step_of(most: float) -> int:
-    """The distance of lines of a scale that goes up to that: 1, 2 or 5 with noughts, for six lines at most."""
+    """The step between the lines of a scale up to `most`: 1, 2 or 5 times a power of ten, for six lines at most."""
     step = 1
     while most / step > 6:
         step = step * 5 // 2 if str(step)[0] == "2" else step * 2

@@ -1,4 +1,4 @@
-"""The Spark job: routes orders to the service of their region, in tasks, until nothing has come for a while.
+"""The Spark job: routes orders to the service of their region, in tasks, until no order has come for a while.
 
     python -m examples.routing.job KAFKA DATABASE FOLDER
 
@@ -23,11 +23,11 @@ from konverse.spark import route_arrow
 from konverse.spark.session import local_session
 
 QUIET_S: Final = 8.0
-"""After so long without an order the job ends."""
+"""The job ends after this long without an order."""
 
 
 def classifier(folder: str) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
-    """By the region that the first order of a conversation names."""
+    """A classifier by the region that the first order of a conversation names."""
 
     def classify(batch: pa.RecordBatch) -> pa.RecordBatch:
         Path(folder, str(os.getpid())).touch()
@@ -38,7 +38,7 @@ def classifier(folder: str) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
 
 
 def main(kafka: str, database: str, folder: str) -> None:
-    """Route, and say what was done."""
+    """Route, and print the counts."""
     config = {"spark.master": "local[4,8]"}  # a worker that dies is replaced, up to seven times
     spark = local_session("routing", java_home=spark_java_home(find_java()), config=config)
     spark.sparkContext.setLogLevel("OFF")

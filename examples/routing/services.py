@@ -1,4 +1,4 @@
-"""A router, the services of four regions behind it, and the orders that go through."""
+"""A router, the services of four regions behind it, and the orders that it routes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def service_of(region: str) -> str:
 
 
 def queue_of(region: str) -> str:
-    """The queue of its service."""
+    """The queue of a region's service."""
     return region.capitalize()
 
 
@@ -31,7 +31,7 @@ def region_of(conversation: int) -> str:
 
 
 def order(number: int, each: int) -> bytes:
-    """The body of an order: so many are in each conversation, numbered one conversation after the other."""
+    """The body of an order. Orders are numbered conversation by conversation, with `each` orders in each."""
     return json.dumps({"number": number, "region": region_of(number // each)}).encode()
 
 

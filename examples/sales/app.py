@@ -1,9 +1,9 @@
-"""The order service as an application: the function is all there is to write, `konverse run` does the rest.
+"""The order service as an application: you write the handler, and `konverse run` does the rest.
 
     konverse run examples.sales.app:app                      until Ctrl-C
     konverse run examples.sales.app:app --readers processes  a process for each reader
 
-Where Kafka is, and which database, say KONVERSE_KAFKA and KONVERSE_DATABASE, or konverse.toml.
+KONVERSE_KAFKA and KONVERSE_DATABASE, or konverse.toml, name the Kafka brokers and the database.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Reads the topics, and nothing else, and says whether every order was received once, in order, and answered once.
+"""Checks, from the topics alone, that every order was received once, in order, and answered once.
 
-It shares no line with the fold: it reads headers by the published schema and keeps the counters itself.
+The check shares no code with the fold: it reads headers by the published schema and keeps the counters itself.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ READ_S = 30.0
 
 @dataclass
 class Verdict:
-    """What the topics say."""
+    """Counts and problems found in the topics."""
 
     received: int = 0
     replied: int = 0
     duplicates: int = 0
-    """Records that arrived again after a crash and are dropped by everyone who reads."""
+    """Records that were written again after a crash, which every reader drops."""
     conversations: int = 0
     problems: list[str] = field(default_factory=list)
 
@@ -91,7 +91,7 @@ def numbers(bootstrap: str, queue: Queue, verdict: Verdict) -> dict[bytes, list[
                 verdict.problems.append(f"{queue.name}/{partition}@{message.offset()} has number {envelope.sequence}")
             sequences[envelope.conversation] += 1
             body = json.loads(message.value() or b"{}")
-            if "number" in body:  # else it is EndOfStream, or the like
+            if "number" in body:  # EndOfStream and the like have none
                 found[envelope.conversation].append(body["number"])
     return dict(found)
 

@@ -1,4 +1,4 @@
-"""Processes of a demonstration: they say what they do in lines of JSON, and end with whoever started them."""
+"""Processes of a demonstration. They report in lines of JSON, and end with the process that started them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LOOK_S: Final = 0.05
 
 @dataclass
 class Child:
-    """A process of the demonstration, and the last that it said of itself."""
+    """A process of the demonstration, with its reports and the latest value of each name in them."""
 
     name: str
     process: subprocess.Popen[str]
@@ -42,7 +42,7 @@ class Child:
         return self.process.returncode == -signal.SIGKILL
 
     def listen(self) -> None:
-        """Take its lines until it ends."""
+        """Read its reports until it ends."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
             event = json.loads(line)
@@ -50,7 +50,7 @@ class Child:
             self.last.update(event)
 
     def kill(self) -> None:
-        """Kill -9, and wait for the last it said."""
+        """Kill -9, and wait for its last report."""
         os.kill(self.pid, signal.SIGKILL)
         self.process.wait(STOP_S)
         if self.thread is not None:
@@ -69,7 +69,7 @@ def start(name: str, module: str, *arguments: str) -> Child:
 
 
 def stop(child: Child) -> None:
-    """End a process: politely, then not."""
+    """End a process by SIGTERM, and by SIGKILL if that takes too long."""
     if child.process.poll() is None:
         child.process.send_signal(signal.SIGTERM)
         try:

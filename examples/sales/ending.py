@@ -1,4 +1,4 @@
-"""How a demonstration ends: its exit code."""
+"""The exit codes of a demonstration."""
 
 from __future__ import annotations
 

@@ -18,10 +18,10 @@ CUSTOMER_NAMES: Final = ("customer", "customer_id", "client", "user", "user_id",
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One line: whose it is, and all of it as JSON."""
+    """One line of the file: its customer, and the whole line as JSON."""
 
     number: int
-    """Place in the file, from 0: names the order in the check afterwards."""
+    """Place in the file, from 0, by which the check identifies the order."""
     customer: str
     body: bytes
 
@@ -50,7 +50,7 @@ def _readable(path: Path, lines: Iterator[tuple[int, dict[str, Any]]]) -> Iterat
 
 
 def _customer_column(path: Path, row: dict[str, Any]) -> str:
-    """The column that says whose an order is: a usual name, else the first column."""
+    """The column of the customer: one with a usual name, else the first column."""
     for name in CUSTOMER_NAMES:
         if name in row:
             return name

@@ -58,7 +58,7 @@ def _shown(value: Any) -> str:
 
 
 def main(bootstrap: str, database: str) -> None:
-    """Print both."""
+    """Print both tables."""
     spark = local_session("konverse sales", java_home=spark_java_home(find_java()))
     try:
         orders = messages(spark, bootstrap, database).cache()

@@ -1,4 +1,4 @@
-"""The two services and what they say to each other."""
+"""The two services, and the contract between them."""
 
 from __future__ import annotations
 

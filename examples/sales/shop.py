@@ -19,7 +19,7 @@ TELL_EVERY_S = 0.1
 
 
 class Receipts:
-    """Counts receipts in a thread of its own, and closes conversations that both sides have ended."""
+    """Counts receipts in a thread of its own, and ends conversations that the order service has ended."""
 
     def __init__(self, broker: Broker) -> None:
         self.count = 0
@@ -55,7 +55,7 @@ class Receipts:
 
 
 def send_all(broker: Broker, path: Path, rate: float, receipts: Receipts) -> tuple[int, list[Dialog]]:
-    """Send every order, `rate` a second; returns how many, and the conversations."""
+    """Send every order, `rate` a second. Returns their number and the conversations."""
     dialogs: dict[str, Dialog] = {}
     began = told = time.monotonic()
     sent = 0

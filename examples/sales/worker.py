@@ -1,6 +1,6 @@
 """The order service: answers every order with a receipt, and ends a conversation when the shop has ended it.
 
-Started as often as you like; workers share the queue's partitions. Kill one: the others go on where it stopped.
+Start as many as you like: workers share the queue's partitions. If one is killed, the others go on where it stopped.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from konverse.schemas.system_messages import END_DIALOG
 
 
 def say(**event: Any) -> None:
-    """A line for whoever started this process."""
+    """Report to the process that started this one, in a line of JSON."""
     print(json.dumps({"at": time.time(), **event}), flush=True)
 
 

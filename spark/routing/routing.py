@@ -81,7 +81,7 @@ def route_arrow(
     manner: Manner,
     shown: Callable[[Routed], object] | None,
 ) -> Routed:
-    """Receive and classify in tasks. `shown` is called with the counts of all tasks together; None: no counts are shown.
+    """Receive and classify in tasks. `shown` is called with the counts of all tasks together; None: counts stay unseen.
 
     Raises InvalidSettings for a routing table: Spark joins it, and a task has no session for that.
     """
