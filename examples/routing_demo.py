@@ -7,10 +7,11 @@
 Two shops send the orders to one router service, one conversation per customer, through pools that recycle their
 conversations every few seconds. Two processes run the router: it passes each conversation on to one of three services,
 by a routing table, and receipts back. In the middle one router is killed with kill -9, then one shop, which is
-restarted and goes on with its conversations. Meanwhile the traffic of the router is shown. At the
-end the pools recycle all conversations, and none may be left open. Then the judge of `konverse verify` reads the logs,
-and a separate check tells whether each order arrived once, in order, at the service of its region. Exit code 0 when the
-verdict holds, 1 when it does not, 2 for bad input, 3 when servers cannot be started.
+restarted and goes on with its conversations. Meanwhile the traffic of the router is shown, as by
+`konverse router watch`. At the end the pools recycle all conversations, and none may be left open. Then the judge of
+`konverse verify` reads the logs, and a separate check tells whether each order arrived once, in order, at the service
+of its region. Exit code 0 when the verdict holds, 1 when it does not, 2 for bad input, 3 when servers cannot be
+started.
 """
 
 from __future__ import annotations
