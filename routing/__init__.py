@@ -1,19 +1,31 @@
-"""Routing by content: which service a conversation is for, by its first message. Pure decisions.
+"""Routing by content: the first message of a conversation decides for which service it is. Decisions only, no I/O.
 
-    classifiers   ready ones: a rule finds a key in a message, and the key names a service
+A router takes part in two conversations and belongs to neither: the inbound one, from an initiator, and the outbound
+one, which it begins to the service that was decided on. Both are in one conversation group, which is the whole mapping
+between them. Alternatively the router redirects: it tells the initiator where to go and ends the inbound conversation.
+Source: behaviours 230 to 233.
+
+The laws:
+
+1. A conversation is classified once, by its first message. All later messages follow the first.
+2. Messages are forwarded unchanged and in order, both ways. An end is passed on as an end, an Error as an Error that
+   names its origin.
+3. One step is one transaction: what was received and what was sent count together, or not at all.
+4. A message that cannot be classified ends its conversation with Error 1. A fault of the router or its settings raises
+   instead, so that the transaction is rolled back and no conversation is lost to it.
+5. No conversation goes round for ever: ids count the routers behind them, and redirections never return to a service.
+6. Bodies are foreign input. A rule takes time and memory in proportion to a body, whatever stands in it.
+
+Drivers: the router service (`bridge.router`), Spark with rows, and Spark with a classifier in its tasks
+(`spark.routing`). All take the same `Step`, so each routes a message in the same way.
+
+    classifiers   ready classifiers: a rule finds a key in a message, and the key names a service
     keys/         rules for Avro, JSON, XML and text, and by hash
-    decisions     what a classifier may say: a target, or why it knows none
-    router, step  one step of a router on what was received of one conversation group
-    loops         routers that lead to each other
-    contracts     which contracts a router has to accept
-    documents     what a router writes: RedirectTo, and the Error of what cannot be classified
+    decisions     what a classifier may decide: a target, or why it knows none
+    router, step  one step of a router on the messages received from one conversation group
+    loops         circles of routers and redirections, and how they are stopped
+    contracts     which contracts a router must accept
+    documents     what a router writes: RedirectTo, and the code of the Error for unclassifiable conversations
     partitioning  which partition a new dialog goes to
-    routed        what a router has done, counted
-
-Three drivers use one step: the router service, Spark with rows, and Spark with a classifier in its tasks. So a
-message is routed in the same way whoever routes it.
-
-A router takes part in two conversations and belongs to neither. It forwards messages both ways, passes ends and
-Errors on as they were, and never decides twice for one conversation: the first message names the target, the others
-follow.
+    routed        counts of what a router has done
 """

@@ -1,10 +1,10 @@
 """Ready classifiers: a rule finds a key in a conversation's first message, and the key names the service.
 
-With a routing table the key is looked up there; without one it is the service's name. They are what the router service
-asks message by message and what Spark asks in bulk, so both decide alike. Each can be written as data:
+With a routing table the key is looked up there; without one the key is the name of the service. The router service asks
+a classifier message by message, Spark in bulk; so both decide alike. Each classifier can be written as data:
 `{"kind": "xpath", "expression": "/order/region", "table": "Regions"}`.
 
-Source: behaviours 230 to 233. What the original's sample does is `to_service_name`.
+Source: behaviours 230 to 233. `to_service_name` does what the original's sample does.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from konverse.schemas.identifiers import check_name
 from .decisions import Decision, Unclassifiable
 
 TABLE: Final = "table"
-"""Of a description: the name of its routing table."""
+"""Key of a description: the name of the routing table."""
 
 Table = str | RoutingTable
-"""One of the catalog, by its name: as it is whenever a message is classified. Or one that stays as it is given."""
+"""The name of a table in the catalog, read whenever a message is classified; or a table that stays as given."""
 
 
 class Explanation(NamedTuple):
@@ -39,19 +39,19 @@ class Explanation(NamedTuple):
 
     decision: Decision
     key: str | None = None
-    """What its rule found; None when there is no key."""
+    """The key that the rule found; None without a key."""
     table: str | None = None
-    """The name of the routing table that it was looked up in."""
+    """Name of the routing table in which the key was looked up."""
     version: int | None = None
     by_default: bool = False
-    """The table has no such key, and a default."""
+    """The table does not have the key; its default applied."""
 
 
 class Classifier:
-    """Says for which service a message is. It does not change; make one by the functions of this module."""
+    """Decides for which service a message is. Immutable; the functions of this module make one."""
 
     def __init__(self, rule: Rule, table: Table | None = None, lookup: Lookup | None = None) -> None:
-        """Raises InvalidName for a table that cannot be."""
+        """Raises InvalidName for an impossible table name."""
         self._rule = rule
         self._table = check_name("routing table", table) if isinstance(table, str) else table
         self._lookup = lookup
@@ -63,8 +63,8 @@ class Classifier:
     def explain(self, message: Any) -> Explanation:
         """The decision on a received message, and how it came about.
 
-        Raises RoutingTableNotFound, and InvalidSettings when it names a table of the catalog and is not `bound` to any:
-        what the message cannot help is no reason to end its conversation.
+        Raises RoutingTableNotFound, and InvalidSettings when it names a table of the catalog and is not `bound` to one.
+        These are no faults of the message, so they do not end its conversation.
         """
         try:
             key = self._rule.key_of(message, self._lookup)
@@ -80,7 +80,7 @@ class Classifier:
         return Explanation(target, key, table.name, table.version, key not in table.entries)
 
     def targets(self) -> frozenset[str] | None:
-        """Names of all services that it may decide on as things are now; None when bodies name them."""
+        """Names of all services on which it may decide at present; None when bodies name them."""
         if isinstance(self._rule, KeyHash) and self._table is None:
             return frozenset(self._rule.services)
         if self._table is None or (isinstance(self._table, str) and self._lookup is None):
@@ -88,20 +88,20 @@ class Classifier:
         return frozenset(target.service for target in self._current(self._table).targets())
 
     def bound(self, lookup: Lookup) -> Classifier:
-        """The same one, with a catalog to ask for tables, services and schemas."""
+        """The same classifier, with a catalog for its tables, services and schemas."""
         return Classifier(self._rule, self._table, lookup)
 
     def with_table(self, table: Table | None) -> Classifier:
-        """The same one, that looks its keys up in this table; None: in none. Raises InvalidName."""
+        """The same classifier with this routing table; None: without one. Raises InvalidName."""
         return Classifier(self._rule, table, self._lookup)
 
     def described(self) -> dict[str, Any]:
-        """It as data, for `parse`."""
+        """The classifier as data for `parse`."""
         table = self._table.name if isinstance(self._table, RoutingTable) else self._table
         return {KIND: self._rule.kind, **self._rule.described(), **({} if table is None else {TABLE: table})}
 
     def _service(self, key: str) -> Decision:
-        """The service that a key names. A body may name anything, also what is not there."""
+        """The service that a key names. A body may name a service that does not exist."""
         try:
             check_name("service", key)
         except InvalidName as error:
@@ -124,7 +124,7 @@ class Classifier:
         return f"<Classifier {json.dumps(self.described(), ensure_ascii=False)}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """What it was made of: a catalog stays where it is."""
+        """Pickle the description and the table; the catalog is left out."""
         return _made_again, ({KIND: self._rule.kind, **self._rule.described()}, self._table)
 
 
@@ -134,10 +134,10 @@ def to_service_name(*, table: Table | None = None) -> Classifier:
 
 
 def xpath(expression: str, *, namespaces: Mapping[str, str] | None = None, table: Table | None = None) -> Classifier:
-    """By what an expression of XPath 1.0 gives of an XML body, of several nodes the first one's text.
+    """By the result of an XPath 1.0 expression on an XML body; of several nodes, the text of the first.
 
-    `namespaces` are those of its prefixes. White space around the text does not count. Needs
-    `pip install 'konverse[routing]'`. Raises InvalidSettings for what is no expression, NotInstalled.
+    `namespaces` maps its prefixes to URIs. White space around the text does not count. Needs
+    `pip install 'konverse[routing]'`. Raises InvalidSettings for an invalid expression, NotInstalled.
     """
     return Classifier(XPath(expression, namespaces), table)
 
@@ -145,23 +145,23 @@ def xpath(expression: str, *, namespaces: Mapping[str, str] | None = None, table
 def json_path(path: str, *, table: Table | None = None) -> Classifier:
     """By the value at one place of a JSON body, such as `$.customer.region` or `$['ship to'][0]`.
 
-    A text, a whole number or a truth value is a key. `path` is a singular query of RFC 9535; InvalidSettings for any
-    other.
+    A string, an integer or a boolean is a key. `path` is a singular query of RFC 9535; any other raises
+    InvalidSettings.
     """
     return Classifier(JsonPath(path), table)
 
 
 def avro_field(field: str, schema: str | None = None, *, table: Table | None = None) -> Classifier:
-    """By a field of an Avro body, such as `customer.region`; values as `json_path` takes them, and symbols of enums.
+    """By a field of an Avro body, such as `customer.region`; values as for `json_path`, and symbols of enums.
 
-    Without `schema`, the writer's, it is that of the message's type in the catalog. Raises InvalidSettings for a schema
-    that is none, or by which a body of a few bytes might take all memory.
+    `schema` is the writer's schema; without it, the schema of the message's type in the catalog is used. Raises
+    InvalidSettings for an invalid schema, or one with which a body of a few bytes might take all memory.
     """
     return Classifier(AvroField(field, schema), table)
 
 
 def regular_expression(pattern: str, *, table: Table | None = None) -> Classifier:
-    """By what matches in a body that is text: the group `key` of the first match, else its first group, else all of it.
+    """By a match in a text body: the group `key` of the first match, else its first group, else the whole match.
 
     The syntax is RE2's. Needs `pip install 'konverse[routing]'`. Raises InvalidSettings, NotInstalled.
     """
@@ -169,9 +169,9 @@ def regular_expression(pattern: str, *, table: Table | None = None) -> Classifie
 
 
 def key_hash(services: Iterable[str]) -> Classifier:
-    """One of these services by the key of the dialog, as Kafka's partitioner places it; without key by its id.
+    """One of these services, by the dialog's key as Kafka's partitioner places it; without a key, by the dialog's id.
 
-    Their order counts. Raises InvalidSettings for none, or for one that is there twice.
+    The order of the services matters. Raises InvalidSettings for no service, or for one that is named twice.
     """
     return Classifier(KeyHash(services))
 
@@ -184,15 +184,15 @@ _KINDS: Final = {
     "regular_expression": (regular_expression, "pattern"),
     "key_hash": (key_hash, "services"),
 }
-"""What makes each kind, and the argument that the short form gives."""
+"""Kind -> the function that makes it, and the argument that the short form gives."""
 
 
 def parse(description: str | Mapping[str, Any]) -> Classifier:
-    """The classifier that data describe, as `Classifier.described` gives them, or a text.
+    """The classifier for a description: data as `Classifier.described` returns them, or a text.
 
     A text is a JSON object, or in short the kind and its argument: `to_service_name`, `xpath:/order/region`,
     `json_path:$.region`, `avro_field:region`, `regular_expression:region=(.*)`, `key_hash://a,//b`. Raises
-    InvalidSettings for what describes none, and what the functions of the kinds raise.
+    InvalidSettings for an invalid description, and what the functions of the kinds raise.
     """
     data = _data(description) if isinstance(description, str) else {**description}
     kind = data.pop(KIND, None)
@@ -234,7 +234,7 @@ _MAPPINGS: Final = ("namespaces",)
 
 
 def _check(kind: str, name: str, value: object) -> None:
-    """Raise InvalidSettings for a value of another type than the argument has."""
+    """Raise InvalidSettings for a value of the wrong type."""
     if name in _LISTS:
         fits = isinstance(value, list | tuple) and all(isinstance(each, str) for each in value)
     elif name in _MAPPINGS:

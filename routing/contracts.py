@@ -1,4 +1,4 @@
-"""Which contracts a router has to accept: the union of those of the services behind it.
+"""Which contracts a router must accept: the union of the contracts of the services behind it.
 
 Source: section 9 of the original's sample, "the routing service supports the union of all the contracts supported by
 the target services"; behaviour 230.
@@ -12,7 +12,7 @@ from konverse.schemas.errors import InvalidRoute
 
 
 def check_declared(router: str, declared: Collection[str], listed: Collection[str]) -> None:
-    """Raise InvalidRoute unless a router was declared with the contracts that its service lists."""
+    """Raise InvalidRoute unless a router is declared with exactly the contracts that its service lists."""
     missing = sorted(set(declared) - set(listed))
     if missing:
         raise InvalidRoute(
@@ -29,7 +29,7 @@ def check_declared(router: str, declared: Collection[str], listed: Collection[st
 
 
 def check_union(router: str, listed: Collection[str], targets: Mapping[str, Collection[str]]) -> None:
-    """Raise InvalidRoute unless a router lists the union of the contracts of its targets (service -> contracts)."""
+    """Raise InvalidRoute unless a router lists the union of its targets' contracts. `targets`: service -> contracts."""
     for service in sorted(targets):
         missing = sorted(set(targets[service]) - set(listed))
         if missing:
@@ -48,7 +48,7 @@ def check_union(router: str, listed: Collection[str], targets: Mapping[str, Coll
 
 
 def check_accepts(contract: str, target: str, accepted: Collection[str]) -> None:
-    """Raise InvalidRoute when the service that was decided on does not accept the contract of the conversation."""
+    """Raise InvalidRoute when a target does not accept the contract of the conversation."""
     if contract not in accepted:
         raise InvalidRoute(
             f"a conversation under contract {contract!r} was classified as one for {target!r}, which does not accept "

@@ -1,4 +1,4 @@
-"""What a classifier says of a conversation's first message: which service it is for, or why none is known.
+"""What a classifier decides about a conversation's first message: its service, or why no service is known.
 
 Source: behaviours 230 to 233, data-dependent routing.
 """
@@ -15,7 +15,7 @@ __all__ = ["Decision", "Target", "Unclassifiable", "unknown"]
 
 
 class Unclassifiable(NamedTuple):
-    """No service is known. The conversation ends with Error 1 and this text; empty: one that names the type."""
+    """No service is known. The conversation ends with Error 1 and `reason`, or a text that names the message type."""
 
     reason: str = ""
 
@@ -23,11 +23,11 @@ class Unclassifiable(NamedTuple):
 Decision = Target | Unclassifiable
 
 Answer = Decision | str | None
-"""What a classifier may answer with: a decision, the name of a service, or None for what it cannot classify."""
+"""What a classifier may return: a decision, the name of a service, or None when it cannot classify the message."""
 
 
 def decision_of(answer: object) -> Decision:
-    """The decision that a classifier has answered with. Raises InvalidRoute for an answer that is none."""
+    """The decision in a classifier's answer. Raises InvalidRoute for any other answer."""
     if isinstance(answer, Target | Unclassifiable):
         decision: Decision = answer
     elif answer is None:
@@ -50,7 +50,7 @@ def decision_of(answer: object) -> Decision:
 
 
 def _instance(given: object) -> str:
-    """The id of a broker instance in the one way in which it is written, whichever way a classifier has it."""
+    """The id of a broker instance in its canonical form."""
     try:
         return str(UUID(str(given)))
     except ValueError:
@@ -61,5 +61,5 @@ def _instance(given: object) -> str:
 
 
 def unknown(message_type: str) -> str:
-    """Why a message is unclassifiable when the classifier gives no reason."""
+    """The reason for a message that is unclassifiable, when the classifier gives none."""
     return f"No service is known for this message of type {message_type!r}."

@@ -1,4 +1,4 @@
-"""What a router writes: RedirectTo documents, and the code of who cannot be routed (behaviours 232 and 233)."""
+"""What a router writes: RedirectTo documents, and the code for unclassifiable conversations (behaviours 232, 233)."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from konverse.schemas.catalog.table_entries import Target
 from konverse.schemas.errors import BadInput, MalformedRecord
 
 UNCLASSIFIABLE_ERROR: Final = 1
-"""Code of the Error with which a conversation ends that no service is known for (behaviour 232)."""
+"""Code of the Error that ends a conversation for which no service is known (behaviour 232)."""
 
 
 def redirect_body(target: Target) -> bytes:
-    """The RedirectTo document that names this service, UTF-8."""
+    """The RedirectTo document for this service, in UTF-8."""
     instance = f"<BrokerInstance>{escape(target.broker_instance)}</BrokerInstance>" if target.broker_instance else ""
     return f"<RedirectTo><ServiceName>{escape(target.service)}</ServiceName>{instance}</RedirectTo>".encode()
 
 
 def read_redirect(body: bytes) -> Target:
-    """The service that a received RedirectTo names, as `begin_dialog` takes it. MalformedRecord when it is none."""
+    """The service named by a received RedirectTo, as `begin_dialog` takes it. Raises MalformedRecord, BadInput."""
     if not isinstance(body, bytes | bytearray | memoryview):
         raise BadInput(f"the body of a RedirectTo is bytes, not {type(body).__name__}: give `message.body`")
     found: dict[str, str] = {}
@@ -35,7 +35,7 @@ def read_redirect(body: bytes) -> Target:
         if len(path) == 2 and path[0] == "RedirectTo":
             found[path[1]] += data
 
-    def refuse(*_: object) -> None:  # a document type may bring entities, which grow without bound
+    def refuse(*_: object) -> None:  # entities of a document type can grow without bound
         raise MalformedRecord("a RedirectTo with a document type of its own")
 
     parser = ParserCreate()
@@ -44,7 +44,7 @@ def read_redirect(body: bytes) -> Target:
     parser.StartDoctypeDeclHandler = refuse
     try:
         parser.Parse(bytes(body), True)  # noqa: FBT003  # this is all of it
-    except (ExpatError, LookupError, ValueError) as error:  # a LookupError for an encoding that nobody knows
+    except (ExpatError, LookupError, ValueError) as error:  # a LookupError for an unknown encoding
         raise MalformedRecord(f"the body of a RedirectTo is no such document: {error}") from None
     service = found.get("ServiceName", "").strip()
     if not service:

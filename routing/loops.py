@@ -1,12 +1,13 @@
-"""Routers that lead to each other: a conversation that goes round in them would never arrive.
+"""Loops: routers that forward or redirect to each other, so that a conversation would never arrive.
 
-Through how many routers a conversation has come, said by its id.
+Forwarding. Each router begins another conversation, so a loop cannot be seen from one id alone. A router therefore
+counts: it begins its dialogs under ids of version 8, which RFC 9562 leaves to its users. Four bits hold the number of
+routers that a conversation has passed, 110 bits are random. The count costs no byte in any record, and lasts as long as
+the conversation.
 
-Routers that forward to each other would hand a conversation around for ever, each time under another id. So a router
-begins its dialogs under ids of version 8, which RFC 9562 leaves to whoever makes them: four bits count the routers, 110
-are random. The count costs no byte in any record, and survives whatever the conversation survives.
+Redirection. An initiator that is redirected from service to service never returns to one of them (behaviour 233).
 
-Where an initiator goes that is redirected from service to service: never in a circle (behaviour 233).
+Both stop at run time. `circle_of` finds loops in routing tables before.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ _VERSION_8: Final = 0x80
 _COUNT: Final = 0x0F
 _MARK_AT: Final = 7
 _MARK: Final = 0x5B
-"""Of an id of version 8 that is a router's: others may make such ids too."""
+"""Marks the version-8 ids of routers, since others may make version-8 ids too."""
 
 
 def circle_of(leads: Mapping[str, Collection[str]]) -> list[str]:
-    """A way from a router back to itself, as `[router, …, router]`; empty when there is none.
+    """A circle of routers, as `[router, …, router]`; empty when there is none.
 
-    `leads` says of each router, by the name of its service, to which services it may pass a conversation on or redirect
-    it. The same circle is found whatever the order is in which they are given.
+    `leads` maps the service of each router to the services to which it may forward or redirect a conversation. The
+    order of its entries does not change the result.
     """
     sorter = TopologicalSorter[str]()
     for router in sorted(leads):
@@ -47,10 +48,10 @@ def circle_of(leads: Mapping[str, Collection[str]]) -> list[str]:
 
 
 def leads_of(tables: Iterable[RoutingTable], here: Collection[str | None] = (None,)) -> dict[str, set[str]]:
-    """Where the routers that go by these tables lead; what is in another database than those of `here` is left out.
+    """Router -> services to which it leads according to these tables, without targets in databases outside of `here`.
 
-    None among them stands for targets that name no database. Routers whose classifiers name services on their own are
-    not known here; their `targets()` may be added.
+    None in `here` stands for targets that name no database. Routers whose classifiers name services without a table are
+    missing; their `targets()` may be added.
     """
     found: dict[str, set[str]] = {}
     for table in tables:
@@ -65,22 +66,22 @@ assert ROUTER_HOPS_MAX <= _COUNT, "four bits hold the count"
 
 
 def hops_of(conversation: bytes) -> int:
-    """Through how many routers a conversation has come to whoever receives it; 0 for one that no router has begun."""
+    """Number of routers that a conversation has passed; 0 for one that no router has begun."""
     if conversation[_VERSION_AT] & 0xF0 != _VERSION_8 or conversation[_MARK_AT] != _MARK:
         return 0
     return conversation[_VERSION_AT] & _COUNT
 
 
 def with_hops(identifier: bytes, hops: int) -> bytes:
-    """A random id (16 bytes) as that of a conversation behind so many routers, 1 to ROUTER_HOPS_MAX."""
+    """A random id (16 bytes) made into that of a conversation behind `hops` routers, 1 to ROUTER_HOPS_MAX."""
     assert 0 < hops <= ROUTER_HOPS_MAX, f"{hops} routers cannot be counted"
     return identifier[:_VERSION_AT] + bytes((_VERSION_8 | hops, _MARK)) + identifier[_MARK_AT + 1 :]
 
 
 def followed(way: Sequence[Target], target: Target) -> tuple[Target, ...]:
-    """The way of an initiator, from the service that it asked first on, with where it is redirected now.
+    """The way of an initiator, from the service that it asked first, extended by a redirection to `target`.
 
-    Raises InvalidRoute for a service at which it has been, and for more than ROUTER_HOPS_MAX redirections.
+    Raises InvalidRoute for a service that is on the way already, and for more than ROUTER_HOPS_MAX redirections.
     """
     if target in way or len(way) > ROUTER_HOPS_MAX:
         names = " to ".join(repr(one.service) for one in (*way, target))

@@ -30,12 +30,12 @@ def murmur2(key: bytes) -> int:
 
 
 def choose_partition(key: bytes, partitions: int) -> int:
-    """The partition of a key among `partitions` >= 1, as Kafka's own default partitioner chooses."""
+    """The partition of a key among `partitions` >= 1, as Kafka's default partitioner chooses it."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions
 
 
 def choose_home(conversation: bytes, partitions: int, owned: frozenset[int]) -> int:
-    """The home partition of a new dialog: one that this process owns, so that replies come back here, else any."""
+    """The home partition of a new dialog: one of `owned`, so that replies come back to this process, else any."""
     if owned:
         mine = sorted(owned)
         return mine[choose_partition(conversation, len(mine))]

@@ -1,4 +1,4 @@
-"""What a router has done, counted."""
+"""Counts of what a router has done, and its failures."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ class Routed:
     """Counts of what a router has done."""
 
     forwarded: int = 0
-    """Conversations that were classified and passed on: their first messages."""
+    """Conversations that were classified and forwarded: their first messages."""
     followed: int = 0
-    """Later messages of such conversations, which went where the first had gone."""
+    """Later messages of these conversations, which followed the first."""
     replied: int = 0
-    """Messages that came back from the services and were passed to those who had asked."""
+    """Messages from services that were passed back to the initiators."""
     redirected: int = 0
-    """Conversations whose initiator was told where to go."""
+    """Conversations whose initiator was redirected."""
     rejected: int = 0
     """Conversations that ended with Error 1: no service is known for them."""
     ended: int = 0
-    """Ends and Errors that were passed on, either way."""
+    """Ends and Errors that were passed on, in either direction."""
     dropped: int = 0
-    """Messages that came when the conversation was over on the other side, or behind a redirection or Error 1."""
+    """Messages that came after the other side had ended, or after a redirection or Error 1."""
     failed: int = 0
-    """Transactions that were rolled back, each time."""
+    """Transactions that were rolled back, each attempt counted."""
     targets: Mapping[str, int] = field(default_factory=dict)
-    """Messages passed on to each service; of redirections, conversations."""
+    """Service -> messages passed on to it, or conversations redirected to it."""
 
     def plus(self, other: Routed) -> Routed:
-        """Both together."""
+        """The sum of both."""
         targets = dict(self.targets)
         for service, count in other.targets.items():
             targets[service] = targets.get(service, 0) + count
@@ -52,20 +52,20 @@ class Routed:
 
     @property
     def messages(self) -> int:
-        """Messages of applications that were received and dealt with."""
+        """Application messages that were received and handled."""
         first = self.forwarded + self.redirected + self.rejected
         return first + self.followed + self.replied + self.dropped
 
 
 class Tally:
-    """Adds up what a router does, a step at a time. Not for several threads at once."""
+    """Adds up the counts of a router's steps. Not thread-safe."""
 
     def __init__(self) -> None:
         self._counts = Counter[str]()
         self._targets = Counter[str]()
 
     def add(self, counts: Mapping[str, int], service: str = "", to: int = 0) -> None:
-        """Count this too: as in `Routed`, of which `to` went to the service."""
+        """Add counts by field name of `Routed`; `to` of them went to `service`."""
         for name, count in counts.items():
             self._counts[name] += count
         if to:
@@ -73,17 +73,17 @@ class Tally:
 
     @property
     def routed(self) -> Routed:
-        """All so far."""
+        """The sum so far."""
         return Routed(**self._counts, targets=dict(self._targets))
 
 
 class Failure(NamedTuple):
-    """What a router could not do, or has refused with Error 1."""
+    """A failed transaction of a router, or a conversation that it refused with Error 1."""
 
     at: datetime
     """UTC."""
     conversation: UUID
-    """The one that came in."""
+    """The inbound conversation."""
     message_id: str
     message_type: str
     text: str

@@ -1,10 +1,10 @@
-"""Data-dependent routing: one step of a router, on what was received of one conversation group.
+"""Data-dependent routing: one step of a router on the messages received from one conversation group.
 
-The first message of a dialog that comes in decides. To forward, the router begins a second dialog to the service that
-was decided on, in the conversation group of the first: so the two are received together, in one partition and one
-transaction, and to be together in a group is the mapping, both ways. No table is needed, and none can be lost. Later
-messages follow it without being classified, what comes back goes to the first dialog, an end ends the other one, and
-an Error is passed on with its origin. To redirect, the router tells the initiator where to go, and ends the dialog.
+The first message of an inbound dialog decides. To forward, the router begins a second dialog, to the service that was
+decided on, in the conversation group of the first. So the two are received together, in one partition and one
+transaction, and the group is the mapping, both ways. No table is needed, and none can be lost. Later messages follow
+without being classified, replies go to the inbound dialog, an end ends the other dialog, and an Error is passed on with
+its origin. To redirect, the router tells the initiator where to go, and ends the dialog.
 
 Source: behaviours 230 to 233.
 """
@@ -31,11 +31,11 @@ from .routed import Routed
 from .step import FORWARD, OVER, REDIRECT, REDIRECT_TO, Decide, Manner, Pair, Resolve, Step, Work
 
 ASIDE_BYTES: Final = 2 * HEADER_BYTES_MAX + 8 * ERROR_DESCRIPTION_CHARACTERS_MAX
-"""Room in a transaction for all that a step does beside passing messages on: a begin and two ends."""
+"""Room in a transaction for what a step does besides passing messages on: a begin and two ends."""
 
 
 class Router:
-    """How to route. One serves any number of steps."""
+    """The settings of a router, for any number of steps."""
 
     def __init__(
         self, mode: str = FORWARD, *, redirect_type: str = REDIRECT_TO, resolve: Resolve = lambda target, _: target
@@ -47,9 +47,9 @@ class Router:
         self._manner = Manner(mode, redirect_type, resolve)
 
     def undecided(self, work: Work) -> Any:
-        """The message that has to be classified, or None: the others follow. Nothing is consumed by this.
+        """The message that must be classified; None when the messages follow earlier ones. Consumes nothing.
 
-        Raises InvalidState for a group in which there is no telling which dialogs belong together.
+        Raises InvalidState for a group whose dialogs are no pair.
         """
         inbound, outbound = pair_of(work.dialogs)
         if inbound is None or outbound is not None:
@@ -59,23 +59,23 @@ class Router:
         return None if first is None or first.type in (END_DIALOG, ERROR) else first
 
     def step(self, work: Work, decide: Decide) -> Routed:
-        """Receive what is there, and do what it asks for. What does not fit into one transaction waits for the next.
+        """Receive the waiting messages and handle them. Those that do not fit into one transaction wait for the next.
 
-        Raises InvalidRoute when it decides on the router itself, InvalidState as `undecided`, NotSupportedYet, and
-        what `resolve`, `begin` and `send` of the transaction raise: the caller rolls back, and nothing has happened.
+        Raises InvalidRoute for a decision on the router itself, InvalidState as `undecided`, NotSupportedYet, and what
+        `resolve` and the transaction's `begin` and `send` raise. Then the caller rolls back, and nothing has happened.
         """
         return self.take_step(work, decide).routed()
 
     def take_step(self, work: Work, decide: Decide) -> Step:
-        """The same, for whoever counts by himself: the step that was taken."""
+        """As `step`, but returns the step itself, for callers that count on their own."""
         step = Step(self._manner, work, pair_of(work.dialogs), decide)
         step.run(_fitting(work))
         return step
 
 
 def pair_of(dialogs: Sequence[Any]) -> Pair:
-    """The pair that a group is. Raises InvalidState when it has more, or a dialog that no router has begun."""
-    if len(dialogs) == 2:  # nearly always, and then there is nothing to look for
+    """The pair in a group. Raises InvalidState for more dialogs, or for one that no router has begun."""
+    if len(dialogs) == 2:  # the usual case, without a search
         one, other = dialogs
         if one.state.code not in OVER and other.state.code not in OVER and one.role is not other.role:
             return Pair(one, other) if one.role is Role.TARGET else Pair(other, one)
@@ -97,11 +97,11 @@ def pair_of(dialogs: Sequence[Any]) -> Pair:
 
 
 def _fitting(work: Work) -> list[Any]:
-    """As many of the messages as one transaction can pass on; one at least."""
+    """The messages that one transaction can pass on, at least one."""
     messages = list(work)
     room = TRANSACTION_BYTES_MAX - ASIDE_BYTES - work.size_bytes
     if len(messages) * (BODY_BYTES_MAX + OUTPUT_BYTES) <= room:
-        return messages  # whatever they are
+        return messages  # even if each is as large as possible
     if sum([len(message.body) for message in messages]) + OUTPUT_BYTES * len(messages) <= room:
         return messages
     for count, message in enumerate(messages):

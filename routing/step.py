@@ -1,6 +1,7 @@
-"""What a router does with the messages of one transaction.
+"""One step of a router: what it does with the messages of one transaction.
 
-Most messages go the way of the one before them: they cost a comparison and a `send`. Everything else is looked at.
+Most messages go the way of the message before them, which costs one comparison and one `send`. All others are handled
+by `_take`.
 """
 
 from __future__ import annotations
@@ -25,23 +26,23 @@ from .routed import Routed
 FORWARD: Final = "forward"
 REDIRECT: Final = "redirect"
 REDIRECT_TO: Final = "RedirectTo"
-"""Message type of a redirection, unless another one is chosen. The contract must let the target send it."""
+"""Default message type of a redirection. The contract must let the target send it."""
 
 _SENDING: Final = ("SO", "CO")
 OVER: Final = ("DO", "CD")
-"""Codes of states in which a side has ended."""
+"""Codes of the states in which a side has ended."""
 
 _SYSTEM: Final = frozenset({DIALOG_TIMER, END_DIALOG, ERROR})
 
 
 class Work(Protocol):
-    """What was received of a group, and what is done on it: as much of `Transaction` as a router uses.
+    """The part of `Transaction` that a router uses: the messages received from a group, and the calls on its dialogs.
 
-    Dialogs are endpoints, messages those of `dialog.transaction.received`; this folder does not know them.
+    Dialogs are endpoints, and messages are those of `dialog.transaction.received`, which this package does not import.
     """
 
     size_bytes: int
-    """Of what was staged."""
+    """Bytes staged so far."""
 
     @property
     def dialogs(self) -> Sequence[Any]:
@@ -49,11 +50,11 @@ class Work(Protocol):
         ...
 
     def __iter__(self) -> Iterator[Any]:
-        """The messages; one that was handed out is consumed."""
+        """Iterate over the messages; each one yielded is consumed."""
         ...
 
     def put_back(self) -> None:
-        """Nothing was handed out."""
+        """Take back all messages yielded so far: none is consumed."""
         ...
 
     def begin(  # noqa: PLR0913  # the clauses of BEGIN DIALOG
@@ -67,7 +68,7 @@ class Work(Protocol):
         lifetime: float | None,
         hops: int,
     ) -> Any:
-        """BEGIN DIALOG in the group of another one."""
+        """BEGIN DIALOG in the group of `related_to`; `lifetime` in seconds."""
         ...
 
     def send(self, dialog: Any, message_type: str, body: bytes) -> None:
@@ -75,7 +76,7 @@ class Work(Protocol):
         ...
 
     def finish(self, dialog: Any) -> None:
-        """FIN: nothing more comes from this side."""
+        """FIN: this side sends nothing more."""
         ...
 
     def end(self, dialog: Any, *, error: int = 0, description: str = "") -> None:
@@ -83,22 +84,22 @@ class Work(Protocol):
         ...
 
     def give_back(self, dialog: Any, message_type: str, body: bytes) -> None:
-        """END CONVERSATION, and what is not received of it goes back to who sent it, behind a note."""
+        """END CONVERSATION; its unreceived messages go back to their sender, behind a note with this type and body."""
         ...
 
 
 Decide = Callable[[Any], Decision]
-"""Says for which service a received message is. Asked once at most in a step."""
+"""Returns the service for a received message. Called at most once in a step."""
 
 Resolve = Callable[[Target, str], Target]
-"""Looks at what was decided for a conversation under a contract, where there is a catalog.
+"""`resolve(target, contract)`: checks a decision against the catalog, if there is one; returns the target to use.
 
-Raises for a service that does not exist, does not accept the contract, or is the router's.
+Raises for a service that does not exist, does not accept the contract, or is the router's own.
 """
 
 
 class Pair(NamedTuple):
-    """The mapping: a dialog that came in, and the one that was begun for it. Either may be missing."""
+    """The mapping: an inbound dialog, and the outbound one that was begun for it. Either may be None."""
 
     inbound: Any
     outbound: Any
@@ -113,7 +114,7 @@ class Manner(NamedTuple):
 
 
 class Step:
-    """One transaction of a router. Make one for each."""
+    """One transaction of a router; not reusable."""
 
     def __init__(self, manner: Manner, work: Work, pair: Pair, decide: Decide) -> None:
         self._manner = manner
@@ -122,19 +123,19 @@ class Step:
         self._inbound, self._outbound = pair
         self.far_service: str = self._outbound.far_service if self._outbound is not None else ""
         self.counts: dict[str, int] = {}
-        """As in `Routed`."""
+        """Counts by field name of `Routed`."""
         self._ended: list[Any] = []
         self._from: Any = None
-        """The dialog of the message before, where that was passed on."""
+        """The dialog of the previous message, if it was passed on."""
         self._onto: Any = None
-        """The dialog on which it was,"""
+        """The dialog on which the previous message was passed on."""
         self._what = ""
-        """and as what the next one like it counts."""
+        """The count to which the next message of that dialog belongs."""
         self._note: bytes | None = None
-        """Says for whom the messages are that came in, when none of them is to be received."""
+        """Body of the note behind which inbound messages are given back; None unless a pool is redirected."""
 
     def run(self, messages: Sequence[Any]) -> None:
-        """Do what they ask for, in the order in which they are received."""
+        """Handle the messages in order."""
         send, system, along = self._work.send, _SYSTEM, 0
         for message in messages:
             kind = message.type
@@ -157,12 +158,12 @@ class Step:
 
     @property
     def to(self) -> int:
-        """Messages, or redirections, to the far service."""
+        """Number of messages or redirections to the far service."""
         counts = self.counts
         return counts.get("forwarded", 0) + counts.get("followed", 0) + counts.get("redirected", 0)
 
     def routed(self) -> Routed:
-        """What was done."""
+        """The counts of this step."""
         return Routed(**self.counts, targets={self.far_service: self.to} if self.to else {})
 
     def _take(self, message: Any) -> None:
@@ -186,7 +187,7 @@ class Step:
         self.counts[what] = self.counts.get(what, 0) + count
 
     def _over(self, dialog: Any) -> bool:
-        """This side has ended, before or in this step."""
+        """Whether this side has ended, before or in this step."""
         return dialog.state.code in OVER or any(dialog is ended for ended in self._ended)
 
     def _hears(self, dialog: Any) -> bool:
@@ -214,7 +215,7 @@ class Step:
             self._end(self._outbound, PASSED_ON_ERROR, "The conversation that this one was begun for is over.")
 
     def _pass_end(self, dialog: Any, message: Any) -> None:
-        """EndDialog ends both; an Error ends the other one with an Error that names its origin (behaviour 231)."""
+        """EndDialog ends both dialogs; an Error ends the other with an Error that names its origin (behaviour 231)."""
         if self._over(dialog):
             return
         other = self._inbound if dialog is self._outbound else self._outbound
@@ -227,10 +228,10 @@ class Step:
         self._end(dialog)
 
     def _pass_finish(self, dialog: Any, other: Any, messages: Sequence[Any]) -> None:
-        """Half-close: when all that one side will ever say was passed on, the other one is told so.
+        """Half-close: when all messages of one dialog were passed on and its peer has sent FIN, send FIN on the other.
 
-        FIN comes as no message. It is passed on with what it stands behind, as it mostly comes with that, or else with
-        whatever is received next of the two dialogs.
+        FIN is not received as a message. Usually it has arrived with the last messages and is passed on with them, else
+        with the next message received from either dialog.
         """
         if not self._hears(other):
             return
@@ -287,9 +288,9 @@ class Step:
         self._pass_on(message, self._outbound, "forwarded")
 
     def _redirect(self, target: Target) -> None:
-        """Tell the initiator where to go, unless it has ended and hears nothing (behaviour 233).
+        """Tell the initiator where to go, unless it has ended (behaviour 233).
 
-        A pool gets all that it has sent back besides, and follows by itself.
+        A pool also gets back all its messages; it follows the redirection by itself.
         """
         if is_of_pool(self._inbound.conversation):
             self._note = redirect_body(target)
@@ -303,7 +304,7 @@ class Step:
         self._end(self._inbound)
 
     def _give_back(self, messages: Sequence[Any], first: Any) -> None:
-        """Receive what stands before the first message for somebody else, and nothing behind that."""
+        """Consume the messages before `first`, which is for another service; give back `first` and all behind it."""
         assert self._note is not None, "it was decided for whom they are"
         work, before = self._work, messages.index(first)
         work.put_back()

@@ -1,14 +1,25 @@
-"""Writes of Spark: all rows of a batch are received, or none.
+"""Batches: writes of Spark in which all rows of a batch are received, or none. Pure state machines without I/O.
 
-Tasks of a job run twice, die half-way and are repeated. Each execution of a task is an attempt with an id of its own.
-Its rows go to their destinations at once and wait there, void. `Task` reports how many rows went where. `Driver`
-collects the reports of one attempt for each task and puts BATCH into the transmission queue. The owner of that queue
-decides: the first BATCH of a number wins, and a DECISION goes to every partition that the query may have written to.
-There the rows of the winning attempts are received in the order of tasks and numbers. The others are dropped.
+Spark executes a task again after a failure, and sometimes twice at once, and each execution may write other rows. So
+rows are written first and decided about later (protocol.md section 9b). Each execution of a task is an attempt with an
+id of its own. Its rows go to their destinations at once and wait there, void. `Task` reports how many rows went to
+which partition. `Driver` collects one report of each task and puts BATCH, which names these attempts, into the
+transmission queue. The owner there decides, and sends a DECISION to every partition that the query may have written to.
+In each partition the rows of the winning attempts are then accepted, in the order of tasks and row numbers. The rows of
+all other attempts are dropped.
 
-    driver   one run of a query: collect, put, look, go on. Never more than two batches wait
-    task     one execution of a task: its rows with their numbers, and its report
+The laws:
 
-The journal remembers the last decision of each query. A driver that looks too late cannot know what became of its
-batch, and says so: it never reports "not received" on a guess.
+1. A row is void until its batch is decided. Nothing but the journal of the transmission queue decides a batch: the
+   first BATCH of a batch number wins, whichever driver wrote it.
+2. An attempt's id is never used again, and a task reports only when all its rows are acknowledged.
+3. A driver goes on only when the journal shows the decision. Its next BATCH leaves when earlier decisions have arrived,
+   so no more than two batches of a query ever wait.
+4. The journal keeps only the last decision of each query. A driver that looks too late reports that the outcome is
+   unknown; it never reports "not received" on a guess.
+
+`spark.write` connects both machines to Spark; `tests.kit.simulator` drives the same classes.
+
+    driver  one run of a query: collect reports, put BATCH, wait for the decision, go on
+    task    one execution of a task: its rows with their numbers, and its report
 """

@@ -1,9 +1,9 @@
-"""The driver of a query that writes in batches: who won is decided by the log, not by the driver.
+"""The driver of a query that writes in batches. Which BATCH wins is decided by the log, not by the driver.
 
-A machine without I/O: `step(event) -> effects`. It collects the reports of a batch's tasks. When it has one of each it
-puts BATCH into the transmission queue, and goes on only when the journal of that queue shows which BATCH won. That may
-be another one: of the driver before it, or of a second driver of the same query. Its rows are the batch then, and the
-rows that this driver's tasks wrote are dropped by those who have them.
+A machine without I/O: `step(event) -> effects`. It collects one report of each task of a batch and puts BATCH into the
+transmission queue. It goes on only when the journal of that queue shows which BATCH won. That may be another one, of an
+earlier driver or of a second driver of the same query. Then the rows that the winner names are the batch, and the
+destinations drop the rows of this driver's tasks.
 
     IDLE  --Start-->  COLLECTING  --a report of each task-->  WAITING  --decided in the journal-->  IDLE
 
@@ -30,7 +30,7 @@ from .task import Report, too_large
 
 
 class Phase(Enum):
-    """Where a driver stands."""
+    """What a driver does at present."""
 
     IDLE = "idle"
     COLLECTING = "collecting"
@@ -38,38 +38,39 @@ class Phase(Enum):
 
 
 class Start(NamedTuple):
-    """Event: a batch begins; it has so many tasks."""
+    """Event: a batch begins, with this number of tasks."""
 
     batch: int
     tasks: int
 
 
 class Again(NamedTuple):
-    """Event: time has passed; what may have been lost goes again."""
+    """Event: time has passed; hand over again what may have been lost."""
 
 
 class Close(NamedTuple):
-    """Event: nothing comes behind the batch that was decided. For a query that has the id of its driver alone."""
+    """Event: no batch follows the decided one. Only for a query whose id is the writer id of its driver."""
 
 
 class Seen(NamedTuple):
-    """Event: what the journal of the transmission partition says of the query (`look`)."""
+    """Event: the query in the state of the transmission partition (see `look`)."""
 
     decided: int
+    """Highest batch that was decided, UNDECIDED or ABANDONED."""
     by: bytes
     """Writer of the BATCH that decided it."""
     full: bool
-    """Too many queries are known there; this one is not."""
+    """The partition knows too many queries to take this one, which is new there."""
     over: bool
-    """It is judged no more."""
+    """No batch of the query is judged any more."""
     heard: int
-    """Records of this driver that were read there."""
+    """Number of this driver's records that the partition has read."""
     outputs: dict[Address, tuple[int, int]]
-    """Partition of the query -> outputs for it that arrived, and that were ever made."""
+    """Partition of the query -> outputs for it that have arrived, and outputs that were made."""
 
 
 class Put(NamedTuple):
-    """Effect: these records to the transmission partition, in this order."""
+    """Effect: hand these records for the transmission partition to the producer, in this order."""
 
     address: Address
     records: list[Handed]
@@ -84,14 +85,14 @@ class Decided(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """Effect: nothing of what the tasks of this driver wrote is received; the text says what to do."""
+    """Effect: no row of this driver's tasks is received; `reason` says what to do."""
 
     batch: int
     reason: str
 
 
 class Unclear(NamedTuple):
-    """Effect: our BATCH has left, and others have gone on since: whether its rows are received is not remembered."""
+    """Effect: this driver's BATCH had left when others went on; the journal does not tell whether its rows count."""
 
     batch: int
     reason: str
@@ -101,7 +102,7 @@ Effect = Put | Decided | Refused | Unclear
 
 
 def look(state: Partition, query: bytes, run: bytes, places: Iterable[Address]) -> Seen:
-    """What a fold of the transmission partition says of a query."""
+    """A query in the state of the transmission partition. `run` is the driver's writer id, `places` its partitions."""
     known = state.judgements.get(query)
     judgement = known or Judgement()
     writer = state.writers.get(run)
@@ -117,29 +118,29 @@ def look(state: Partition, query: bytes, run: bytes, places: Iterable[Address]) 
 
 
 class Driver:
-    """One process's run of a query."""
+    """One run of a query, in one process."""
 
     def __init__(
         self, query: bytes, run: bytes, judge: Address, homes: tuple[Address, ...], targets: tuple[Address, ...]
     ) -> None:
         self.query = query
         self.run = run
-        """Writer id, never used by another driver."""
+        """Writer id of this driver; no other driver ever uses it."""
         self.judge = judge
         self.homes = homes
-        """Every partition that may ever hold BEGINs of the query, of whatever attempt."""
+        """Every partition that may hold BEGINs of the query, from any attempt."""
         self.targets = targets
-        """Every partition that may ever hold messages of it."""
+        """Every partition that may hold messages of the query."""
         self.phase = Phase.IDLE
         self.batch = -1
         self.tasks = 0
         self.reports: dict[int, Report] = {}
         self._awaited: dict[Address, int] | None = None
-        """Outputs that must have arrived before this driver's BATCH leaves: the decisions of batches before."""
+        """Partition -> outputs that must have arrived before BATCH leaves: the decisions of earlier batches."""
         self._sent = False
-        """The BATCH of this batch has left."""
+        """The BATCH of the present batch has left."""
         self._put: list[Handed] = []
-        """Our BATCHes that the journal has not read yet."""
+        """Records of this driver that the transmission partition has not read yet."""
         self._next = 0
 
     @property
@@ -148,7 +149,7 @@ class Driver:
         return tuple(dict.fromkeys((*self.homes, *self.targets)))
 
     def step(self, event: Any) -> list[Effect]:
-        """Take an event, return what to do."""
+        """Take an event; return the effects."""
         return _STEPS[type(event)](self, event)
 
     def _start(self, event: Start) -> list[Effect]:
@@ -207,7 +208,7 @@ class Driver:
         return self._decide()
 
     def _decide(self) -> list[Effect]:
-        """Put BATCH: one attempt of each task, all of its rows."""
+        """Put BATCH: one attempt of each task, with the number of its rows in each partition."""
         reports = [self.reports[number] for number in range(self.tasks)]
         for begins, places in ((True, self.homes), (False, self.targets)):
             for place in places:
@@ -241,7 +242,7 @@ class Driver:
         return self._again(Again())
 
     def _lose_sight(self, event: Seen) -> list[Effect]:
-        """Only the last decision of a query is remembered, and by whom."""
+        """Give up: the journal keeps only the last decision of a query, and the writer of its BATCH."""
         self.phase = Phase.IDLE
         what = f"another run has written batch {event.decided} since"
         if event.over or event.decided == ABANDONED:

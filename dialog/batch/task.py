@@ -1,10 +1,10 @@
-"""One execution of a task that writes rows of a batch: numbers them, and says how many there are when all are there.
+"""One execution of a task that writes rows of a batch. It numbers the rows and reports them when all are acknowledged.
 
-A machine without I/O. Its rows go straight to the partitions that will accept them, as PENDING records: void until the
-driver of the query has decided. It may be executed any number of times, at once too, with other rows each time; each
+A machine without I/O. Rows go straight to the partitions that will accept them, as PENDING records: void until their
+batch is decided. A task may be executed any number of times, also concurrently, and with other rows each time. Each
 execution has an id of its own that was never used before.
 
-Its messages are returning (protocol.md M237): a query does not hear that a target has ended, and goes on.
+Messages are returning (protocol.md M237): a query does not hear that a target has ended, and goes on.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from konverse.schemas.wire.envelope import encode, encode_suffix, head
 from konverse.schemas.wire.records import FIRST, LAST, NO_SEQUENCE, RETURNING, Begin, Kind, Pending, Suffix
 
 Counts = dict[tuple[Address, bool], tuple[int, int]]
-"""Partition, and whether BEGINs or messages -> rows, and bytes of their bodies."""
+"""(partition, True for BEGINs or False for messages) -> number of rows, and bytes of their bodies."""
 
 
 class TaskOf(NamedTuple):
-    """What an execution belongs to."""
+    """The query, batch and task to which an execution belongs."""
 
     query: bytes
-    """16 bytes that a query keeps as long as it has its checkpoint."""
+    """Id of the query, 16 bytes; it stays the same for as long as the query has its checkpoint."""
     judge: Address
-    """Partition of the transmission queue where all batches of the query are decided."""
+    """Partition of the transmission queue that decides all batches of the query."""
     run: bytes
-    """Writer id of the driver that has it executed."""
+    """Writer id of the driver that started the execution."""
     batch: int
     number: int
-    """Of the task in its batch."""
+    """Number of the task in its batch, from 0."""
 
 
 class Report(NamedTuple):
-    """What an execution wrote; all of it was acknowledged."""
+    """The rows that an execution wrote; all were acknowledged."""
 
     task: TaskOf
     attempt: bytes
@@ -52,12 +52,12 @@ class Row(NamedTuple):
 
 
 class Task:
-    """One execution."""
+    """One execution of a task."""
 
     def __init__(self, task: TaskOf, attempt: bytes) -> None:
         self.task = task
         self.attempt = attempt
-        """16 random bytes: no other execution ever has them, of whatever driver and however often it is tried."""
+        """16 random bytes: no other execution ever has them, under any driver."""
         self.counts: Counts = {}
         self.unacknowledged = 0
         self._suffixes: dict[tuple[str, Address], bytes] = {}
@@ -70,16 +70,16 @@ class Task:
         return Row(begin.home, (header, begin.key or conversation, None))
 
     def opening(self, conversation: bytes, begin: Begin, message_type: str) -> tuple[bytes, bytes]:
-        """How the header of the first message of a dialog begins, and how it ends; a number is between them."""
+        """Header prefix and suffix of the first message of a dialog; its row number goes between them."""
         suffix = encode_suffix(Suffix(message_type, begin=begin, detail=self._detail(begins=False)))
         return self._head(begin.target, FIRST | RETURNING) + conversation, suffix
 
     def prefix(self, to: Address, conversation: bytes) -> bytes:
-        """How the header of every further message of a dialog begins; `numbers` and `suffix` follow."""
+        """Header prefix of every later message of a dialog; its number (see `numbers`) and `suffix` follow."""
         return self._head(to, RETURNING) + conversation
 
     def suffix(self, message_type: str, home: Address) -> bytes:
-        """How the header of every further message of that type ends, in dialogs of that home."""
+        """Header suffix of every later message of that type, in dialogs with that home."""
         suffix = self._suffixes.get((message_type, home))
         if suffix is None:
             suffix = encode_suffix(Suffix(message_type, home=home, detail=self._detail(begins=False)))
@@ -87,15 +87,15 @@ class Task:
         return suffix
 
     def numbers(self, to: Address, count: int, size_bytes: int) -> int:
-        """The first of the numbers of so many messages there, which follow those before; their bodies' bytes."""
+        """Reserve `count` row numbers for messages with bodies of `size_bytes` in all. Returns the first number."""
         return self._take((to, False), count, size_bytes)
 
     def acknowledged(self, count: int = 1) -> None:
-        """So many rows are in their logs, whatever became of the others."""
+        """Note that `count` more rows are acknowledged, in any order."""
         self.unacknowledged -= count
 
     def report(self) -> Report | None:
-        """What the driver has to know; None before all rows are in their logs."""
+        """The report for the driver; None before all rows are acknowledged."""
         if self.unacknowledged:
             return None
         return Report(self.task, self.attempt, dict(self.counts))
@@ -116,12 +116,12 @@ class Task:
 
 
 def ending(prefix: bytes) -> bytes:
-    """How the header of a message begins with which its side ends the dialog, behind all rows of the batch."""
+    """The header prefix of a message that also ends its side of the dialog, behind all rows of the batch."""
     return bytes((prefix[0], prefix[1] | LAST)) + prefix[2:]
 
 
 def too_large(address: Address) -> str:
-    """What to tell whoever writes too much at once."""
+    """Text of the error for a batch with too many rows or bytes."""
     return (
         f"a batch has more than {BATCH_RECORDS_MAX} rows or {BATCH_BYTES_MAX} bytes for partition {address.partition} "
         f"of {address.topic}; write smaller batches, or to more conversations. Nothing of this batch is received"

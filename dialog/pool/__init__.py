@@ -1,17 +1,25 @@
-"""Conversations that are used again: `usp_Send` of Service Broker's best-known pattern, as a machine.
+"""Pools: conversations that are used again, one for each key. Pure state machines without I/O.
 
-To begin a conversation costs two records and a round trip. Programs that send many small messages keep conversations
-open and send on them, one for each key, so that messages of a key stay in order. Sooner or later a conversation must
-be recycled: a message of type EndOfStream goes last, the target ends its side, and the home follows.
+This is `usp_Send`, Service Broker's pattern of reused and recycled conversations (behaviours 224 to 229). To begin a
+conversation costs two records and a round trip. A program that sends many small messages therefore keeps conversations
+open, one for each key, and sends on them; so the messages of a key stay in order. In the end a conversation must be
+recycled: a message of type EndOfStream goes last, the target ends its side, and the home ends the other.
 
-    Pooling      which key has which conversation, which are free, which are closing
-    recycling    when a conversation is full, old or idle, and the steps to its end
-    places       figures of a pool, and where the conversations of a named pool are found
+The laws, which hold through recycling, the death of a process, and take-over by another one:
 
-Three promises hold through recycling, death and take-over (behaviours 224 to 229). Nothing arrives behind
-EndOfStream. Messages of a key arrive in the order in which they were sent, also from one conversation to the next.
-Nothing stays open: a pool that dies leaves timers behind, and the reader of its home closes what they ring for.
+1. A place (a key, a session, or one of the n of a pool) has at most one open conversation. All conversations that it
+   ever has are in one conversation group, so they have one home.
+2. Nothing is received behind EndOfStream: FIN follows it directly in the same log.
+3. Messages of a key are received in the order in which they were sent, also from one conversation to the next. Messages
+   that a target did not receive before it ended come back, and are sent again before anything newer.
+4. Nothing stays open. Each conversation has a timer at its home. When the pool dies, the timer fires and the reader of
+   the home closes the conversation.
 
-Messages that a target did not receive before it ended come back. The pool sends them again on another conversation of
-the key, ahead of what comes later.
+`Pooling` waits for nothing and knows no clock: events are calls, `now_ms` is an argument, and effects are returned. A
+verdict that does not come within POOL_VERDICT_MS_MAX is not waited for any longer. Drivers: `bridge.client.pool` and
+`tests.kit.pool_client`; the reader of a home calls `recycling.answer`.
+
+    pool       `Pooling`: which conversation each key has, and what follows from the news of its home
+    places     places, pooled conversations, effects and statistics
+    recycling  the steps that close a conversation, at its sender and at its home
 """

@@ -1,4 +1,4 @@
-"""The conversations of a pool, their places, and what is to be done about them (`dialog.pool.pool` says when)."""
+"""The state of a pool: its places and conversations, and the effects that `dialog.pool.pool` asks for."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from konverse.schemas.limits import POOL_ASTRAY_MS, POOL_KEY_ENTRIES_MAX
 Kept = TypeVar("Kept")
 
 Way = tuple[Target, ...]
-"""Where redirections have led from the pool's own service; its last one is where messages go. Empty: nowhere else."""
+"""Targets to which redirections led from the pool's own service; messages go to the last. Empty: none."""
 
 
 class Stage(Enum):
-    """Where a conversation of a pool stands."""
+    """Stage of a pooled conversation; `dialog.pool.pool` explains them."""
 
     OPEN = "open"
     CLOSING = "closing"
@@ -25,7 +25,7 @@ class Stage(Enum):
 
 
 class Place:
-    """What has one open conversation: a key, a session, or one of the n of a pool."""
+    """The owner of one open conversation: a key, a session, or one of the n of a pool."""
 
     __slots__ = (
         "again_ms", "astray", "awaits", "behind", "current", "group", "living", "noticed", "used_ms", "way", "way_ms",
@@ -33,29 +33,29 @@ class Place:
 
     def __init__(self, group: bytes) -> None:
         self.group = group
-        """Of all conversations that it ever has."""
+        """Conversation group of all its conversations."""
         self.current: Pooled | None = None
         self.awaits: list[Pooled] = []
-        """Conversations that ended, whose messages are to go first: one, or several that were redirected together."""
+        """Conversations that ended and whose messages go first: one, or several that were redirected together."""
         self.behind = False
-        """Something that came back goes first, and there was no room for it yet."""
+        """A bounced message goes first, and there was no room for it yet."""
         self.living: list[Pooled] = []
-        """Its conversations that are not over, as they were begun."""
+        """Its conversations that are not over, oldest first."""
         self.used_ms = 0
-        """When it was last found to be used."""
+        """When it was last found in use."""
         self.noticed = 0
-        """What its conversation had sent by then."""
+        """Messages that its conversation had sent by then."""
         self.way: Way = ()
-        """Of the conversations that it begins now (behaviour 233)."""
+        """Way of the conversations that it begins (behaviour 233)."""
         self.way_ms = 0
-        """Since when."""
+        """When `way` was set."""
         self.astray: str | None = None
-        """Why there is nowhere to go, since a redirection that leads nowhere: what came back stays where it is."""
+        """Why its last redirection leads nowhere: bounced messages stay in the mailbox. None if it does not."""
         self.again_ms = 0
-        """When the pool's own service is asked again."""
+        """When to try the pool's own service again."""
 
     def forget_way(self, now_ms: int) -> bool:
-        """Its way leads nowhere: whether the pool's own service may be asked at once, as that said so long ago."""
+        """Its way leads nowhere. Drop a way older than POOL_ASTRAY_MS: the pool's own service may be asked at once."""
         old = now_ms - self.way_ms >= POOL_ASTRAY_MS
         if old:
             self.way = ()
@@ -63,17 +63,17 @@ class Place:
 
     @property
     def waits(self) -> bool:
-        """Nothing new is sent for it, as something goes first, or may have to."""
+        """Whether new messages wait because others go first, or may have to."""
         return self.behind or bool(self.awaits)
 
     @property
     def has_more(self) -> bool:
-        """Conversations of it are not over, or something that came back of them has not gone again."""
+        """Whether a conversation is not over, or a bounced message was not sent again."""
         return bool(self.living) or self.behind or self.astray is not None
 
 
 class Pooled:
-    """A conversation of a pool."""
+    """A pooled conversation."""
 
     __slots__ = (
         "adopted", "begun_ms", "code", "conversation", "due", "ended", "misled", "place", "resumed", "rings_ms",
@@ -85,32 +85,32 @@ class Pooled:
         self.place = place
         self.begun_ms = now_ms
         self.rings_ms = now_ms
-        """From then on its timer may be due, and its home may say that nothing more comes: what is sent is late."""
+        """From this time on its timer may be due and home may have sent FIN; later messages then come back."""
         self.adopted = False
-        """Another process has begun it."""
+        """Another process began it."""
         self.stage = Stage.OPEN
         self.since_ms = now_ms
-        """In this stage."""
+        """When it entered this stage."""
         self.due = False
-        """It was to be recycled, and could not be yet."""
+        """It should be recycled, and could not be yet."""
         self.ended = False
         """Its target has ended it."""
         self.unread = False
-        """Something waits on this side for its application: this side is not ended before that is received."""
+        """A message waits on this side for the application: this side is not ended before it is received."""
         self.unnumbered = 0
-        """Messages that were sent on it without a number, as others came before that had come back."""
+        """Messages sent on it without a sequence number, because bounced messages were redirected to it."""
         self.code: int | None = None
-        """Of the target's Error; None when there was none, or nobody here has read it."""
+        """Code of the target's Error; None when there was none, or this process has not read it."""
         self.way = place.way
-        """At whose end its target is."""
+        """The way to its target."""
         self.resumed = False
-        """What came back of others was sent on it."""
+        """Bounced messages of other conversations were sent on it."""
         self.misled = False
-        """Its target redirects it, or will: what was sent on it comes back, and then it ends."""
+        """Its target redirects it, or will: its messages come back, and then it ends."""
 
     @property
     def wants_end_of_stream(self) -> bool:
-        """Its target has not ended it, and will only when it is told."""
+        """Whether its target has not ended it, and does so only after EndOfStream."""
         return not (self.ended or self.misled)
 
 
@@ -118,29 +118,29 @@ class Pooled:
 
 
 class Recycle(NamedTuple):
-    """Effect: EndOfStream and FIN on it; `recycled` when that is done."""
+    """Effect: send EndOfStream and FIN on it, then call `recycled`."""
 
     pooled: Pooled
 
 
 class AskVerdict(NamedTuple):
-    """Effect: FIN on it, so that home learns when each of its messages has a verdict.
+    """Effect: send FIN on it, so that home learns when each of its messages has a verdict.
 
-    Behind EndOfStream, when its home has said that nothing more comes and the target has not ended it.
+    EndOfStream goes first when home has sent FIN and the target has not ended the conversation.
     """
 
     pooled: Pooled
 
 
 class Resend(NamedTuple):
-    """Effect: these came back; send them on the present conversation of the place, in this order."""
+    """Effect: send these bounced messages on the present conversation of the place, in this order."""
 
     place: Place
     bounced: list[Bounced]
 
 
 class GiveUp(NamedTuple):
-    """Effect: these came back and may not be sent again; say so, and let them go."""
+    """Effect: these bounced messages may not be sent again: log that, and confirm them."""
 
     place: Place
     bounced: list[Bounced]
@@ -148,32 +148,32 @@ class GiveUp(NamedTuple):
 
 
 class Drop(NamedTuple):
-    """Effect: an EndOfStream that came back says nothing to anybody; let it go."""
+    """Effect: confirm bounced messages that nobody needs: EndOfStream, and notes of redirections."""
 
     place: Place
     bounced: list[Bounced]
 
 
 class MakeRoom(NamedTuple):
-    """Effect: the place is another key's; whoever asks for it again begins anew."""
+    """Effect: the place was given up to make room; the next send for its group needs a new one."""
 
     place: Place
 
 
 class Stray(NamedTuple):
-    """Effect: a redirection leads nowhere; say so. Its messages stay where they came back to."""
+    """Effect: a redirection leads nowhere: log that. The messages stay in the mailbox."""
 
     place: Place
 
 
 class End(NamedTuple):
-    """Effect: end this side of it; everything that it did not deliver is on its way elsewhere."""
+    """Effect: end this side of it; its undelivered messages were sent on elsewhere."""
 
     pooled: Pooled
 
 
 class Forget(NamedTuple):
-    """Effect: it is over; the session need not know of it any more."""
+    """Effect: it is over; the session may forget it."""
 
     pooled: Pooled
 
@@ -182,41 +182,41 @@ Effect = Recycle | AskVerdict | Resend | GiveUp | Drop | MakeRoom | Stray | End 
 
 
 class Standing(NamedTuple):
-    """What the home of a conversation says of it."""
+    """A conversation in the state of its home."""
 
     over: bool = False
-    """Home has heard its BEGIN, and does not know it any more."""
+    """Home has heard its BEGIN and has no endpoint any more."""
     ended: bool = False
     """The target has ended it."""
     finished: bool = False
-    """Nothing more of this side is received there: somebody has finished it, perhaps the home itself."""
+    """This side has ended or sent FIN, perhaps by home itself: the target receives nothing more of it."""
     answered: bool = False
-    """The target has answered this session's FIN: each of its messages was received, or has come back."""
+    """The target has answered this session's FIN: each of its messages was received or has come back."""
     code: int | None = None
-    """Of the Error that waits to be received."""
+    """Code of the Error that waits to be received."""
     unread: bool = False
-    """Something waits to be received."""
+    """A message waits to be received."""
 
 
 class PoolStatistics(NamedTuple):
-    """What a pool has done so far."""
+    """Counts of what a pool has done."""
 
     begun: int = 0
-    """Conversations."""
+    """Conversations begun."""
     recycled: int = 0
-    """Of them, closed with EndOfStream."""
+    """Conversations closed with EndOfStream."""
     replaced: int = 0
-    """Of them, ended under their senders."""
+    """Conversations that ended while they were in use."""
     resent: int = 0
-    """Messages that came back and were sent again on another conversation."""
+    """Bounced messages sent again on another conversation."""
     given_up: int = 0
-    """Messages that came back, and whose Error forbids to send them again; each was logged."""
+    """Bounced messages not sent again because of the target's Error; each was logged."""
     redirected: int = 0
-    """Redirections that were followed."""
+    """Redirections followed."""
 
 
 def keep_latest(table: dict[bytes, Kept], conversation: bytes, what: Kept) -> None:
-    """The latest of some thousands."""
+    """Add an entry; the oldest goes when there are POOL_KEY_ENTRIES_MAX."""
     if len(table) >= POOL_KEY_ENTRIES_MAX:
         del table[next(iter(table))]
     table[conversation] = what

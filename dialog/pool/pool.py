@@ -1,28 +1,28 @@
-"""A pool of conversations: which one each key has, when it is recycled, and what becomes of one that ended under it.
+"""A pool of conversations: which one each key has, when it is recycled, and what follows when its target ends it early.
 
 Source: Service Broker's pattern of reused and recycled conversations (behaviours 224 to 229), protocol.md section 6.
 
-Two rules. A place (a key, a session, or one of n) has one open conversation at most, and all that it ever has are of
-one conversation group: so they have one home, which can send on one what has come back of another. And what came back
-goes first: when a conversation ended under its senders, the place has no other one before each message has a verdict,
-or the target has been silent for too long.
+Two rules. A place (a key, a session, or one of n) has at most one open conversation, and all its conversations are in
+one conversation group. So they have one home, which can send on one conversation what came back from another. And
+bounced messages go first: when a conversation ended while it was in use, the place sends nothing new before each of its
+messages has a verdict, or the target was silent for POOL_VERDICT_MS_MAX.
 
-    OPEN      is sent on
+    OPEN      takes messages
     CLOSING   EndOfStream and FIN were sent; the target ends it, then this side. If its timer may have been due before,
-              home may have said so earlier, and what was sent since comes back: the place waits for that, too
-    BROKEN    the target has ended or failed it; what it did not receive comes back, then this side ends it
+              home may have sent FIN earlier, and messages sent since come back: the place waits for these, too
+    BROKEN    the target has ended or failed it; undelivered messages come back, then this side ends it
+    OVER      this side has ended it, or its home does not know it any more
 
-A target that redirects a conversation gives all of it back behind a note (behaviour 233). From then on the place goes
-where that says, until it has done so for as long as a conversation is used: then the pool's own service is asked again.
+Resending, in the order of `in_order`. Messages that came back from one conversation are sent again on the next. That
+one may end too, before home has heard of all of them. The rest is still in the mailbox, in front of the messages that
+were sent again earlier and come back only then. On such a conversation the messages sent again came first, and behind
+all of them those that its session sent itself.
 
-Nothing here waits or is a thread's: events come in as calls, `now_ms` is an argument, what has to be done is returned.
-Drivers: `bridge.pool`, and the simulator.
+Redirection. A target that redirects a conversation gives all of it back behind a note (behaviour 233). From then on the
+place goes where the note says, for as long as a conversation is used. Then the pool's own service is asked again.
 
-In which order messages go again that have come back of several conversations of one place, one after the other.
-
-What came back of one that ended goes on the next. That may have ended too, before its home heard of some of it: these
-stay where they are in the mailbox, in front of those that were sent again before them and come back only then. Such a
-conversation got first what was sent again on it, and what its session sent itself behind all of that.
+Nothing here waits, and nothing here is thread-safe: events are calls, `now_ms` is an argument, effects are returned.
+Drivers: `bridge.client.pool` and the simulator.
 """
 
 from __future__ import annotations
@@ -68,43 +68,44 @@ from .recycling import RESENT
 
 NEVER_MS: Final = 2**62
 Follow = Callable[[Way, bytes], Way]
-"""The way of a conversation, with where a note redirects it; KonverseError when that leads nowhere."""
+"""`follow(way, note)`: the way, extended by the note's target. Raises KonverseError when that leads nowhere."""
 
 
 class Pooling:
     """The places of one pool."""
 
     def __init__(self, *, max_age_ms: int, timer_ms: int | None, end_of_stream: str, follow: Follow) -> None:
-        """`timer_ms`: of each conversation's timer at its home, for when nobody recycles it; None: it has none."""
+        """`timer_ms`: timer of each conversation at its home, in case its sender does not recycle it; None: none."""
         self.max_age_ms = max_age_ms
         self._rings_after_ms = NEVER_MS if timer_ms is None else (max_age_ms + timer_ms) // 2  # clocks differ
         self.end_of_stream = end_of_stream
         self._follow = follow
         self.statistics = PoolStatistics()
         self.places: dict[bytes, Place] = {}
-        """By the mark of the group."""
+        """Mark of the group -> place."""
         self.evicted: dict[bytes, Place] = {}
-        """Those that had to make room, until all of their conversations are over."""
+        """Mark -> place that had to make room, until all its conversations are over."""
         self.known: dict[bytes, Pooled] = {}
-        """Conversations that are not over; whose home was asked last stands last."""
+        """Conversations that are not over; those asked about last stand last."""
         self.closing = 0
-        """So many of them are not open."""
+        """Number of conversations in `known` that are not open."""
         self.astray: dict[bytes, Place] = {}
+        """Mark -> place whose redirection leads nowhere."""
         self.behind: dict[bytes, Place] = {}
-        """By the mark of the group: places with nowhere to go, and such in which what came back found no room."""
+        """Mark -> place for whose bounced messages there was no room."""
         self._codes: dict[bytes, int] = {}
-        """Of conversations that are over, whose messages may still come back."""
+        """Error codes of conversations that are over; their messages may still come back."""
         self._ways: dict[bytes, Way] = {}
-        """Likewise, of those that had been redirected."""
+        """Ways of conversations that are over and had been redirected."""
         self._noted: dict[bytes, None] = {}
-        """Conversations whose note was heard: until home knows that, it is found again."""
+        """Conversations whose note was handled; home shows the note again until it hears that."""
 
     # ------------------------------------------------------------------------------------------------------- calls
 
     def place(self, group: bytes, now_ms: int) -> tuple[Place, list[Effect]]:
-        """The place of a group. When there are too many, those that were used least make room: they are recycled.
+        """The place of a group. When there are too many places, those unused for longest are recycled to make room.
 
-        Raises QueueFull when the targets have to catch up with what was recycled before.
+        Raises QueueFull when targets have not ended what was recycled before, or too many places have messages waiting.
         """
         mark = mark_of(group)
         known = self.places.get(mark)
@@ -134,11 +135,11 @@ class Pooling:
         return effects
 
     def begun(self, place: Place, conversation: bytes, now_ms: int, *, adopted: bool = False) -> Pooled:
-        """A place has an open conversation: begun by this process, or taken over from one that died."""
+        """Give a place its open conversation: begun by this process, or adopted from one that died."""
         assert place.current is None, "a place has one open conversation at most"
         pooled = place.current = self.known[conversation] = Pooled(conversation, place, now_ms)
         pooled.adopted = adopted
-        if not adopted:  # else nobody knows when its timer was set
+        if not adopted:  # when an adopted conversation's timer was set is not known
             pooled.rings_ms += self._rings_after_ms
         place.used_ms, place.noticed = now_ms, 0
         self._lives(place, pooled)
@@ -146,57 +147,57 @@ class Pooling:
         return pooled
 
     def way_of(self, place: Place, now_ms: int) -> Way:
-        """Where its next conversation goes."""
+        """The way of its next conversation. A way is dropped after `max_age_ms`."""
         if place.way and now_ms - place.way_ms >= self.max_age_ms:
             place.way = ()
         return place.way
 
     def stray(self, place: Place, reason: str, now_ms: int) -> None:
-        """It has nowhere to go."""
+        """Note that the place has nowhere to go, and why."""
         place.astray, place.again_ms, place.way = reason, now_ms + POOL_ASTRAY_MS, ()
         self.astray[mark_of(place.group)] = place
 
     def try_again(self, place: Place) -> None:
-        """What its home gives back next goes to the pool's own service; `let_pass` behind that."""
+        """What its home gives back next goes to the pool's own service. Call `let_pass` afterwards."""
         place.astray = None
         self.astray.pop(mark_of(place.group), None)
 
     def hold(self, place: Place) -> None:
-        """What came back there found no room; nothing goes before it."""
+        """There was no room for a bounced message of the place; nothing may overtake it."""
         place.behind, self.behind[mark_of(place.group)] = True, place
 
     def go_past(self, place: Place) -> None:
-        """What came back there has gone again, or is gone."""
+        """The bounced messages of the place were sent again, or are gone."""
         place.behind = False
         self.behind.pop(mark_of(place.group), None)
         self.let_pass(place)
 
     def closes(self, place: Place, conversation: bytes, now_ms: int, *, ended: bool = False) -> None:
-        """Another process had recycled that one, or left more than one; its target is to end it, or has `ended` it."""
+        """Take in a conversation that another process recycled or left over: its target has `ended` it or will."""
         pooled = self.known[conversation] = Pooled(conversation, place, now_ms)
         pooled.stage, pooled.ended, pooled.adopted = Stage.BROKEN if ended else Stage.CLOSING, ended, True
         self._lives(place, pooled)
         self.closing += 1
 
     def _lives(self, place: Place, pooled: Pooled) -> None:
-        """A place that made room for others meanwhile is found again for as long as its conversations are."""
+        """Keep an evicted place findable for as long as it has conversations."""
         place.living.append(pooled)
         mark = mark_of(place.group)
         if self.places.get(mark) is not place:
             self.evicted.setdefault(mark, place)
 
     def remember(self, conversation: bytes, code: int) -> None:
-        """The target has ended a conversation that is not this pool's any more: what may still come back of it."""
+        """Keep the Error code of a conversation outside the pool, for messages that may still come back from it."""
         if code not in RESENT:
             keep_latest(self._codes, conversation, code)
 
     @property
     def may_recycle(self) -> bool:
-        """Targets have not to catch up with what was recycled before."""
+        """Whether targets have ended enough of the conversations recycled before."""
         return self.closing < POOL_CLOSING_ENTRIES_MAX
 
     def recycled(self, pooled: Pooled, now_ms: int, *, used: bool = True) -> None:
-        """EndOfStream and FIN stand behind what was sent on it: behind those of its home, when its timer was due."""
+        """EndOfStream and FIN were sent on it. If its timer was due, those of its home may stand before them."""
         if pooled.stage is Stage.OPEN:
             if used and now_ms >= pooled.rings_ms:
                 pooled.place.awaits.append(pooled)
@@ -204,25 +205,25 @@ class Pooling:
             self.count(recycled=1)
 
     def noticed(self, place: Place, sent: int, now_ms: int) -> None:
-        """So many messages were sent on its conversation by now."""
+        """Note how many messages were sent on the place's conversation so far."""
         if sent != place.noticed:
             place.noticed, place.used_ms = sent, now_ms
 
     def resent(self, place: Place) -> None:
-        """A message that came back was sent on its conversation."""
+        """A bounced message was sent on the place's conversation."""
         self.count(resent=1)
         if place.current is not None:
             place.current.resumed = True
 
     def count(self, **more: int) -> None:
-        """Add to the statistics, by the names of their fields."""
+        """Add to the statistics, by field name."""
         added = {name: getattr(self.statistics, name) + number for name, number in more.items()}
         self.statistics = self.statistics._replace(**added)
 
     # -------------------------------------------------------------------------------------------------------- news
 
     def broken(self, conversation: bytes, code: int | None, now_ms: int) -> list[Effect]:
-        """The target has ended it, with an Error or (code 0) without; None: nobody here has read why."""
+        """The target has ended it, with an Error or (code 0) without. None: this process has not read why."""
         pooled = self.known.get(conversation)
         if pooled is None:
             return []
@@ -232,14 +233,14 @@ class Pooling:
         return self._break(pooled, now_ms)
 
     def ended(self, conversation: bytes) -> list[Effect]:
-        """This side ends it, as the target has answered EndOfStream."""
+        """This side ends it: the target has answered EndOfStream."""
         pooled = self.known.get(conversation)
         return self._over(pooled) if pooled is not None else []
 
     def home_says(
         self, standings: Iterable[tuple[Pooled, Standing]], bounced: Iterable[Bounced], now_ms: int
     ) -> list[Effect]:
-        """News of a home: how some conversations stand there, and what has come back, at the same time."""
+        """News of a home: the standings of some conversations, and its bounced messages, both from one state."""
         living = [(pooled, standing) for pooled, standing in standings if pooled.stage is not Stage.OVER]
         for pooled, standing in living:
             pooled.ended = pooled.ended or standing.ended
@@ -256,7 +257,7 @@ class Pooling:
             if (stops and pooled.stage is Stage.OPEN) or (standing.code and pooled.stage is Stage.CLOSING):
                 effects += self._break(pooled, now_ms)
             elif pooled.stage is Stage.BROKEN and not standing.answered:
-                effects.append(AskVerdict(pooled))  # something may have had to go before FIN
+                effects.append(AskVerdict(pooled))  # FIN may have had to wait for other records
             if standing.answered and pooled.stage is Stage.CLOSING:
                 self._let_go(pooled)
             elif standing.answered and pooled.stage is Stage.BROKEN and (pooled.ended or not pooled.misled):
@@ -268,7 +269,7 @@ class Pooling:
         return self.places.get(mark) or self.evicted.get(mark)
 
     def _notes(self, returned: list[tuple[Place, Bounced]], now_ms: int) -> list[Effect]:
-        """What routers have to say comes first."""
+        """Handle the notes of routers, before other bounced messages."""
         effects: list[Effect] = []
         for place, one in returned:
             if one.bounce.reason is BounceReason.REDIRECTED and place.astray is None:
@@ -276,9 +277,9 @@ class Pooling:
         return effects
 
     def _returned(self, returned: list[tuple[Place, Bounced]], senders: Mapping[bytes, Pooled | None]) -> list[Effect]:
-        """What becomes of what has come back, in that order; also of conversations that nobody here knows any more.
+        """Effects for bounced messages, in their order, including those of conversations that are no longer known.
 
-        Of a place that is redirected nothing goes again before all has come back: it may have been on several ways.
+        For a redirected place nothing is sent again before all has come back: its conversations may have several ways.
         """
         resent: dict[Place, list[Bounced]] = {}
         given_up: dict[tuple[Place, int], list[Bounced]] = {}
@@ -301,10 +302,10 @@ class Pooling:
         ]
 
     def _redirected(self, place: Place, note: Bounced, now_ms: int) -> list[Effect]:
-        """Who had its messages says where they go, and so do all that follow.
+        """Follow a note: the place's messages go where the router says, and so do all later ones.
 
-        Nothing new is that of a conversation which began before the place had its way: several may have been on theirs
-        to the same router. All of them will be redirected, so none of them takes anything more, and what comes back of
+        A note is ignored if its conversation began before the place got its present way. Several conversations may have
+        gone to the same router, which redirects them all. So none of them takes more messages, and what comes back from
         each goes first.
         """
         pooled = self.known.get(note.conversation)
@@ -328,7 +329,7 @@ class Pooling:
         return effects
 
     def tick(self, now_ms: int) -> list[Effect]:
-        """Time passes: conversations grow old, and nobody waits for ever."""
+        """Time passes: recycle old conversations, and stop waiting for overdue verdicts."""
         effects: list[Effect] = []
         for pooled in list(self.known.values()):
             if pooled.stage is Stage.OPEN:
@@ -343,7 +344,7 @@ class Pooling:
         return effects
 
     def unfinished(self, limit: int) -> list[Pooled]:
-        """Those that are closing or broken, no more than that many: in turn, as targets that are away say nothing."""
+        """At most `limit` closing or broken conversations, in rotation, since targets that are away say nothing."""
         if not self.closing:
             return []
         found = list(islice((one for one in self.known.values() if one.stage is not Stage.OPEN), limit))
@@ -370,7 +371,7 @@ class Pooling:
         return [AskVerdict(pooled)]
 
     def _judged(self, pooled: Pooled, now_ms: int) -> list[Effect]:
-        """Each of its messages was received or has come back, or that is waited for no longer."""
+        """Each of its messages was received or has come back, or the wait for that is over."""
         self._let_go(pooled)
         if not pooled.ended:
             pooled.stage, pooled.since_ms = Stage.CLOSING, now_ms  # home has sent EndOfStream, which the target answers
@@ -382,7 +383,7 @@ class Pooling:
             pooled.place.awaits.remove(pooled)
 
     def let_pass(self, place: Place) -> None:
-        """A place that made room for others is forgotten with the last that it had."""
+        """Forget an evicted place that has nothing left."""
         if not place.has_more:
             self.evicted.pop(mark_of(place.group), None)
 
@@ -406,15 +407,16 @@ class Pooling:
 
 
 def in_order(bounced: Sequence[Bounced], senders: Mapping[bytes, Pooled | None]) -> list[Bounced]:
-    """As they were sent: `senders` says of each conversation what the pool knows, None of those that are over.
+    """Bounced messages in the order in which they were sent.
 
-    None also of one that another process has begun, which had lost the pool and not heard of that yet.
+    `senders` has the pool's entry for each conversation. It is None for one that is over, or that was begun by another
+    process which had lost the pool and did not know that yet.
     """
     of_each: dict[bytes, list[Bounced]] = {}
     for one in bounced:
         of_each.setdefault(one.conversation, []).append(one)
     ranks: dict[bytes, float] = {}
-    for conversation, mine in of_each.items():  # as the first of each has come back
+    for conversation, mine in of_each.items():  # in the order in which the first of each came back
         pooled = senders.get(conversation)
         if pooled is not None and pooled in pooled.place.living:
             ranks[conversation] = pooled.place.living.index(pooled)
@@ -435,7 +437,7 @@ def _rank_of_unknown(
     of_each: Mapping[bytes, Sequence[Bounced]],
     senders: Mapping[bytes, Pooled | None],
 ) -> float:
-    """In front of all, as it is over; but behind what the same session had sent on one that was adopted from it."""
+    """In front of all others, since it is over; but behind one that was adopted from the same session."""
     adopted = [
         rank
         for conversation, rank in ranks.items()
@@ -446,5 +448,5 @@ def _rank_of_unknown(
 
 
 def _is_sent_again(one: Bounced) -> bool:
-    """Home has sent it, or its target has given it back: what the session sends behind what went in vain is neither."""
+    """Whether an owner wrote the bounced record: home for a redirected message, or a target that gave it back."""
     return one.bounce.writer != one.session

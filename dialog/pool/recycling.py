@@ -1,8 +1,11 @@
-"""How a conversation that is used again and again is closed: EndOfStream, the target ends, the initiator ends.
+"""Recycling: how a pooled conversation is closed. EndOfStream, the target ends its side, the initiator ends the other.
 
 FIN stands directly behind EndOfStream in the same log, so nothing of that side is received behind it, whoever sends
-(protocol.md section 6). The original needs a lock for that, and an order of locks (behaviour 227). A message that came
-too late is in the mailbox at the conversation's home, and goes on to the conversation that took its place.
+(protocol.md section 6). Service Broker's original needs locks for that, taken in a fixed order (behaviour 227). A
+message that came too late is in the mailbox at the conversation's home, and is sent again on the next conversation of
+its place.
+
+The functions up to `is_answer` serve the process that sends; `answer` and `ring` serve the reader of the home.
 """
 
 from __future__ import annotations
@@ -41,14 +44,14 @@ if TYPE_CHECKING:
 SYSTEM: Final = (DIALOG_TIMER, END_DIALOG, ERROR)
 
 UNREADABLE: Final = 1
-"""In place of the code of an Error that is no Error document: nothing says that its messages may go again."""
+"""Code used for an Error whose body cannot be parsed. Its messages are not resent."""
 
 RESENT: Final = (-8489, -8462, -9719, -28052)
-"""Codes of an Error after which what was not received may be sent again on a new conversation (behaviour 228)."""
+"""Error codes after which undelivered messages may be sent again on a new conversation (behaviour 228)."""
 
 
 def is_pooled(endpoint: Endpoint) -> bool:
-    """Whether a pool has begun it, of whatever process."""
+    """Whether a pool, in any process, has begun the conversation."""
     group, conversation = endpoint.group_id, endpoint.conversation
     if endpoint.role is not Role.INITIATOR or group == conversation or not is_of_pool(conversation):
         return False
@@ -56,14 +59,14 @@ def is_pooled(endpoint: Endpoint) -> bool:
 
 
 def end_once(session: Session, dialog: SessionDialog) -> list[Hand]:
-    """END of what a pool lets go, whichever of its ways comes to that first."""
+    """END on a dialog of a pool, unless it was ended already."""
     return session.end(dialog) if dialog.waiting_end is None else []
 
 
 def recycle(session: Session, dialog: SessionDialog, end_of_stream: str) -> list[Hand]:
-    """EndOfStream and FIN, in one step: no send of another thread comes between the two.
+    """EndOfStream and FIN in one step, so that no send of another thread comes between the two.
 
-    Raises what `Session.send` does, and QueueFull while what was redirected to the dialog has not arrived.
+    Raises what `Session.send` raises, and QueueFull while messages redirected to the dialog have not arrived.
     """
     session.check(dialog, b"")
     if dialog in session.redirecting:
@@ -72,16 +75,16 @@ def recycle(session: Session, dialog: SessionDialog, end_of_stream: str) -> list
 
 
 def is_used(dialog: SessionDialog) -> bool:
-    """Whether anything was sent on it, or redirected to it: else its target knows of nothing."""
+    """Whether anything was sent on it or redirected to it. If not, its target does not know of it."""
     return bool(dialog.sent or dialog.held or dialog.redirects is not None)
 
 
 def ask_verdict(session: Session, dialog: SessionDialog, end_of_stream: str | None = None) -> list[Hand]:
-    """FIN on a dialog that takes no more: its answer says that all that was not received has come back.
+    """FIN on a dialog that takes no more messages. Its answer says that each message was received or has come back.
 
-    Nothing while something has to go first; ask again. What home has sent, as it was redirected, needs a verdict, too.
-    `end_of_stream` goes before it when home has closed the dialog, too, and the target may not have heard that: of two
-    FINs the first one counts, and its target would not hear of the end of the stream otherwise. Raises QueueFull.
+    Returns nothing while other records must go first; call it again. Redirected messages, which home has sent, need a
+    verdict too. `end_of_stream` goes before FIN when home has closed the dialog as well and the target may not have
+    heard that: only the first of two FINs counts, so the target might never receive EndOfStream. Raises QueueFull.
     """
     session.check_over()
     dialog.go_along()
@@ -99,7 +102,7 @@ def ask_verdict(session: Session, dialog: SessionDialog, end_of_stream: str | No
 
 
 def standing_of(home: Partition, session: Session, dialog: SessionDialog) -> Standing:
-    """How a conversation of a session stands, as its home has it."""
+    """The standing of a session's conversation in the state of its home."""
     endpoint = home.endpoint(Role.INITIATOR, dialog.conversation)
     if endpoint is None:
         moved, begun = (Role.INITIATOR, dialog.conversation) in home.moves.stubs, (dialog.home, dialog.begun_at)
@@ -115,38 +118,38 @@ def standing_of(home: Partition, session: Session, dialog: SessionDialog) -> Sta
 
 
 def _has_asked(session: Session, askers: Collection[bytes]) -> bool:
-    """Whether a FIN of this session was answered: all that it has sent was received then, or has come back."""
+    """Whether a FIN of this session was answered: all its messages were received or have come back by then."""
     return any(asker in session.ids for asker in askers)
 
 
 def rivals_of(home: Partition, session: Session, groups: Iterable[bytes]) -> list[bytes]:
-    """Sessions that live and have begun conversations of these groups, too: two processes have one pool."""
+    """Other live sessions that have begun conversations of these groups: two processes use one pool."""
     sides = (one for group in groups for one in home.members(group) if one.role is Role.INITIATOR)
     openers = dict.fromkeys(one.opener for one in sides if one.opener not in session.ids)
     return [one for one in openers if _may_speak(home, one)]
 
 
 def _may_speak(home: Partition, writer: bytes) -> bool:
-    """Whether it is a session that nobody has closed here."""
+    """Whether the writer is a session that is not closed here."""
     known = home.writers.get(writer)
     return time_of_writer(writer) is not None and known is not None and known.closed_at is None
 
 
 class Left(NamedTuple):
-    """What other processes have left of some groups."""
+    """Conversations of some groups that other processes have left."""
 
     conversations: list[bytes]
-    """That somebody has begun, or of which something came back."""
+    """Conversations that exist, or from which messages came back."""
     writers: list[bytes]
-    """Sessions to which something came back."""
+    """Sessions to which messages came back."""
     codes: dict[bytes, int]
     """Conversation -> code of the Error that waits on it."""
     services: dict[bytes, str]
-    """Conversation that lives -> service of its target: it may have been redirected."""
+    """Existing conversation -> service of its target, which may be that of a redirection."""
 
 
 def left_behind(home: Partition, groups: Collection[bytes]) -> Left:
-    """What other processes have left of some groups of a pool, as their home has it."""
+    """What other processes have left of a pool's groups, from the state of their home."""
     marks = {mark_of(group) for group in groups}
     bounced = [one for one in home.mailbox.entries.values() if mark_of(one.conversation) in marks]
     living = [one for group in groups for one in home.members(group) if one.role is Role.INITIATOR]
@@ -157,32 +160,33 @@ def left_behind(home: Partition, groups: Collection[bytes]) -> Left:
 
 
 def stream_ended(target: Partition, conversation: bytes, end_of_stream: str) -> bool:
-    """Whether the target of a conversation has EndOfStream, of a sender that died in front of its FIN."""
+    """Whether the target has EndOfStream of a sender that died before its FIN, or has no endpoint any more."""
     endpoint = target.endpoint(Role.TARGET, conversation)
     return endpoint is None or any(entry[1] == end_of_stream for entry in endpoint.queue)
 
 
 class Farewell(NamedTuple):
-    """The target has ended a pooled conversation, with an Error or (code 0) without."""
+    """The target has ended a pooled conversation: with an Error, or (code 0) without."""
 
     conversation: bytes
     code: int
     description: str
     askers: tuple[bytes, ...]
-    """Whom the target has heard say that nothing more comes from them: nothing of theirs is on its way."""
+    """Writers whose FIN the target has answered: none of their messages is in flight."""
     kept: bool = False
-    """Its sender ends it, when what it did not deliver has come back."""
+    """Its sender will end it, after undelivered messages have come back."""
 
     @property
     def first_code(self) -> int:
-        """Of whoever failed first, where routers have passed that on: it says whether messages may go again (228)."""
+        """Code of the service that failed first, if routers passed the Error on. It decides about resending (228)."""
         return first_code(self.code, self.description)
 
 
 def is_answer(session: Session, dialog: SessionDialog, pooled: Pooled, farewell: Farewell) -> bool:
-    """Whether the target says farewell because of EndOfStream, and nothing is left to do.
+    """Whether the farewell answers EndOfStream, so that nothing is left to do.
 
-    Who ends before it has heard that sends some of it back. So may have one whose home has closed it, too.
+    A target that ends before it has received EndOfStream sends messages back. Messages may also have come back when
+    home has closed the conversation as well.
     """
     if pooled.stage is not Stage.CLOSING or farewell.code or pooled in pooled.place.awaits:
         return False
@@ -192,12 +196,12 @@ def is_answer(session: Session, dialog: SessionDialog, pooled: Pooled, farewell:
 def answer(
     transaction: Transaction, messages: Iterable[Message], keeps: Callable[[Farewell], bool]
 ) -> tuple[list[Message], list[Farewell]]:
-    """What the initiator's activated procedure of the original does (behaviour 226), and what is left to do.
+    """Handle the system messages of pooled conversations, like the original's activated procedure (behaviour 226).
 
-    DialogTimer: EndOfStream. EndDialog and Error: END, unless whoever sends on the conversation `keeps` it, to end it
-    when what was not delivered has come back (229). Somebody in another process may: it is left to him for a minute,
-    unless the target has answered his FIN, as nothing is on its way then. Returned are the messages that are no pool's
-    matter, and the ends.
+    DialogTimer: send EndOfStream. EndDialog and Error: END, unless the sender `keeps` the conversation, to end it after
+    undelivered messages have come back (229). A sender in another process may want the same. So the end is left to it
+    for POOL_PATIENCE_MS, unless the target has answered its FIN: then nothing is in flight. Returns the messages that
+    do not concern pools, and the farewells.
     """
     rest: list[Message] = []
     farewells: list[Farewell] = []
@@ -228,17 +232,17 @@ def _farewell(dialog: Endpoint, code: int = 0, description: str = "") -> Farewel
 
 
 def _end_waits(dialog: Endpoint) -> bool:
-    """That its target has ended is received behind the timer, and decides."""
+    """Whether the end by the target waits behind the DialogTimer: it decides, when it is received."""
     return dialog.error is not None or (bool(dialog.queue) and dialog.queue[-1][1] == END_DIALOG)
 
 
 def _may_return(askers: Iterable[bytes]) -> bool:
-    """Whether something may be on its way, as no session's FIN was answered. Owners say it for one that seems gone."""
+    """Whether messages may be in flight: no FIN of a session was answered, only one that an owner sent in its place."""
     return all(time_of_writer(asker) is None for asker in askers)
 
 
 def _leave(transaction: Transaction, dialog: Endpoint) -> bool:
-    """What its target has ended is left to its sender until its timer rings; False when it does not live that long."""
+    """Leave the conversation to its sender until its timer fires. False when its lifetime is over before that."""
     try:
         transaction.remind(dialog, POOL_PATIENCE_MS)
     except TimerBeyondLifetime:
@@ -247,12 +251,14 @@ def _leave(transaction: Transaction, dialog: Endpoint) -> bool:
 
 
 def ring(transaction: Transaction, dialog: Endpoint, keeps: Callable[[Farewell], bool]) -> bool:
-    """The timer of a pooled conversation: its sender has not recycled it, so the home does. True: this side is to end.
+    """The timer of a pooled conversation fired: its sender has not recycled it, so home does. True: this side must end.
 
-    It is set again until the target has ended. There is none when nothing was ever received there, as the sender died
-    behind its BEGIN: the answer to FIN names no writer then, and this side ends by itself. So it does when the contract
-    knows its EndOfStream no more, as EndDialog tells the target too that nothing more comes; and when the target has
-    ended it, and its sender did not within a minute. Not while whoever sends on it `keeps` it.
+    Home sends EndOfStream and FIN, and sets the timer again until the target has ended. This side ends by itself when
+    nothing ever reached the target: the sender died after its BEGIN, and the answer to FIN names no writer.
+
+    Unless the sender `keeps` the conversation, this side also ends when EndOfStream is no longer in the contract, since
+    EndDialog too tells the target that nothing more comes; and when the target has ended it and the sender has not,
+    within POOL_PATIENCE_MS.
     """
     finished = dialog.finished
     if finished is not None and finished.answer == ():
@@ -261,11 +267,11 @@ def ring(transaction: Transaction, dialog: Endpoint, keeps: Callable[[Farewell],
     ends = dialog.state not in SENDING or not (closed or _close_stream(transaction, dialog))
     if ends and not keeps(_farewell(dialog)):
         return True
-    return not _leave(transaction, dialog) and ends  # else it is over before, with an Error
+    return not _leave(transaction, dialog) and ends  # without a timer the lifetime ends it, with an Error
 
 
 def _close_stream(transaction: Transaction, dialog: Endpoint) -> bool:
-    """EndOfStream and FIN; False when nobody knows its type, or its contract does not any more."""
+    """EndOfStream and FIN. False when its message type is not known, or not in the contract any more."""
     end_of_stream = dialog.clock.end_of_stream if dialog.clock is not None else None
     if end_of_stream is None:
         return False
@@ -278,7 +284,7 @@ def _close_stream(transaction: Transaction, dialog: Endpoint) -> bool:
 
 
 def _said_by(body: bytes) -> tuple[int, str]:
-    """Code and description of an Error; whoever writes to the log may have written what is none."""
+    """Code and description of an Error. A stranger may have written a body that is no Error document."""
     try:
         return read_error(body)
     except MalformedRecord as error:

@@ -1,14 +1,20 @@
-"""Questions to the state of a partition: nothing here changes it.
+"""Questions to the state of a partition, and what a session concludes from the answers.
 
-    standing    where a conversation stands and what it waits for (`konverse why`)
-    leaks       sides that somebody has forgotten: begun and never ended, or ended on one side only
-    in_flight   what is on its way while a group moves from one partition to another
-    searching   in which partition a group is, asked step by step
-    hearing     what a home knows of its session: the peer has ended, the id was closed
+The laws:
 
-An answer names facts of the logs: states, numbers, counters, times by Kafka's clock. It never guesses what a program
-has in mind. Advice is part of the text only where it works: each command that an answer names is tried by a test.
+1. No question changes the state of a partition. Where an answer changes something, it changes the session or the
+   bookkeeping of the asker.
+2. An answer names facts of the logs: states, numbers, counters, times by Kafka's clock. It never guesses what a program
+   has in mind.
+3. A text gives advice only where the advice works: each command that an answer names is tried by a test.
 
-The asker decides which state it asks. An owner answers for the partition that it leads, at once. A tool reads the
-logs itself (`bridge.owner.follower`), which takes longer and needs no owner.
+The asker decides which state it asks. An owner answers at once for the partition that it leads. A tool reads the logs
+itself (`bridge.owner.follower`), which takes longer and needs no owner.
+
+    standing   where a conversation stands and what it waits for (`konverse why`)
+    leaks      sides that an application has forgotten: begun and never ended, or ended on one side only
+    searching  in which partition a conversation group lives, found step by step
+    in_flight  members of a group that are on their way from one partition to another
+    hearing    what a home knows about a session: its peer has ended, its id was closed
+    offering   which bounced messages of a home an application may decide about
 """

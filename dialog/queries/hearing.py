@@ -1,4 +1,4 @@
-"""What the homes of a session's dialogs tell it: of their ends (protocol.md 9c), and of its own id (section 5)."""
+"""News for a session from the homes of its dialogs: ends of peers (protocol.md 9c), and its own id (section 5)."""
 
 from __future__ import annotations
 
@@ -13,23 +13,25 @@ from konverse.schemas.wire.records import BounceReason, Notice, WriterClosed
 
 
 def hear_of_end(session: Session, home: Partition, endpoint: Endpoint) -> None:
-    """The peer of an endpoint has ended: nothing more is sent on its dialog, if that is the one that lives there.
+    """The peer of an endpoint has ended: refuse sends on the session's dialog, if the endpoint belongs to it.
 
-    A conversation id may be used again: what home tells before it has heard the BEGIN is about the dialog before.
+    A conversation id may be used again. News from a home that has not heard the BEGIN is about an earlier dialog.
     """
     dialog = session.dialogs.get(endpoint.conversation)
     if endpoint.role is not Role.INITIATOR or dialog is None:
         return
-    begun = dialog.begun_at < 0 or heard(home, dialog.home, dialog.begun_at)  # a transaction begins without our BEGIN
-    arrived = endpoint.index in home.moves.arrivals and endpoint.opener == dialog.opener  # it was heard elsewhere
+    # begun_at < 0: begun in a transaction, without a BEGIN of its own; an arrival heard the BEGIN where it lived before
+    begun = dialog.begun_at < 0 or heard(home, dialog.home, dialog.begun_at)
+    arrived = endpoint.index in home.moves.arrivals and endpoint.opener == dialog.opener
     if begun or arrived:
         session.ended_by_peer(endpoint.conversation)
 
 
 def hear_of_id(session: Session, said: Notice | WriterClosed | Bounced) -> bool:
-    """Whether a destination does not hear the session under its present id any more: another one is due.
+    """Whether a destination no longer hears the session under its present id, so that it needs a new one.
 
-    Somebody has closed it there, or what Kafka has of it is not all there. The next id asks how far it was heard.
+    Another process has closed the id there, or records of it are missing from the log. The next id asks how many
+    records were received.
     """
     if session.closing or session.over is not None:
         return False
@@ -40,7 +42,7 @@ def hear_of_id(session: Session, said: Notice | WriterClosed | Bounced) -> bool:
 
 
 def needs_another_id(session: Session, home: Partition) -> bool:
-    """Whether anything that a home keeps says so."""
+    """Whether a notice or a bounced message at a home requires a new id (`hear_of_id`)."""
     for address, lane in [*session.lanes.items()]:
         answer = home.answers.get((lane.writer, address))
         if answer is not None and hear_of_id(session, answer):

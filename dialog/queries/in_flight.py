@@ -1,7 +1,7 @@
-"""Conversation groups between two partitions: they have left one, and the other has not taken them up.
+"""Conversation groups between two partitions: they have left one and have not arrived in the other.
 
-An INSTALL says which group its endpoint is of. It stands in the outbox of the place that was left until the next place
-has it, and there in the data log until a COMMIT has ingested it.
+An INSTALL names the group of its endpoint. It stands in the outbox of the partition that was left until the next
+partition has it, and there in the data log until a COMMIT has ingested it.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from konverse.schemas.wire.records import Kind
 from konverse.schemas.wire.varint import varint
 
 _INSTALL: Final = bytes((Kind.INSTALL << 1,))
-"""First byte of a header."""
+"""First byte of the header of an INSTALL."""
 
 
 class InFlight(NamedTuple):
-    """An endpoint on its way, of the group that is looked for."""
+    """An endpoint of the wanted group, on its way."""
 
     generation: int
-    """How often it has moved when it arrives."""
+    """Number of its moves, including this one."""
     found: Found
-    """Where it goes."""
+    """Its destination."""
 
 
 def sent(state: Partition, group: bytes) -> Iterator[InFlight]:
-    """Members of a group that have left this partition and may not have arrived, and those that came in part."""
+    """Members of a group that have left this partition and may not have arrived, or have arrived here in part."""
     for stream in state.streams.values():
         runs = [run for run in stream.runs if run.prefix.startswith(_INSTALL)]
         rows = ((run.headers(iter((varint(0),)))[0], run.bodies[0]) for run in runs)
@@ -46,12 +46,12 @@ def sent(state: Partition, group: bytes) -> Iterator[InFlight]:
 
 
 def arriving(columns: Columns, to: Address, group: bytes) -> Iterator[InFlight]:
-    """Members of a group in data of partition `to`."""
+    """Members of a group in data records of partition `to`."""
     return _among(zip(columns.headers, columns.bodies, strict=True), to, group)
 
 
 def newest(several: Iterable[InFlight]) -> Found | None:
-    """Where the group goes: an endpoint that has arrived and left again since then is of a later generation there."""
+    """Where the group goes, by the latest generation: an endpoint that arrived and left again has a higher one."""
     last = max(several, key=lambda one: one.generation, default=None)
     return None if last is None else last.found
 

@@ -1,7 +1,8 @@
-"""Conversations that somebody has forgotten: which side would stay open for ever, why, and what to do about it.
+"""Conversations that an application has forgotten: which side would stay open for ever, why, and what to do about it.
 
-Judged by the two sides alone, as the folds of their partitions have them. Time is no part of it: whoever asks knows
-that nothing was said on a conversation for long, since on one that lives each of these states is passed through.
+A side is judged by the states of both sides in the folds of their partitions, without a clock. The caller makes sure
+that nothing has happened on the conversation for long, because a healthy conversation passes through each of these
+states.
 
 Source: service-broker.md section 9, "fire and forget is harmful", and R5 and R6 of section 11.
 """
@@ -22,7 +23,7 @@ NOTHING_WAITS: Final = -1
 
 
 class Side(NamedTuple):
-    """One side of a conversation, what of it tells whether it was forgotten."""
+    """One side of a conversation: the facts that show whether it was forgotten."""
 
     conversation: bytes
     role: Role
@@ -31,23 +32,23 @@ class Side(NamedTuple):
     contract: str
     state: State
     sent: int = 0
-    """Messages of this side; -1 where the client that began the dialog counts them."""
+    """Messages sent by this side; -1 where the client that began the dialog counts them."""
     received: int = 0
     unread: int = 0
-    """Messages that wait, and a DialogTimer; neither EndDialog nor Error."""
+    """Messages that wait, including a DialogTimer but not EndDialog or Error."""
     end_waits: bool = False
     """EndDialog or an Error waits to be received."""
     newest_ms: int = NOTHING_WAITS
-    """When the last of what waits was written, in milliseconds since 1970."""
+    """When the last waiting message was written, in milliseconds since 1970; NOTHING_WAITS for none."""
     suspended: bool = False
     timer_ms: int = NO_TIME
-    """When its timer fires."""
+    """When its timer fires, in milliseconds since 1970; NO_TIME without a timer."""
     expires_ms: int = NO_TIME
-    """When its lifetime is over."""
+    """When its lifetime is over, in milliseconds since 1970; NO_TIME without a lifetime."""
 
     @property
     def waits(self) -> bool:
-        """Something can be received."""
+        """Whether something can be received."""
         return self.unread > 0 or self.end_waits
 
 
@@ -55,22 +56,22 @@ class Cause(Enum):
     """How a side came to be forgotten."""
 
     END_UNREAD = "end unread"
-    """The peer has ended, and nobody receives that."""
+    """The peer has ended, and no reader receives that."""
     NOT_ENDED = "not ended"
-    """It was received that the peer has ended, and this side was not ended."""
+    """This side has received the peer's end, and was not ended."""
     FIRE_AND_FORGET = "fire and forget"
-    """The same at a target that never answered."""
+    """The same at a target that never sent anything."""
     END_NOT_PASSED_ON = "end not passed on"
-    """The peer has ended, and this side does not know: nobody looks after the partition of the peer."""
+    """The peer has ended, and this side does not know it: the peer's partition has no owner."""
     PEER_GONE = "peer gone"
     NEVER_ANSWERED = "never answered"
-    """It was begun, and there is no target."""
+    """It was begun, and has no target."""
     SILENT = "silent"
-    """Both sides are open, and nobody expects anything."""
+    """Both sides are open, and neither waits for anything."""
 
 
 def side_of(endpoint: Endpoint) -> Side:
-    """What the fold of a partition says of an endpoint."""
+    """The side that an endpoint is."""
     queue, clock = endpoint.queue, endpoint.clock
     ended = bool(queue) and queue[-1][1] == END_DIALOG  # nothing is accepted behind it
     stamps = [timestamp_ms(entry[3]) for entry in (*queue[-1:], *endpoint.urgent)]
@@ -93,7 +94,7 @@ def side_of(endpoint: Endpoint) -> Side:
 
 
 def worked_on(operations: Operations) -> set[int]:
-    """Indices of the endpoints of which a commit tells: somebody has done something with them."""
+    """Indices of the endpoints on which a commit has operations: a handler or an operator has worked on them."""
     found = {*operations.receive_endpoints, *(sends[0] for sends in operations.sends)}
     found.update(end.endpoint for end in operations.ends)
     for one in operations.rare:
@@ -108,10 +109,11 @@ def worked_on(operations: Operations) -> set[int]:
 
 
 def cause_of(side: Side, peer: Side | None) -> Cause | None:
-    """Why a side is forgotten on whose conversation nothing was said for long; None when it is not.
+    """Why a side is forgotten, given that nothing has happened on its conversation for long; None when it is not.
 
-    `peer` is None when the other side lives nowhere. What waits for a handler is not forgotten, unless it tells that
-    the conversation is over: `konverse why` says what keeps it. What is suspended is for `konverse suspended`.
+    `peer` is None when the other side has no endpoint. A side with waiting messages is not forgotten, unless one of
+    them says that the conversation is over: `konverse why` tells what keeps it. Nor is a suspended side, which
+    `konverse suspended` shows.
     """
     if side.suspended:
         return None
@@ -128,7 +130,7 @@ def cause_of(side: Side, peer: Side | None) -> Cause | None:
 
 
 def _cause_of_open(side: Side, peer: Side | None) -> Cause | None:
-    """The same of a side that may send, for which nothing waits and that has set no timer."""
+    """The same for a side that may send, without waiting messages and without a timer."""
     if side.expires_ms != NO_TIME:
         return None  # it fails by itself
     if peer is None:
@@ -141,7 +143,7 @@ def _cause_of_open(side: Side, peer: Side | None) -> Cause | None:
 
 
 def explained(side: Side, cause: Cause) -> tuple[str, str]:
-    """Two sentences: why it is forgotten, and what to do."""
+    """Why the side is forgotten, and what to do: two texts."""
     failed = side.state is State.ERROR
     if cause is Cause.PEER_GONE and side.state is State.DISCONNECTED_OUTBOUND:
         return _WHY_LAST.format(far=side.far_service), _REMEDY_LAST.format(far=side.far_service)
@@ -189,5 +191,5 @@ _WHY_LAST: Final = (
     "This side has ended, and the other side is gone: service {far!r} has ended too, and nobody has passed that on, or "
     "it was ended WITH CLEANUP, its queue was dropped, or its logs are lost."
 )
-"""Of a side that has ended itself."""
+"""For a side that has ended itself."""
 _REMEDY_LAST: Final = "Start a reader of the queue of service {far!r}; if it stays, end it WITH CLEANUP."

@@ -1,7 +1,7 @@
-"""What an application is shown of the messages that came back to a home, and what it has decided about them.
+"""Bounced messages that an application is offered, and what it has decided about them.
 
-A message is shown until it was decided about, and again when the decision was in vain: when the home has heard of it,
-or never will, and the message is still there.
+A message is offered until the application has decided about it. It is offered again when the decision was in vain: its
+record has reached the home, or never will, and the message is still there.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from konverse.dialog.session.session import Session
 
 WasSettled = Callable[[Partition], bool]
-"""Whether the home has heard of a decision, or never will, as its state says."""
+"""Tells from the state of a home whether it has heard of a decision, or never will."""
 
 
 class Decisions:
-    """What one session has decided, by home."""
+    """The decisions of one session, by home."""
 
     def __init__(self) -> None:
         self._known: Final[dict[Address, dict[BounceId, WasSettled]]] = {}
 
     def confirm(self, session: Session, dialog: SessionDialog, bounce: BounceId) -> list[Hand]:
-        """CONFIRM; nothing when it was decided about before: a REDIRECT may wait, and this would overtake it."""
+        """CONFIRM; nothing when there is a decision already: CONFIRM would overtake a REDIRECT that waits."""
         known = self._known.setdefault(dialog.begin.home, {})
         if bounce in known:
             return []
@@ -41,7 +41,7 @@ class Decisions:
         return hands
 
     def redirect(self, session: Session, to: SessionDialog, bounce: BounceId) -> list[Hand]:
-        """REDIRECT; nothing when it was decided about before."""
+        """REDIRECT; nothing when there is a decision already."""
         known = self._known.setdefault(to.begin.home, {})
         if bounce in known:
             return []
@@ -50,9 +50,9 @@ class Decisions:
         return hands
 
     def offered(self, home: Partition, session: Session, wanted: Callable[[Bounced], bool]) -> list[Bounced]:
-        """What is wanted of a home's mailbox, and may be decided about by the session now.
+        """The wanted messages in a home's mailbox about which the session may decide.
 
-        It may decide about what came back to itself, and to sessions that are closed: they can no more.
+        It may decide about messages that came back to itself, and to closed sessions, which cannot decide any more.
         """
         found = []
         entries, known, ids = home.mailbox.entries, self._known.get(home.address, {}), session.ids
@@ -67,7 +67,7 @@ class Decisions:
             if bounced.session not in ids and not closed:
                 continue
             was_settled_now = known.get(bounced.id)
-            if was_settled_now is None or was_settled_now(home):  # decided, settled, and still there: it was in vain
+            if was_settled_now is None or was_settled_now(home):  # decided, and still there: in vain
                 known.pop(bounced.id, None)
                 found.append(bounced)
         return found

@@ -1,7 +1,8 @@
-"""Where a conversation group lives that something is to be moved to: what is read, and what follows (section 7.2).
+"""Search for the partition of the conversation group to which a conversation is to move (protocol.md section 7.2).
 
-Drivers are `bridge.owner.group_locator` and the simulator. They answer the questions of a search while everything else
-goes on, and lock the group afterwards: it may have come to a partition of theirs meanwhile.
+A `Search` asks one question at a time. Its driver answers while everything else goes on. Afterwards it locks the group:
+by then the group may have come to a partition of the driver's own. Drivers: `bridge.owner.group_locator` and the
+simulator.
 """
 
 from __future__ import annotations
@@ -25,31 +26,31 @@ if TYPE_CHECKING:
     from konverse.schemas.identifiers import Address
 
 PASSES: Final = 3
-"""A group that moves from where a search comes later to where it was before is found by the next pass."""
+"""Passes of a search. A group that moves to a partition which the pass has read already is found by the next one."""
 
 
 class ReadState(NamedTuple):
-    """What does the journal of a partition say, as it ends now? The answer is a Journaled."""
+    """Question: the state of a partition at the present end of its journal. The answer is a Journaled."""
 
     partition: int
 
 
 class ReadBehind(NamedTuple):
-    """Which data stand in a partition from an offset on? The answer is Columns, one after the other."""
+    """Question: the data records of a partition from an offset on. The answer is Columns, one after another."""
 
     partition: int
     start: int
 
 
 class Journaled(NamedTuple):
-    """The state of a partition, and how far its journal was read for it."""
+    """The state of a partition, and the journal offset up to which it was folded."""
 
     state: Partition
     offset: int
 
 
 class Wanted(NamedTuple):
-    """What asks for a group."""
+    """A move that needs a group: the transaction, the conversation, and its new group."""
 
     transaction: Transaction
     dialog: Endpoint | Begun
@@ -57,23 +58,23 @@ class Wanted(NamedTuple):
 
 
 class Search:
-    """For a group that is in none of the partitions of a process: in the others, or on its way to any one."""
+    """Search for a group that is in no partition of this process: in the others, or on its way to any partition."""
 
     def __init__(self, group: bytes, ours: Mapping[int, Partition], addresses: Mapping[int, Address]) -> None:
         self.question: ReadState | ReadBehind | None = None
-        """To be answered; None: it is over."""
+        """The question to answer; None when the search is over."""
         self.found: Found | None = None
         self._group = group
         self._addresses = addresses
         self._topic = next(iter(addresses.values())).topic
         self._in_flight = [one for state in ours.values() for one in sent(state, group)]
         self.ours = {number: state.ingest_to for number, state in ours.items()}
-        """Of each partition of this process: offset of the data log from which on the state has nothing."""
+        """Partition of this process -> data log offset from which on its state has ingested nothing."""
         self._steps = self._run()
         self.answer(None)
 
     def answer(self, answer: Journaled | Iterable[Columns] | None) -> None:
-        """Go on to the next question, or to the end."""
+        """Take the answer; go on to the next question, or to the end."""
         try:
             self.question = self._steps.send(answer)
         except StopIteration:
@@ -89,7 +90,7 @@ class Search:
             before = places
 
     def _pass(self, places: list[int]) -> Generator[ReadState | ReadBehind, Any, None]:
-        """Every partition once; `places` gets how far the journals were read that are not ours."""
+        """Read every partition once. `places` gets the journal offsets of the partitions of other processes."""
         in_flight = [*self._in_flight]
         for number, start in self.ours.items():
             in_flight += yield from self._behind(number, start)
@@ -106,22 +107,22 @@ class Search:
         self.found = newest(one for one in in_flight if one.found.address.topic == self._topic)
 
     def _behind(self, number: int, start: int) -> Generator[ReadBehind, Any, list[InFlight]]:
-        """Members that wait in data which nobody has committed yet."""
+        """Members in data records that no COMMIT has ingested yet."""
         read = yield ReadBehind(number, start)
         return [one for columns in read for one in arriving(columns, self._addresses[number], self._group)]
 
 
 def find_here(ours: Mapping[int, Partition], group: bytes) -> Found | None:
-    """A group in the partitions of this process."""
+    """The group, if it is in a partition of this process."""
     return next(filter(None, (found_in(state, group) for state in ours.values())), None)
 
 
 def search_for(
     staging: Staging, ours: Mapping[int, Partition], addresses: Mapping[int, Address], wanted: Wanted
 ) -> Search | None:
-    """What has to be found out before `lock_found`; None when the group is here.
+    """The search that must end before `lock_found`; None when the group is here.
 
-    `addresses` are those of all partitions of the queue.
+    `ours` are the partitions of this process, `addresses` those of the whole queue.
     """
     if is_here(staging, *wanted) or find_here(ours, wanted.group) is not None:
         return None
@@ -131,7 +132,7 @@ def search_for(
 def lock_found(
     staging: Staging, ours: Mapping[int, Partition], search: Search | None, wanted: Wanted
 ) -> Address | None:
-    """Lock the group, wherever the search has found it: see `lock`."""
+    """Lock the group where the search has found it, unless it has come to this process since. As `lock`."""
     found = find_here(ours, wanted.group)
     if found is None and search is not None:
         found = search.found

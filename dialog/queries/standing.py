@@ -1,4 +1,4 @@
-"""Where one side of a conversation stands, in words: for operators who wonder why nothing comes."""
+"""Where one side of a conversation stands, in sentences for operators who wonder why nothing arrives."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _STATES: Final = {
 
 
 def standing(state: Partition, endpoint: Endpoint) -> Iterator[str]:
-    """Sentences about an endpoint, as the fold of its partition has it."""
+    """Sentences about an endpoint in the state of its partition."""
     yield _STATES[endpoint.committed]
     to = state.moves.leaving.get(endpoint.group_id)
     if to is not None:
@@ -34,7 +34,7 @@ def standing(state: Partition, endpoint: Endpoint) -> Iterator[str]:
 
 
 def _unread(endpoint: Endpoint) -> Iterator[str]:
-    """What waits to be received, and what keeps it."""
+    """Sentences about what waits to be received, and what keeps it."""
     waits = [_count(len(endpoint.queue), "message")] if endpoint.queue else []
     waits += ["a DialogTimer"] if endpoint.rings else []
     waits += ["an Error"] if endpoint.error else []
@@ -59,7 +59,7 @@ def _unread(endpoint: Endpoint) -> Iterator[str]:
 
 
 def _outputs(state: Partition, endpoint: Endpoint) -> Iterator[str]:
-    """What this side has said and the other one does not have."""
+    """Sentences about what this side has sent and the other one may not have."""
     for stream in state.streams.values():
         own = sum(len(run.bodies) for run in stream.runs if run.prefix.endswith(endpoint.conversation))
         if own:

@@ -1,20 +1,32 @@
-"""The client that begins dialogs: a writer with an id, as a machine without I/O.
+"""Sessions: the writers with which clients begin dialogs, send on them and end them. Pure state machines without I/O.
 
-A session numbers its records for each destination partition: 0, 1, 2 … The destination takes each number once and in
-order. So a session may send everything again after any failure, and nothing is received twice.
+A session numbers its records for each destination partition: 0, 1, 2 … The destination accepts each number once and in
+order. After any failure the session sends everything again from the first unacknowledged record, with the same numbers,
+so nothing is received twice.
 
-    Session       begin, send, end, timers; what is due when the producer has run empty
-    Lane          the records for one destination, from the first that Kafka has not acknowledged
-    SessionDialog one dialog: which records wait for the BEGIN, for an answer or for an id
-    rotation      another id: the old one is closed at each destination, which says how far it was heard
-    transactions  several begins, sends and ends that happen together, by way of the transmission queue
-    adoption      conversations whose process died go on under the id of another session
-    outcome       what became of messages whose sender is gone
+The laws (protocol.md section 5):
 
-An id has a time in it, by Kafka's clock. A destination forgets ids that are old, so a session renews its own in time.
-It also takes another one when it was closed by others, or when records of it were deleted unread.
+1. A record is acknowledged only when the idempotent producer has run empty behind it without a failure. Kafka's answer
+   for one record says nothing about the records before it.
+2. FIRST leaves after BEGIN is acknowledged, so a home knows a conversation before its target does. END leaves after all
+   messages of the dialog are acknowledged, so it cannot overtake them.
+3. A dialog uses one path to its target at a time: direct sends, transactions by way of the transmission queue, or
+   REDIRECTs that its home carries out. Records on one path have arrived before the next path is used. What one side
+   reports as done arrives before anything that a later call sends, whatever path either takes (I22).
+4. A writer id contains a time by Kafka's clock, and destinations forget old ids. A session takes a new id before that
+   can happen, and also when another process closed its id or records under it were deleted unread. The new id first
+   closes the old one at each destination. The answer tells how many of its records were received, and only the others
+   are sent again.
+5. An outcome that cannot be known is reported as unknown, never guessed. The report has a token that answers the
+   question later.
 
-What one side reports as done before another call begins arrives first, whatever way both were sent: directly, in a
-transaction, by a handler, a pool or Spark (I22). What cannot be known is reported as unknown, with a token that
-answers the question later.
+Drivers: `bridge.client.sender` with threads and a Kafka producer, and `tests.kit.simulator`.
+
+    session       begin, send, end, timers; which records may leave once the producer has run empty
+    lanes         the records for one destination, from the first unacknowledged one on
+    dialogs       one dialog: its state, its headers, and what is held for BEGIN or behind a REDIRECT
+    transactions  several begins, sends and ends that happen together or not at all
+    rotation      when a session needs a new id, and how its records move to it
+    adoption      a session continues conversations whose sender is gone
+    outcome       which messages of a gone sender were received
 """

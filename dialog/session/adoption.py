@@ -1,15 +1,15 @@
-"""Going on with conversations whose sender is gone, under the id of another session (protocol.md section 7.12).
+"""Adoption: a session continues conversations whose sender is gone (protocol.md section 7.12).
 
-Who sent on them is closed where they live, so what was on its way is received before, or comes back and never counts.
-Only then does the successor speak. It knows of no numbers and sends no FIRST: what its homes send is not told from what
-the dead one sent.
+Every session that may have sent on them is closed at their homes and targets. So its records in flight are received
+before that, or come back and are never received. Only then does the successor send. It does not know how many messages
+were sent before, by the dead session or by a home, so it sends neither sequence numbers nor FIRST.
 
-    look at homes and targets          who has opened, who has spoken
-    close at homes, wait, drain        what was redirected is at the target
-    close at targets, wait, drain      what came back is at home; who has spoken meanwhile is closed as well
-    close at homes once more, wait     what came back is in the mailboxes
+    look at homes and targets          which sessions have opened them or sent on them
+    close at homes, wait, drain        redirected messages are at the target
+    close at targets, wait, drain      bounced messages are at home; sessions heard meanwhile are closed as well
+    close at homes once more, wait     bounced messages are in the mailboxes
 
-Many conversations are adopted at once: a partition is read, and a writer closed there, once for all of them.
+Many conversations are adopted at once: each step reads a partition, and closes a writer there, once for all of them.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ from .session import Session
 
 
 class Standing(Enum):
-    """How a conversation stands that was to be adopted."""
+    """The state in which a conversation was found."""
 
     OPEN = "open"
-    """Its target hears further messages."""
+    """Its target accepts further messages."""
     NOT_BEGUN = "not begun"
     """Its home does not know it: it never began, or is over and forgotten."""
     NOT_OPENED = "not opened"
     """No message has reached its target, and none will."""
     FINISHED = "finished"
-    """Its side has said that nothing more comes."""
+    """FIN was sent by the initiator's side."""
     ENDED = "ended"
-    """A side has ended."""
+    """One side has ended."""
     MOVED = "moved"
-    """A side lives in another partition by now, to which nobody but its owners finds the way."""
+    """A side has moved to another partition, and only owners find the way there."""
 
 
 class Wanted(NamedTuple):
-    """A conversation to be adopted, as it would be begun."""
+    """A conversation to adopt, with its BEGIN block."""
 
     conversation: bytes
     begin: Begin
@@ -58,39 +58,37 @@ class Wanted(NamedTuple):
 
 
 class Adopted(NamedTuple):
-    """What became of it."""
+    """The result for one conversation."""
 
     dialog: SessionDialog
-    """Only an OPEN one takes messages. Of any other what came back can be taken out of the mailbox, and it be ended."""
+    """Takes messages only if OPEN. Else its bounced messages can be taken from the mailbox, and it can be ended."""
     standing: Standing
 
 
 class _Case:
-    """One of the conversations."""
-
     def __init__(self, wanted: Wanted) -> None:
         self.conversation, self.begin, self.returning = wanted
         self.writers: dict[bytes, None] = {}
-        """Sessions that have opened it, or spoken on it: closed wherever it lives."""
+        """Sessions that have opened it or sent on it: to be closed at its home and its target."""
         self.target: Standing | None = None
-        """As its target says; None: nobody lives there."""
+        """Its state at its target; None: there is no endpoint."""
         self.standing = Standing.NOT_BEGUN
         self.opener: bytes | None = None
-        """Who has begun it, where the caller has chosen its id."""
+        """The writer of its BEGIN, if the caller chose its id."""
 
 
 class _Closing(NamedTuple):
-    """Writers were closed in a partition by records of this lane, this one being the last."""
+    """The lane that closes writers in a partition, and its last record that does."""
 
     lane: Lane
     counter: int
 
 
 class Adopting:
-    """Adopts some conversations. Whoever drives it tells it the states of partitions until it wants no more of them."""
+    """Adopts conversations. Its driver gives `hear` the state of each partition in `addresses` until none is left."""
 
     def __init__(self, session: Session, wanted: Iterable[Wanted], writers: Iterable[bytes] = ()) -> None:
-        """`writers` are sessions that may have sent on the conversations without having been heard yet."""
+        """`writers` are sessions that may have sent on the conversations and were not heard yet."""
         self._session = session
         self._known = {one.conversation: session.dialogs.get(one.conversation) for one in wanted}
         self._cases = [_Case(one) for one in wanted if self._known[one.conversation] is None]
@@ -98,9 +96,9 @@ class Adopting:
             case.writers.update(dict.fromkeys(filter(self._may_close, writers)))
         self._closings: dict[Address, _Closing] = {}
         self._limits: dict[Address, tuple[Partition, dict[Address, int]]] = {}
-        """What a partition's outbox had for the other sides when the writers were closed there, by one fold of it."""
+        """Partition -> one fold of it, and its output counters for the other sides at the closing of the writers."""
         self._late = False
-        """A target has heard a writer since, who is not closed at home."""
+        """A target has heard a writer that is not closed at home yet."""
         self._steps: list[tuple[Callable[[Partition], bool], Callable[[_Case], Address], bool]] = [
             (self._look_home, _home_of, False),
             (self._look_at_target, _target_of, False),
@@ -120,11 +118,11 @@ class Adopting:
 
     @property
     def addresses(self) -> list[Address]:
-        """Partitions whose states are wanted now; none when it is over."""
+        """Partitions whose states are wanted; none when the adoption is complete."""
         return list(self._left)
 
     def hear(self, state: Partition) -> list[Hand]:
-        """The state of one of them, as of now. SessionTakenOver when the session itself was closed there."""
+        """Take the current state of one of them. Raises SessionTakenOver when the session itself was closed there."""
         if state.address not in self._left:
             return []
         closing = self._closings.get(state.address)
@@ -142,7 +140,7 @@ class Adopting:
         return self._begin_step()
 
     def finish(self) -> list[Adopted]:
-        """What became of the conversations, in their order, when nothing is wanted any more."""
+        """The results, in the order of `wanted`. Only when `addresses` is empty."""
         assert not self._left, "the states of partitions are wanted"
         cases = iter(self._cases)
         return [
@@ -177,7 +175,7 @@ class Adopting:
             self._closings[address] = _Closing(lane, lane.next - 1)
 
     def _look_home(self, state: Partition) -> bool:
-        """Who has opened the conversations, and where their targets are."""
+        """Note which sessions have opened the conversations, and where their targets are."""
         for case in self._at(state, _home_of):
             endpoint = state.endpoint(Role.INITIATOR, case.conversation)
             case.opener = next(iter(state.named.openers.get((Role.INITIATOR, case.conversation), ())), None)
@@ -189,7 +187,7 @@ class Adopting:
         return True
 
     def _look_at_target(self, state: Partition) -> bool:
-        """Who has spoken on them, and how they stand; whether that was known before."""
+        """Note which sessions the targets have heard, and the state of each target. A new session sets `_late`."""
         for case in self._at(state, _target_of):
             endpoint = state.endpoint(Role.TARGET, case.conversation)
             case.target = _standing_at_target(state, case.conversation, endpoint)
@@ -197,7 +195,7 @@ class Adopting:
         return True
 
     def _drained(self, state: Partition) -> bool:
-        """Whether all is delivered that the partition had for the other sides when the writers were closed there."""
+        """Whether the partition has delivered all it had for the other sides when the writers were closed there."""
         self._look_at_target(state)
         source, limits = self._limits.get(state.address, (None, {}))
         if source is not state:
@@ -215,14 +213,14 @@ class Adopting:
         return [case for case in self._cases if place_of(case) == state.address]
 
     def _add(self, case: _Case, state: Partition, writers: Iterable[bytes]) -> bool:
-        """Note sessions, and those that go on for them; whether one of them is new."""
+        """Note sessions and their heirs. Returns whether one of them is new."""
         before = len(case.writers)
         for writer in writers:
             case.writers.update(dict.fromkeys(filter(self._may_close, _line_of(state, writer))))
         return len(case.writers) > before
 
     def _may_close(self, writer: bytes) -> bool:
-        """Owners go on for ever, and so does this session."""
+        """Owners are never closed, nor is this session."""
         return time_of_writer(writer) is not None and writer not in self._session.ids
 
     # ------------------------------------------------------------------------------------------------------ results
@@ -232,7 +230,7 @@ class Adopting:
         manner = Manner(case.returning, named=case.opener is not None)
         dialog = session.propose(case.conversation, case.begin, manner)
         dialog.was_begun_by(case.opener or dialog.opener)
-        dialog.sent, dialog.redirects = 1, Redirects()  # FIRST is there, and numbers are not known
+        dialog.sent, dialog.redirects = 1, Redirects()  # the target has FIRST; sequence numbers are not known
         dialog.redirects.opened = True
         dialog.finished = case.standing is Standing.FINISHED
         dialog.judged = case.standing in (Standing.FINISHED, Standing.ENDED)
@@ -245,8 +243,8 @@ class Adopting:
 
 
 def _standing_of_own(dialog: SessionDialog) -> Standing:
-    """Of one that this session has begun itself: nobody has to be asked."""
-    if dialog.waiting_end is not None:  # once it is said, the session knows the dialog no more
+    """State of a conversation that this session has begun itself: no partition has to be asked."""
+    if dialog.waiting_end is not None:  # END was called; once END is put, the session forgets the dialog
         return Standing.ENDED
     return Standing.FINISHED if dialog.finished else Standing.OPEN
 
@@ -264,7 +262,7 @@ def _speakers(endpoint: Endpoint | None) -> list[bytes]:
 
 
 def _line_of(state: Partition, writer: bytes) -> list[bytes]:
-    """A writer and those who go on for it."""
+    """A writer and its heirs, one after another."""
     line = [writer]
     while (known := state.writers.get(line[-1])) is not None and (known.heir or NOBODY) != NOBODY:
         line.append((known.heir or NOBODY)[0])
@@ -284,7 +282,7 @@ def _standing_at_target(state: Partition, conversation: bytes, endpoint: Endpoin
 
 
 def _standing_at_home(state: Partition, case: _Case) -> Standing | None:
-    """None when it is for its target to say."""
+    """None when its target decides."""
     endpoint = state.endpoint(Role.INITIATOR, case.conversation)
     if (Role.INITIATOR, case.conversation) in state.moves.stubs:
         return Standing.MOVED

@@ -1,14 +1,13 @@
-"""What a session knows of the messages that its homes send for it, and how its own wait for them.
+"""A dialog in the session that began it: its state, its headers, and what it holds back.
 
-REDIRECT goes to home, and home sends the message; so a dialog has two ways to its target, and one is used at a time
-(protocol.md section 5). A REDIRECT leaves when all that the session itself sent on the dialog counts. What the session
-sends behind a REDIRECT is held until home's journal says that the redirected messages are in the target's log.
+A session sends straight to the target. With REDIRECTs it also has messages sent by the dialog's home, so a dialog has
+two paths to its target and uses one at a time (protocol.md section 5). A REDIRECT leaves when everything that the
+session itself sent on the dialog is acknowledged. What the session sends behind a REDIRECT is held until the home's
+journal shows that the redirected messages are in the target's log.
 
-How a session begins its dialogs, and which it has ended: none with an id of its caller's choice begins again.
-
-How the records of a session say which conversation they mean, when a caller has chosen its id (protocol.md 9e).
-
-Another conversation may have that id by the time they arrive. So they name the writer of the BEGIN.
+A caller may choose the id of a conversation (section 9e). By the time a record arrives, another conversation may have
+that id. So the records of such a dialog name the writer of its BEGIN, and a session that has ended it does not begin it
+again unless the caller says ANEW.
 """
 
 from __future__ import annotations
@@ -56,28 +55,28 @@ if TYPE_CHECKING:
 
 _END_SUFFIX: Final = encode_suffix(Suffix(END_DIALOG))
 _ENDED_ENTRIES_MAX: Final = 1_000
-"""Kept beside as many as live."""
+"""Ended dialogs that `Lifetimes` keeps at most, besides as many as there are live ones."""
 
 
 class Redirects:
-    """The REDIRECTs of one dialog."""
+    """The REDIRECTs of one dialog, and whether they have arrived."""
 
     __slots__ = ("_lane", "_limit", "_source", "counter", "opened")
 
     def __init__(self) -> None:
         self.counter: int | None = None
-        """Of the latest REDIRECT in the home lane; None when everything that was redirected has arrived."""
+        """Counter of the latest REDIRECT in the home lane; None when everything redirected has arrived."""
         self._lane: Lane | None = None
-        """Where it was put; another lane may have it now."""
+        """The lane into which it was put; the record may have moved since."""
         self.opened = False
         """Home has sent FIRST."""
         self._source: Partition | None = None
         self._limit = 0
 
     def put(self, dialog: SessionDialog, bounce: BounceId) -> None:
-        """A REDIRECT into the home lane. It is FIRST when neither the session nor home has sent anything, so far known.
+        """Put a REDIRECT into the home lane: as FIRST when neither session nor home is known to have sent anything.
 
-        Home decides: of several such REDIRECTs the first that finds its bounce opens the conversation.
+        Home decides: of several such REDIRECTs, the first that finds its bounced message opens the conversation.
         """
         first = not (dialog.sent or self.opened)
         home, flags = dialog.home, dialog.flags | FIRST if first else dialog.flags
@@ -86,10 +85,10 @@ class Redirects:
         home.put(Single(prefix, -1, dialog.key), control(dialog, bounce, dialog.begin if first else None), None)
 
     def arrived(self, dialog: SessionDialog, home: Partition) -> bool:
-        """Whether home has heard the latest REDIRECT, and what it sent by then is in the target's log.
+        """Whether home has heard the latest REDIRECT, and everything it sent by then is in the target's log.
 
-        The number up to which that must be so is taken from one fold and compared with the same one: another fold may
-        have ingested the REDIRECT in another commit and given other numbers.
+        The counter that must be acknowledged is taken from one fold of home and compared within that fold only. Another
+        fold may have ingested the REDIRECT in another commit, with other counters.
         """
         if self.counter is None or self._lane is None:
             return False
@@ -106,7 +105,7 @@ class Redirects:
 
 
 def _was_opened(home: Partition, conversation: bytes) -> bool:
-    """Whether home has sent FIRST, or nobody has to any more. One that moved away is as it was when it left."""
+    """Whether home has sent FIRST, or FIRST is no longer needed. For an endpoint that moved away, its stub tells."""
     chain = home.moves.stubs.get((Role.INITIATOR, conversation))
     if chain:
         return next(iter(chain.values())).opened
@@ -115,26 +114,26 @@ def _was_opened(home: Partition, conversation: bytes) -> bool:
 
 
 def confirmation(home: Lane, conversation: bytes, bounce: BounceId) -> tuple[Single, bytes]:
-    """CONFIRM, and the end of its header."""
+    """CONFIRM, and the suffix of its header."""
     prefix = head(Kind.CONFIRM, 0, Role.INITIATOR, home.address.tag, home.writer) + conversation
     return Single(prefix, -1, conversation), encode_suffix(Suffix(detail=bounce))
 
 
 class Manner(NamedTuple):
-    """How a dialog is begun, beside its BEGIN."""
+    """How a dialog is begun, besides its BEGIN block."""
 
     returning: bool = False
-    """What comes to its target when that has ended comes back."""
+    """Messages that reach the target after it has ended come back."""
     named: bool = False
-    """The caller has chosen its id."""
+    """The caller chose its id."""
     anew: bool = False
-    """Although a conversation with this id may be over."""
+    """Begin it even if a conversation with this id is over."""
     level: int = NO_SEQUENCE
-    """The priority of the initiator's side; -1: its home asks the catalog."""
+    """Priority of the initiator's side; -1: its home asks the catalog."""
 
     @property
     def flags(self) -> int:
-        """Of all messages."""
+        """Flags of all its messages."""
         return RETURNING * self.returning | NAMED * self.named | ANEW * self.anew
 
 
@@ -142,24 +141,24 @@ PLAIN: Final = Manner()
 
 
 class EndedHere:
-    """Conversations with ids of the caller's choice that a session has ended."""
+    """Conversations with caller-chosen ids that a session has ended."""
 
     def __init__(self) -> None:
         self._over: dict[bytes, None] = {}
 
     def check(self, conversation: bytes, manner: Manner) -> None:
-        """Raise ConversationOver for one of them, unless it is to begin anew."""
+        """Raise ConversationOver for a conversation that the session has ended, unless `manner` says ANEW."""
         if conversation in self._over and not manner.anew:
             raise ConversationOver(
                 f"conversation {UUID(bytes=conversation)} is over: this session has ended it. {ANOTHER_ID}"
             )
 
     def begun(self, conversation: bytes) -> None:
-        """It lives again."""
+        """The id is in use again."""
         self._over.pop(conversation, None)
 
     def add(self, dialog: SessionDialog) -> None:
-        """The session ends a dialog; the oldest one goes when there are too many."""
+        """Remember that the session ends this dialog. The oldest entry goes when there are too many."""
         if dialog.flags & NAMED:
             if len(self._over) >= SESSION_OVER_ENTRIES_MAX:
                 del self._over[next(iter(self._over))]
@@ -167,47 +166,47 @@ class EndedHere:
 
 
 def opened(dialog: SessionDialog) -> Opened | None:
-    """Of its messages, FIN and END_CALL; None when nobody else can have its id."""
+    """Detail of its messages, FIN and END_CALL: the writer of BEGIN; None for an id that is not NAMED."""
     return Opened(dialog.opener) if dialog.flags & NAMED else None
 
 
 def control(dialog: SessionDialog, detail: Timer | BounceId, begin: Begin | None = None) -> bytes:
-    """The end of the header of SET_TIMER and REDIRECT, in which `origin` says so."""
+    """Header suffix of SET_TIMER and REDIRECT; `origin` is the writer of BEGIN if the dialog is NAMED."""
     return encode_suffix(Suffix(begin=begin, origin=dialog.opener if dialog.flags & NAMED else None, detail=detail))
 
 
 def end_call(dialog: SessionDialog) -> bytes:
-    """The end of the header of END_CALL."""
+    """Header suffix of END_CALL."""
     return encode_suffix(Suffix(END_DIALOG, detail=opened(dialog))) if dialog.flags & NAMED else _END_SUFFIX
 
 
 def first_under(suffix: bytes, writer: bytes) -> bytes:
-    """The end of a FIRST that another writer sends than the one that began."""
+    """Header suffix of a FIRST that is sent under another id than its BEGIN: it names `writer`, the writer of BEGIN."""
     value = decode_suffix(suffix)
     return suffix if value.detail is not None else encode_suffix(value._replace(detail=Opened(writer)))
 
 
 def control_under(suffix: bytes, writer: bytes) -> bytes:
-    """As `control`, of a dialog whose BEGIN goes under another id."""
+    """As `control`, for a dialog whose BEGIN is sent again under the id `writer`."""
     value = decode_suffix(suffix)
     return suffix if value.origin is None else encode_suffix(value._replace(origin=writer))
 
 
 class DialogState(Enum):
-    """Where a session stands with a dialog that it began."""
+    """The state of a dialog in the session that began it."""
 
     STAGED = "staged"
-    """Begun in a transaction that was not committed yet."""
+    """Begun in a transaction that is not committed yet."""
     BEGINNING = "beginning"
     OPEN = "open"
     ENDING = "ending"
     ENDED = "ended"
     NOT_BEGUN = "not begun"
-    """Its BEGIN was rolled back: there is no such conversation, and nothing can be done with it."""
+    """Its BEGIN was rolled back: there is no such conversation."""
 
 
 class SessionDialog:
-    """A dialog that the session began."""
+    """A dialog that the session began, or adopted."""
 
     __slots__ = (
         "begin", "begun_at", "conversation", "finished", "flags", "held", "home", "judged", "key", "last", "level",
@@ -219,9 +218,9 @@ class SessionDialog:
         self.conversation = conversation
         self.begin = begin
         self.flags = manner.flags
-        """Of every message, and of what is redirected to it: RETURNING, NAMED, ANEW."""
+        """Flags of every message, including redirected ones: RETURNING, NAMED, ANEW."""
         self.level = manner.level
-        """The priority of this side, in place of the number of its BEGIN."""
+        """Priority of this side; BEGIN has it in place of a sequence number."""
         self.opener = home.writer
         """Writer of its BEGIN."""
         self.home = home
@@ -229,57 +228,58 @@ class SessionDialog:
         self.key = begin.key or begin.group
         self.state = DialogState.BEGINNING
         self.open = False
-        """FIRST was sent and no end was called: messages need no further thought."""
+        """The driver may send on it with `stage`; `reopen` says when."""
         self.begun_at = -1
         """Counter of BEGIN in the home lane."""
         self.last = -1
-        """Counter in the target lane before which no END may leave, once it was called."""
+        """Counter in the target lane that must be acknowledged before END or a REDIRECT may leave."""
         self.sent = 0
         """Sequence number of the next message."""
         self.held: list[tuple[str, bytes] | BounceId] = []
-        """What waits for BEGIN, or behind a REDIRECT: messages, and bounces that are redirected to this dialog."""
+        """What waits for BEGIN or behind a REDIRECT: messages, and bounced messages to redirect to this dialog."""
         self.redirects: Redirects | None = None
-        """Home sends on this dialog too, from the first REDIRECT on: the session does not number its own any more."""
+        """Set by the first REDIRECT or by adoption: home sends too, so the session does not number its messages."""
         self.suffixes = home.contracts.setdefault(begin.contract, {}) if not self.flags & NAMED else {}
-        """Of each message type that was sent; dialogs with the same contract and home share it."""
+        """Message type -> header suffix; dialogs with the same contract and home share it."""
         self.waiting_end: bytes | None = None
-        """Body of the END call that waits for the sends; b"" for a plain end."""
+        """Body of the END call; b"" for a plain end, None before END is called."""
         self.finished = False
         """FIN was called."""
         self.judged = False
-        """Adopted when a side had ended or said FIN: each of its messages was received, or has come back."""
+        """Adopted when a side had ended or sent FIN: each of its messages was received or has come back."""
         self.pending = 0
-        """Transactions with this dialog whose outputs may not have arrived: nothing is sent directly meanwhile."""
+        """Number of transactions whose outputs for it may not have arrived: no direct sends meanwhile."""
         self.placed: int | None = None
-        """What the catalog said of its home when it began: its group is elsewhere when that says another thing."""
+        """`Catalog.placed` of its home when it began. When the catalog says otherwise, its group has gone elsewhere."""
         self.prefix = self._prefix(target)
-        """Of the header of every message but the first."""
+        """Header prefix of every message but the first."""
 
     def _prefix(self, target: Lane) -> bytes:
         address = target.address
         return head(Kind.MESSAGE, self.flags, Role.INITIATOR, address.tag, target.writer) + self.conversation
 
     def was_begun_by(self, writer: bytes) -> None:
-        """Its BEGIN goes, or went, under this id."""
+        """Note the id under which its BEGIN is written."""
         self.opener = writer
         if self.flags & NAMED:
-            self.suffixes = {}  # they name it
+            self.suffixes = {}  # the cached ones name the former id
 
     @property
     def returning(self) -> bool:
-        """What comes to its target when that has ended comes back."""
+        """Whether messages that reach the target after it has ended come back."""
         return bool(self.flags & RETURNING)
 
     @property
     def blocked(self) -> bool:
-        """A send has to wait for a transaction."""
+        """Whether a send must wait for a transaction."""
         sending = self.state in (DialogState.BEGINNING, DialogState.OPEN)
         return self.pending > 0 and sending and self.waiting_end is None and not self.finished
 
     def check_open(self, *, ends: bool = False) -> None:
         """Raise ConversationEnded when nothing may be sent on it (8429), or it may not be ended again (8427).
 
-        DialogNotFound (8426) when it was never begun. What the peer has ended is still to be ended here, once.
+        Raises DialogNotFound (8426) when it was never begun, InvalidState when its BEGIN is in an open transaction. A
+        dialog that the peer has ended must still be ended here, once.
         """
         if self.state is DialogState.STAGED:
             raise InvalidState("the dialog was begun in a transaction that has not been committed; use it inside of it")
@@ -296,7 +296,7 @@ class SessionDialog:
             raise ConversationEnded(f"the dialog was finished; begin a new one to send to {self.begin.to_service}")
 
     def check_timer(self, timeout_ms: int) -> None:
-        """Raise TimerRefused when no timer of it may be set any more; one that is set is there until this side ends."""
+        """Raise TimerRefused when its timer may not be set any more. A timer that is set stays until this side ends."""
         if self.waiting_end is not None:
             raise TimerRefused("the dialog was ended, which has cancelled its timer")
         if self.state is DialogState.ENDED and timeout_ms != NO_TIMER:
@@ -304,12 +304,12 @@ class SessionDialog:
         self.check_open(ends=True)
 
     def check_path(self) -> None:
-        """Raise QueueFull while what was sent on it in a transaction has not arrived."""
+        """Raise QueueFull while outputs of a transaction on it have not arrived."""
         if self.blocked:
             raise QueueFull("a transaction with this dialog has not arrived yet; try again")
 
     def go_along(self) -> None:
-        """Go on with the lanes that its lanes have become."""
+        """Follow its records to the lanes that hold them now."""
         if self.home.moved is not None:
             self.begun_at = self.home.where(self.begun_at)
             self.home = self.home.present
@@ -320,22 +320,22 @@ class SessionDialog:
         self.reopen()
 
     def reopen(self) -> None:
-        """See whether messages need no further thought."""
+        """Recompute `open`: FIRST was sent, no end was called, and nothing has to arrive before the next message."""
         ready = self.state is DialogState.OPEN and self.waiting_end is None and not self.target.retired
         self.open = bool(self.sent) and ready and not (self.finished or self.pending) and self.redirects is None
 
     def drop_held(self) -> None:
-        """The messages that are held are not sent; what is redirected to this dialog is."""
+        """Drop the held messages. Bounced messages to redirect to this dialog stay."""
         self.target.room += sum(weight_of(item[1]) for item in self.held if not isinstance(item, BounceId))
         self.held = [item for item in self.held if isinstance(item, BounceId)]
 
     @property
     def next_sequence(self) -> int:
-        """Number of the next message; NO_SEQUENCE when home sends on the dialog too."""
+        """Sequence number of the next message; NO_SEQUENCE when home sends on the dialog too."""
         return self.sent + len(self.held) if self.redirects is None else NO_SEQUENCE
 
     def suffix_of(self, message_type: str) -> bytes:
-        """The end of the header of every message of a type but the first."""
+        """Header suffix of every message of this type except the first message of the dialog."""
         suffix = self.suffixes.get(message_type)
         if suffix is None:
             suffix = self.suffixes[message_type] = encode_suffix(
@@ -344,7 +344,7 @@ class SessionDialog:
         return suffix
 
     def stage(self, message_type: str, body: bytes) -> bytes:
-        """The header of the next message of an `open` dialog."""
+        """Append the next message of an `open` dialog to its lane; returns the header."""
         suffix = self.suffixes.get(message_type)
         if suffix is None:
             suffix = self.suffix_of(message_type)
@@ -365,25 +365,26 @@ class SessionDialog:
 
 
 class Lifetimes:
-    """Dialogs of a session that were begun for a while: it sends nothing on them when that is over, whatever it hears.
+    """Dialogs with a lifetime: the session sends nothing on them when it is over, whatever their homes say.
 
-    Home and target count by the log; this clock is the session's own, and counts from when it was looked at first.
+    Home and target measure the lifetime by the log. This clock is the session's own; it starts at the first `over`
+    after the BEGIN.
     """
 
     def __init__(self) -> None:
         self._new: list[SessionDialog] = []
         self._heap: list[tuple[int, int, SessionDialog]] = []
-        """When each is over, and a number that no two have."""
+        """(end of the lifetime in ms, a unique number, dialog)."""
         self._counted = 0
         self._room = _ENDED_ENTRIES_MAX
 
     def begun(self, dialog: SessionDialog) -> None:
-        """Count from now on."""
+        """Measure the lifetime of a dialog, if it has one."""
         if dialog.begin.lifetime_ms != FOR_EVER:
             self._new.append(dialog)
 
     def over(self, now_ms: int) -> list[SessionDialog]:
-        """Those whose lifetime is over; what was ended before is forgotten."""
+        """Dialogs whose lifetime is over. Forgets dialogs that ended before."""
         new, self._new = self._new, []
         for dialog in new:
             self._counted += 1

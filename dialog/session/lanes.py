@@ -1,4 +1,8 @@
-"""Where the records of a session go: a lane for each destination partition, and the dialogs that fill the lanes."""
+"""Lanes: the records of a session for one destination partition, from the first unacknowledged one on.
+
+A record keeps its counter until its lane moves to another writer id. Then `find` and `where` give its present place.
+`heard`, `refused` and `lost` tell from a partition's state what became of a record there.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +27,10 @@ Handed = tuple[bytes, bytes, bytes | None]
 
 
 class Single(NamedTuple):
-    """A record that is like no other: BEGIN, a first message, END, CLOSE_WRITER."""
+    """A record with a header of its own: BEGIN, a first message, END, CLOSE_WRITER."""
 
     prefix: bytes
-    """Of its header: everything before the counter."""
+    """Everything in its header before the counter."""
     sequence: int
     key: bytes
 
@@ -37,15 +41,15 @@ class Single(NamedTuple):
 
 
 class Speaker(Protocol):
-    """A dialog as its lanes see it: what the headers of its messages are made of."""
+    """A dialog as its lanes see it: the parts of its message headers."""
 
     @property
     def conversation(self) -> bytes:
-        """Its id."""
+        """Conversation id, 16 bytes."""
 
     @property
     def begin(self) -> Begin:
-        """What it was begun with."""
+        """The BEGIN block of the dialog."""
 
     @property
     def prefix(self) -> bytes:
@@ -53,21 +57,21 @@ class Speaker(Protocol):
 
     @property
     def key(self) -> bytes:
-        """Of the records in Kafka."""
+        """Kafka key of its records."""
 
     @property
     def sent(self) -> int:
-        """How many messages were numbered."""
+        """Number of messages numbered so far."""
 
     def go_along(self) -> None:
-        """A message of it goes on under another id of its session."""
+        """A message of the dialog moves to a lane with another writer id."""
 
 
 class Lane:
-    """Records of the session for one destination partition: counters, and what may have to go again.
+    """Records of the session for one destination partition: their counters, and what is needed to send them again.
 
-    Of a message nothing new is kept, only its dialog, its suffix and its body: its header is made of them once more if
-    it has to go again. Finished headers would fill the caches of a busy sender, and be freed when they have left them.
+    For a message only its dialog, suffix and body are kept. If it has to be sent again, its header is built from them
+    again. Finished headers would fill the CPU caches of a busy sender, and would be out of the caches when freed.
     """
 
     __slots__ = (
@@ -97,29 +101,29 @@ class Lane:
         self.window = Window()
         self.next = 0
         self.origins: deque[Speaker | Single] = deque()
-        """Whose the records window.acked … next-1 are."""
+        """The dialog of each record window.acked … next-1, or the record's Single."""
         self.suffixes: deque[bytes] = deque()
-        """Of their headers."""
+        """The end of each header."""
         self.bodies: deque[bytes | None] = deque()
         self.contracts: dict[str, dict[str, bytes]] = {}
-        """Contract -> message type -> suffix, of the dialogs that have their home here."""
+        """Contract -> message type -> header suffix, shared by the dialogs that have their home here."""
         self.weight = 0
-        """Bytes that are kept: of the bodies, and SESSION_RECORD_BYTES for each record."""
+        """Bytes kept: the bodies, and SESSION_RECORD_BYTES for each record."""
         self.room = SESSION_WINDOW_BYTES_MAX
-        """Bytes that may be kept: the window, less what messages that wait for a BEGIN will take."""
+        """Bytes that may be kept: the window, less the messages that are held for a BEGIN."""
         self.parked = False
-        """The destination refused something: nothing is handed over to it until it is tried again."""
+        """The destination refused a record: nothing is handed over to it until it is tried again."""
         self.retired = False
-        """Its writer is about to be closed: it takes records, and hands over none."""
+        """Its writer is about to be closed: the lane takes records and hands over none."""
         self.moved: Lane | None = None
-        """Where its records are now, under another writer."""
+        """The lane that holds its records now, under another writer id."""
         self.shift = 0
-        """What their counters are higher there."""
+        """Added to a counter here, gives the record's counter in `moved`."""
         self.low = SMALL
         self.high = b""
 
     def put(self, origin: Speaker | Single, suffix: bytes, body: bytes | None) -> None:
-        """The next record (of a message, the driver's hot path does this inline)."""
+        """Append a record (for messages the driver's hot path does this inline)."""
         self.origins.append(origin)
         self.suffixes.append(suffix)
         self.bodies.append(body)
@@ -129,46 +133,46 @@ class Lane:
             self.carry()
 
     def carry(self) -> None:
-        """Renew the bytes of the running counter; needed whenever its low part starts again."""
+        """Recompute the bytes of the counter; needed whenever its low part wraps around."""
         self.low = low_table(self.next)
         self.high = high_part(self.next)
 
     @property
     def quiet(self) -> bool:
-        """Nothing of it is on its way, and no message waits for a BEGIN to go here."""
+        """Whether nothing is in flight, and no message for this destination is held for a BEGIN."""
         return self.window.acked == self.next and self.room >= SESSION_WINDOW_BYTES_MAX
 
     @property
     def present(self) -> Lane:
-        """Where its records are now."""
+        """The lane that holds its records now."""
         lane = self
         while lane.moved is not None:
             lane = lane.moved
         return lane
 
     def counts(self, counter: int) -> bool:
-        """Whether the record of this counter counts, wherever it is now."""
+        """Whether the record of this counter is acknowledged, in whichever lane it is now."""
         return self.where(counter) < self.present.window.acked
 
     def find(self, counter: int) -> tuple[Lane, int]:
-        """The lane in which the record of this counter is now, or counts, and its counter there."""
+        """The lane that holds the record of this counter, or in which it was acknowledged, and its counter there."""
         lane = self
         while counter >= lane.window.acked and lane.moved is not None:
             counter, lane = counter + lane.shift, lane.moved
         return lane, counter
 
     def where(self, counter: int) -> int:
-        """The counter that this record has now; -1 when it counts already."""
+        """The present counter of this record; -1 when it is acknowledged already."""
         lane, counter = self.find(counter)
         return counter if counter >= lane.window.acked else -1
 
     @property
     def full(self) -> bool:
-        """As much waits for its acknowledgement as may."""
+        """Whether the window is full of unacknowledged bytes."""
         return self.weight >= self.room
 
     def park(self) -> None:
-        """Take nothing more: the destination refuses. What is kept waits, and so does who wants to send more."""
+        """The destination refuses records: keep those that wait, and be `full` for senders."""
         if not self.parked:
             self.parked = True
             self.room -= SESSION_WINDOW_BYTES_MAX
@@ -180,11 +184,11 @@ class Lane:
             self.room += SESSION_WINDOW_BYTES_MAX
 
     def reserve(self, old: Lane) -> None:
-        """Leave room for what waits for a BEGIN to go into another lane, which is not parked; this one may be."""
+        """Leave room for messages held for a BEGIN that were to go to `old`. `old` is not parked; this lane may be."""
         self.room += old.room - SESSION_WINDOW_BYTES_MAX
 
     def forget(self) -> None:
-        """Drop what counts as acknowledged."""
+        """Drop the acknowledged records."""
         waiting = self.next - self.window.acked
         if not waiting:
             self.origins.clear()
@@ -198,12 +202,12 @@ class Lane:
             self.weight -= weight_of(self.bodies.popleft())
 
     def check_room(self) -> None:
-        """Raise QueueFull when too much waits for Kafka."""
+        """Raise QueueFull when the window is full."""
         if self.full:
             raise QueueFull(f"{len(self.origins)} records to {self.address.topic} wait for Kafka; try again")
 
     def unsent(self) -> list[Handed]:
-        """Records that must be handed over (again). Made from behind, where each dialog knows its last number."""
+        """Records to hand over (again). Built from the last one backwards: a dialog knows its last sequence number."""
         window = self.window
         counter = self.next
         kept = zip(reversed(self.origins), reversed(self.suffixes), reversed(self.bodies), strict=True)
@@ -222,7 +226,7 @@ class Lane:
 
 
 def sent_of(lane: Lane) -> list[Sent]:
-    """The messages of a lane that do not count, dialog by dialog."""
+    """The unacknowledged messages of a lane, dialog by dialog."""
     numbers: dict[Speaker, int] = {}
     found: dict[bytes, list[tuple[int, int]]] = {}
     for counter, origin in zip(range(lane.next - 1, -1, -1), reversed(lane.origins), strict=False):
@@ -238,26 +242,27 @@ def sent_of(lane: Lane) -> list[Sent]:
 
 
 def weight_of(body: bytes | None) -> int:
-    """What a record counts in the window of its lane, in bytes."""
+    """Bytes that a record takes in the window of its lane."""
     return (len(body) if body else 0) + SESSION_RECORD_BYTES
 
 
 def heard(state: Partition, lane: Lane, counter: int) -> bool:
     """Whether a partition has taken the record that a session put into this lane under this counter.
 
-    It has not taken what was deleted before it was read, although it has taken what stands behind.
+    False for a record that was deleted before the partition read it, even when later records were taken.
     """
     lane, counter = lane.find(counter)
     known = state.writers.get(lane.writer)
-    if known is None:  # forgotten, or not heard yet
+    if known is None:  # the writer was forgotten, or not heard yet
         return lane.counts(counter) and (time_of_writer(lane.writer) or state.floor_ms) < state.floor_ms
     return counter < (known.next if known.closed_at is None else known.closed_at) and not hole_at(known.holes, counter)
 
 
 def refused(state: Partition, lane: Lane, counter: int) -> bool:
-    """Whether a partition will never take that record: somebody else has closed the session there before it.
+    """Whether a partition will never take that record.
 
-    Or it was deleted before it was read. Or its id was ahead of time: then nothing is known there of what Kafka has.
+    Either another process closed the session there first, or the record was deleted before it was read, or the
+    session's id was ahead of the partition's time, so that none of its records in the log was taken.
     """
     lane, counter = lane.find(counter)
     known = state.writers.get(lane.writer)

@@ -1,10 +1,12 @@
-"""What became of messages whose sender is gone: ask where their writer is closed, which closes it (protocol.md 5).
+"""Outcome: which messages of a gone sender were received (protocol.md section 5, M136).
 
-The first answer holds for ever: records below it were received, the others never will be. Where the sender itself had
-closed its id, to go on under another one, that one is asked about as well, and the place that the record got under it.
+The question is a CLOSE_WRITER, so the first answer holds for ever: records below the closing counter were received, the
+others never will be. Where the sender had closed its id itself to continue under a new one, that heir is asked about as
+well, at the counter which the record got under it.
 
-A session that makes transactions is closed where they are first, and asked about when what they send has arrived:
-they happened, and a destination that has closed their session takes nothing from them.
+A session with transactions is closed at the transmission partition first. Its other destinations are asked when the
+outputs of its transactions have arrived. The transactions happened, and a destination that has closed their session
+would not accept their outputs.
 """
 
 from __future__ import annotations
@@ -26,38 +28,38 @@ from .rotation import Unheard, Wanted, reply
 
 
 class Outcome(NamedTuple):
-    """What became of the messages that a token is about."""
+    """Which of the messages named by a token were received."""
 
     missing: dict[UUID, int]
-    """Conversation -> number of its first message that was not received, and never will be, nor any behind it.
+    """Conversation -> number of its first message that was not received. Neither it nor a later one ever will be.
 
-    NO_SEQUENCE where messages were redirected to it, and its session did not number its own any more.
+    NO_SEQUENCE where messages were redirected to the conversation, so that its session did not number its own.
     """
 
     @property
     def received(self) -> bool:
-        """All of them were received."""
+        """Whether all of them were received."""
         return not self.missing
 
 
 class Asking:
-    """Questions about the writers of some messages, under one id. Of no use to anybody who goes on under theirs."""
+    """Questions about the writers of some messages, asked under one id. They close these writers, without an heir."""
 
     def __init__(self, token: Token) -> None:
         self._trails = [_Trail(one) for one in token.sent]
         self._transmission = token.transmission
         self._awaited: dict[bytes, tuple[Partition, dict[Address, int]]] = {}
-        """Writer that was closed there -> the fold that says so, and how much it sends to whom."""
+        """Writer closed at the transmission partition -> a fold that shows it, and that fold's output counters."""
         self._arrived: set[bytes] = set()
         """Writers whose transactions have arrived."""
         self._wanted: dict[tuple[Address, bytes], Wanted] = {}
         self._next: dict[Address, int] = {}
         self._closed: dict[tuple[Address, bytes], tuple[int, Heir, tuple[Hole, ...]]] = {}
         self.expired = False
-        """What became of some of them cannot be known any more."""
+        """The outcome of some messages cannot be known any more."""
 
     def ask(self, asker: bytes) -> list[tuple[Address, Handed]]:
-        """Records to be written now, in this order. Another `asker` asks anew what has no answer."""
+        """Records to write, in this order. A new `asker` asks every question again that has no answer."""
         if any(wanted.asker != asker for wanted in self._wanted.values()):
             self._wanted.clear()
             self._next.clear()
@@ -74,12 +76,12 @@ class Asking:
         return out
 
     def _asked_at(self, trail: _Trail) -> Address:
-        """Where its writer has to be closed next."""
+        """The partition where its writer has to be closed next."""
         through = self._transmission
         return trail.sent.address if through is None or trail.writer in self._arrived else through
 
     def read(self, state: Partition) -> Unheard | None:
-        """Take the answers in the state of a destination; ANOTHER when they have to be asked for under another id."""
+        """Take the answers from a destination's state. Returns ANOTHER when a new asker is needed."""
         for key, wanted in [*self._wanted.items()]:
             said = reply(state, wanted) if wanted.address == state.address else None
             if said is None:
@@ -105,7 +107,7 @@ class Asking:
         return None
 
     def _look_what_arrived(self, state: Partition) -> None:
-        """The numbers of one fold are compared with that fold's: another may have given others."""
+        """Output counters are compared within one fold: another fold may have given others."""
         asked = {trail.sent.address for trail in self._trails}
         for writer, (source, sent) in self._awaited.items():
             if source is not state:
@@ -127,12 +129,12 @@ class Asking:
 
     @property
     def addresses(self) -> list[Address]:
-        """Destinations whose state has to be read on."""
+        """Partitions whose states are wanted."""
         return list(dict.fromkeys(self._asked_at(trail) for trail in self._trails if not trail.over))
 
     @property
     def outcome(self) -> Outcome | None:
-        """The answer, when everything is known."""
+        """The answer; None while anything is unknown."""
         if self.addresses:
             return None
         missing: dict[UUID, int] = {}
@@ -144,25 +146,25 @@ class Asking:
 
 
 class _Trail:
-    """Messages of one dialog under one id, which may be followed to the next one."""
+    """Messages of one dialog, followed from one writer id to its heir."""
 
     def __init__(self, sent: Sent) -> None:
         self.sent = sent
         self.writer = sent.writer
         self.counters = list(sent.counters) or [sent.held]
         self.number = sent.sequence
-        """Of the first message that is not known to have been received."""
+        """Sequence number of the first message not known to be received."""
         self.end = sent.sequence + len(self.counters)
         self.over = False
 
     def follow(self, closed_at: int, heir: Heir, holes: tuple[Hole, ...], state: Partition) -> bool:
-        """Its writer was closed there. True when that leaves open what became of the messages."""
+        """Its writer was closed at `closed_at`. Returns True when the outcome cannot be known."""
         there = [counter for counter in self.counters if counter < closed_at]
         if there and self.sent.held >= 0:
             return self._look_up(state)
         for received, counter in enumerate(there):
             hole = hole_at(holes, counter)
-            if hole is not None:  # its conversation has failed, and what stands behind has come back
+            if hole is not None:  # its conversation has failed, and the later messages have come back
                 self.number += received
                 self.over = True
                 return hole.told == MERGED
@@ -177,11 +179,11 @@ class _Trail:
         return False
 
     def _look_up(self, state: Partition) -> bool:
-        """Something was received where held messages would stand, or behind: look how far their conversation came."""
+        """The writer was heard where held messages would stand, so ask the endpoint how many it has received."""
         self.over = True
         endpoint = state.endpoint(Role.TARGET, self.sent.conversation)
         if endpoint is None or self.sent.sequence == NO_SEQUENCE or endpoint.index in state.moves.arrivals:
-            return True  # one that moved away and back does not know yet what still walks behind it
+            return True  # after a move away and back, some of its messages may still be on their way
         self.number = min(max(self.number, endpoint.received), self.end)
         return False
 

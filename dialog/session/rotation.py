@@ -1,21 +1,21 @@
-"""How a session goes on under a new id: it closes the old one, and sends again what was not received (protocol.md 5).
+"""Rotation of a session's writer id: when a new id is due, and how records move to it (protocol.md section 5).
+
+When: a destination may forget a writer that was silent for long. So a session's records to one destination follow one
+another within half a day, and an acknowledgement that comes a day after its record was made counts for nothing (rule
+5). Sending a message notes no time. The driver calls `Ageing.look` at intervals, with a clock that also runs while the
+machine sleeps, and records made between two looks are taken to be as old as they can be.
+
+How: the new id closes the old one at each destination, and sends again the records that were not received.
 
     old lane    … 41 42 43 44 …          W is closed at 43: 43, 44 … were not received and never will be
     new lane    0 (CLOSE_WRITER of W)  1 (what was 43)  2 (what was 44) …
 
-A lane with nothing on its way goes on at once. Any other one is retired: it takes what is sent, hands over nothing, and
-waits for the answer to the CLOSE_WRITER. So is one to which messages will go that wait for a BEGIN: somebody may have
-asked about them, and been told that they are not received and never will be. While the answer is awaited the new id may
-have to be given up as well; then the lanes stand one behind another, and only the first one holds more than questions.
-What is moved stands directly behind the question in its new lane. So everybody who has the place of a record under one
-id finds its place under the next.
-
-When a session must take a new id (protocol.md section 5, rule 5), as a machine that is told the time.
-
-Whoever was silent for long may have been forgotten somewhere. So a session's records follow one another within half a
-day, and an acknowledgement that comes a day after its record was made counts for nothing. Nothing is noted when a
-message is sent. The driver looks now and then, with a clock that also runs while the machine sleeps, and what lies
-between two looks is taken for as old as it may be.
+A lane with nothing in flight moves at once. Any other lane is retired: it takes records, hands over none, and waits for
+the answer to the CLOSE_WRITER. A lane is also retired when messages held for a BEGIN will go to it: another process may
+have asked about them, and been told that they are not received and never will be. While answers are awaited, the new id
+may have to be replaced as well. Then the lanes form a chain, and all but the oldest hold only questions. Moved records
+stand directly behind the question in their new lane, so the place of a record under one id gives its place under the
+next.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from .dialogs import control_under, first_under
 from .lanes import Lane, Single
 
 LOOK_EVERY_MS: Final = 60_000
-"""Looking more often than this finds nothing new."""
+"""A look that follows the previous one sooner than this does nothing."""
 
 
 class Wanted(NamedTuple):
-    """A question on its way: where was `asked` closed? It was asked under the id `asker`, by its record `counter`."""
+    """A pending question: where was writer `asked` closed? Record `counter` of writer `asker` asks it."""
 
     address: Address
     asked: bytes
@@ -50,21 +50,21 @@ class Wanted(NamedTuple):
 
 
 class Unheard(Enum):
-    """What a partition says to a question instead of an answer."""
+    """A partition's reply to a question that is no answer."""
 
     LATER = "later"
-    """The writer that was asked about is ahead of the partition's time: ask again."""
+    """The writer asked about is ahead of the partition's time, or the question was deleted unread: ask again."""
     EXPIRED = "expired"
-    """It is forgotten."""
+    """The partition has forgotten the writer asked about."""
     ANOTHER = "another"
-    """Whoever asks is not heard: ask under another id."""
+    """The partition does not hear the asker: ask under another id."""
 
 
 def reply(state: Partition, wanted: Wanted) -> WriterClosed | Unheard | None:
-    """What the destination's state says to a question; None as long as it has not been heard there."""
+    """The reply to a question in the destination's state; None while the question has not been heard there."""
     asker = state.writers.get(wanted.asker)
     if asker is None:
-        # who is forgotten has asked in vain, or not yet and will not be heard
+        # a forgotten asker asked in vain, or its question will not be heard when it comes
         never = (time_of_writer(wanted.asker) or state.floor_ms) < state.floor_ms
         return Unheard.ANOTHER if never or state.noticed.get(wanted.asker, 0) < 0 else None
     if asker.closed_at is not None and asker.closed_at <= wanted.counter:
@@ -78,13 +78,13 @@ def reply(state: Partition, wanted: Wanted) -> WriterClosed | Unheard | None:
         return closing_of(state, asked)
     if asked is None and (time_of_writer(wanted.asked) or 0) < state.floor_ms:
         return Unheard.EXPIRED
-    return Unheard.LATER  # it was not closed when we asked, because it was ahead of time
+    return Unheard.LATER  # our CLOSE_WRITER closed nothing, because that id was ahead of the partition's time
 
 
 def concerns(said: object, lane: Lane) -> bool:
-    """Whether what a partition says of the writer of a lane means that it needs another one.
+    """Whether a partition's statement about the lane's writer requires a new id.
 
-    Not where a stranger writes in its name: all that it sends is taken as well, and a stranger can copy any id.
+    FORGED does not: the partition takes all of the session's own records too, and a stranger can copy any id.
     """
     if isinstance(said, WriterClosed):
         return True
@@ -95,7 +95,7 @@ def concerns(said: object, lane: Lane) -> bool:
 
 
 def forgeries_told(home: Partition, ids: Iterable[bytes], addresses: Iterable[Address]) -> Iterator[Notice]:
-    """What a home knows of strangers who write to these partitions in the name of a session."""
+    """Notices at a home about strangers who write to these partitions under the ids of a session."""
     for key in product(ids, addresses):
         said = home.answers.get(key)
         if isinstance(said, Notice) and said.reason is NoticeReason.FORGED:
@@ -103,21 +103,21 @@ def forgeries_told(home: Partition, ids: Iterable[bytes], addresses: Iterable[Ad
 
 
 class TakeOver:
-    """The lanes of former ids that wait for answers."""
+    """The lanes of former ids that await answers."""
 
     def __init__(self) -> None:
         self.behind: dict[Address, list[Lane]] = {}
-        """Oldest first; the newest is asked about."""
+        """Destination -> retired lanes, oldest first. The question is about the newest."""
         self._asked: dict[Address, Wanted] = {}
         self.home: Address | None = None
-        """Where answers go."""
+        """The home to which answers go."""
 
     def wanted(self) -> list[Wanted]:
-        """The questions whose answers are awaited."""
+        """The pending questions."""
         return list(self._asked.values())
 
     def change(self, lanes: dict[Address, Lane], writer: bytes) -> dict[Address, Lane]:
-        """The lanes of a new id; those of the old one are moved or retired."""
+        """Make the lanes of a new id; move or retire those of the old one."""
         present: dict[Address, Lane] = {}
         for address, old in lanes.items():
             new = present[address] = Lane(address, writer)
@@ -133,37 +133,37 @@ class TakeOver:
         return present
 
     def ask(self, lane: Lane) -> None:
-        """Put the question about the newest of the lanes behind into this one."""
+        """Put the question about the newest retired lane into this lane."""
         asked = self.behind[lane.address][-1].writer
         self._asked[lane.address] = Wanted(lane.address, asked, lane.writer, lane.next)
         _close(asked, lane, self.home, NO_SEQUENCE)
 
     def answered(self, said: WriterClosed, lane: Lane) -> list[bytes]:
-        """The newest of the lanes behind was closed, for us: go on. Conversations whose BEGIN is sent again."""
+        """The newest retired lane was closed for this session. Returns conversations whose BEGIN is sent again."""
         chain = self.behind[lane.address]
         asked = chain.pop()
         if not chain:
             del self.behind[lane.address], self._asked[lane.address]
-            return move(asked, lane, min(said.closed_at, asked.next))  # a stranger may have gone further
+            return move(asked, lane, min(said.closed_at, asked.next))  # a forger may have used higher counters
         if said.closed_at < asked.next:
-            self.ask(lane)  # its own last question was not heard
+            self.ask(lane)  # that lane's own question was not received
         else:
             self._asked[lane.address] = Wanted(lane.address, chain[-1].writer, asked.writer, asked.next - 1)
         return []
 
 
 def _close(asked: bytes, lane: Lane, home: Address | None, known: int) -> None:
-    """Put a CLOSE_WRITER into a lane; it is answered to `home`.
+    """Put a CLOSE_WRITER of `asked` into a lane; the answer goes to `home`.
 
-    So many of the other's records are `known` to be there. If they are not (its clock was ahead of time, or they were
-    deleted), they come from nobody.
+    `known` is the number of the closed writer's records that are believed to be there. If they are not (its id was
+    ahead of time, or they were deleted), nobody sends them again.
     """
     prefix = head(Kind.CLOSE_WRITER, HEIR, Role.INITIATOR, lane.address.tag, lane.writer) + asked
     lane.put(Single(prefix, known, lane.writer), encode_suffix(Suffix(home=home)), None)
 
 
 def move(old: Lane, new: Lane, first: int) -> list[bytes]:
-    """The records of a lane from `first` on go on in another one; the conversations whose BEGIN is among them."""
+    """Move the records from counter `first` on to another lane. Returns the conversations whose BEGIN is among them."""
     begun: list[bytes] = []
     old.window.acked = first
     old.forget()
@@ -193,43 +193,43 @@ def move(old: Lane, new: Lane, first: int) -> list[bytes]:
 
 
 class Age(IntEnum):
-    """What a session has to do about its id."""
+    """What a session must do about its id."""
 
     FRESH = 0
     OLD = 1
-    """Another id, before anything more is handed over."""
+    """Take a new id before anything more is handed over."""
     DOUBTFUL = 2
-    """Another one at once: what is on its way may have been handed over too late."""
+    """Take a new id at once: records in flight may have been handed over too late."""
 
 
 class _Seen:
-    """A lane as it was looked at."""
+    """A lane at the last look."""
 
     __slots__ = ("last_ms", "mark", "mark_ms", "next", "since_ms")
 
     def __init__(self, opened_ms: int) -> None:
         self.next = 0
         self.last_ms = opened_ms
-        """Its last record was made after this; without any, the id."""
+        """Its last record was made after this time; if it has none, the id was."""
         self.mark = 0
         self.mark_ms = opened_ms
-        """The records before `mark` were made before this, the others after it."""
+        """The records before `mark` were made before this time, the others after it."""
         self.since_ms = opened_ms
-        """The oldest one that does not count was made after this."""
+        """The oldest unacknowledged record was made after this time."""
 
 
 class Ageing:
-    """The clock of a session's present id."""
+    """Watches the age of a session's present id and of its records."""
 
     def __init__(self, opened_ms: int) -> None:
         self._opened_ms = opened_ms
-        """Before the id was asked for."""
+        """A time before the id was requested."""
         self._looked_ms = opened_ms
         self._lanes: dict[Address, _Seen] = {}
         self.age = Age.FRESH
 
     def look(self, lanes: Mapping[Address, Lane], now_ms: int) -> Age:
-        """What to do now. To be asked before acknowledgements are counted."""
+        """What the session must do at this time. Call it before acknowledgements are counted."""
         before_ms = self._looked_ms
         if now_ms - before_ms < LOOK_EVERY_MS or self.age is Age.DOUBTFUL:
             return self.age

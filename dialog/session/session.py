@@ -1,19 +1,15 @@
-"""A session: a writer that begins dialogs, sends on them and ends them, as a machine without I/O.
+"""A session: begins dialogs, sends on them and ends them, as a writer with an id. No I/O.
 
 Source: protocol.md section 5.
 
-Three rules give exactly once and in order with nothing but plain appends. Every record to one destination partition has
-the next counter, and after any failure the records from the first that does not count go again with the same counters.
-FIRST leaves after BEGIN counts, so home knows of a conversation before its target does. END leaves after all sends of
-the dialog count, so it cannot overtake them.
+`Writing` holds the lanes and changes the writer id when `rotation` requires it. `Session` adds the dialogs. Three rules
+give exactly once and in order over plain appends. Each record for a destination partition takes the next counter, and
+after any failure all records from the first unacknowledged one are handed over again with the same counters. FIRST
+leaves after BEGIN is acknowledged. END leaves after all messages of its dialog are acknowledged.
 
-A session may have to go on under another writer id: see `takeover`, and `ageing` for when.
-
-Drivers: `bridge.sending`, and the simulator. Sends are the hot path: `stage` makes a record, the driver hands it over.
-
-What a session writes, and under which ids: its lanes, what became of their records, and how it goes on.
-
-Source: protocol.md section 5. What the records say is the matter of `session`.
+Calls return the records to hand over (`Hand`). The driver gives them to its producer and reports when the producer has
+run empty (`drained`) or was replaced (`restart`). Sending is the hot path: there the driver calls `SessionDialog.stage`
+and produces the record itself. Drivers: `bridge.client.sender` and the simulator.
 """
 
 from __future__ import annotations
@@ -64,45 +60,46 @@ _EMPTY: Final = encode_suffix(Suffix())
 
 
 class Writing:
-    """One writer id after another, and its lanes."""
+    """The lanes of a session and its writer ids, one after another."""
 
     def __init__(self, writer: bytes, opened_ms: int) -> None:
         self.writer = writer
-        """UUIDv7, 16 bytes; never used by another session. `opened_ms` is the clock's before it was asked for."""
+        """UUIDv7, 16 bytes; no other session ever uses it. `opened_ms` is the local time before it was requested."""
         self.ids = [writer]
-        """The present one is the last."""
+        """All writer ids so far; the last is the present one."""
         self.ageing = Ageing(opened_ms)
         self.takeover = TakeOver()
         self.over: KonverseError | None = None
-        """Why nothing goes on."""
+        """The error that ended the session; None while it works."""
         self.lanes: dict[Address, Lane] = {}
         self.closing = False
 
     @abstractmethod
     def _release(self) -> list[Hand]:
-        """Let go what waited for records that count by now."""
+        """Put the records that waited for others which are acknowledged by now."""
 
     @abstractmethod
     def _moved(self, begun: list[bytes], lane: Lane | None) -> list[Hand]:
-        """Records go on in other lanes. BEGINs of conversations go again in `lane`."""
+        """Records moved to other lanes. The BEGINs of `begun` are sent again in `lane`."""
 
     @abstractmethod
     def _stopped(self) -> None:
-        """Nothing goes on."""
+        """The session is over and sends nothing more."""
 
     # ---------------------------------------------------------------------------------------------------- outcomes
 
     def drained(self) -> list[Hand]:
-        """The producer ran empty without a failure: everything handed over counts."""
+        """The producer ran empty without a failure: every record handed over is acknowledged."""
         for lane in self.lanes.values():
             lane.window.drained()
             lane.forget()
         return self._release()
 
     def restart(self, refused: Address | None = None) -> list[Hand]:
-        """The producer was replaced: everything that does not count goes again, with the same counters.
+        """The producer was replaced: hand over every unacknowledged record again, with the same counters.
 
-        Who refused gets nothing before `try_again`, so that the others come to count.
+        A destination that `refused` a record gets nothing before `try_again`. So the records for the other destinations
+        can be acknowledged.
         """
         for lane in self.lanes.values():
             if lane.address == refused:
@@ -111,30 +108,30 @@ class Writing:
         return self.unsent()
 
     def try_again(self) -> list[Hand]:
-        """Hand over what waits for destinations that refused."""
+        """Hand over the records for destinations that refused one."""
         for lane in self.lanes.values():
             lane.unpark()
         return self.unsent()
 
     def unsent(self) -> list[Hand]:
-        """Everything that was not handed over yet, but for destinations that refuse."""
+        """Records that were not handed over yet, except for parked destinations."""
         return [hand for lane in self.lanes.values() for hand in self._hand(lane)]
 
     @property
     def refused(self) -> bool:
-        """A destination is parked."""
+        """Whether a destination is parked."""
         return any(lane.parked for lane in self.lanes.values())
 
     # ------------------------------------------------------------------------------------------------- another id
 
     def look(self, now_ms: int) -> Age:
-        """Whether the session needs another id by this clock; to be asked before outcomes are told."""
+        """Whether the session needs a new id at this time. Call it before `drained`."""
         if self.closing or self.over is not None:
             return Age.FRESH
         return self.ageing.look(self.lanes, now_ms)
 
     def change(self, writer: bytes, opened_ms: int) -> list[Hand]:
-        """Go on under a new id. The producer was replaced, or has nothing left to do."""
+        """Continue under a new id. The producer must have been replaced, or be empty."""
         assert not self.closing, "a session that says goodbye goes on under its last id"
         self.writer = writer
         self.ids.append(writer)
@@ -143,11 +140,11 @@ class Writing:
         return self._moved([], None)
 
     def answered(self, wanted: Wanted, said: WriterClosed | Unheard) -> list[Hand]:
-        """What a destination says to the question about a former id. Not to Unheard.ANOTHER: `change` is due then."""
+        """Take a destination's reply to the question about a former id. Unheard.ANOTHER requires `change` instead."""
         if self.over is not None or wanted not in self.takeover.wanted():
             return []
         if isinstance(said, WriterClosed) and said.heir is None:
-            return []  # it was pruned, and does not know of our question yet
+            return []  # PRUNE closed the writer; our CLOSE_WRITER was not read yet
         lane = self.lanes[wanted.address]
         if said is Unheard.LATER:
             self.takeover.ask(lane)
@@ -169,19 +166,19 @@ class Writing:
         return []
 
     def stop(self, why: str) -> None:
-        """Somebody has closed this session: it sends nothing any more."""
+        """Another process has closed this session: it sends nothing more."""
         self.over = SessionTakenOver(f"this session was closed: {why}; connect again to go on")
         self._stopped()
 
     def check_over(self) -> None:
-        """Raise why nothing goes on, if so."""
+        """Raise the error that ended the session, if there is one."""
         if self.over is not None:
             raise type(self.over)(*self.over.args)
 
     # ------------------------------------------------------------------------------------------------------- lanes
 
     def lane_to(self, address: Address) -> Lane:
-        """Where records to a destination are put: the present lane, or the one that waits to be moved into it."""
+        """The lane for new records to a destination: the present one, or the oldest one that awaits an answer."""
         if address in self.takeover.behind:
             return self.takeover.behind[address][0]
         lane = self.lanes.get(address)
@@ -199,7 +196,7 @@ class Writing:
 
 
 class Session(Writing):
-    """The dialogs of one client."""
+    """A client's session: its dialogs, and the records that they write."""
 
     def __init__(self, writer: bytes, opened_ms: int = 0) -> None:
         super().__init__(writer, opened_ms)
@@ -207,7 +204,7 @@ class Session(Writing):
         self._beginning: deque[SessionDialog] = deque()
         self._ending: deque[SessionDialog] = deque()
         self._redirecting: dict[bytes, SessionDialog] = {}
-        """Dialogs with REDIRECTs that have not arrived, or with something that waits for that."""
+        """Dialogs with REDIRECTs that have not arrived, or with messages held behind them."""
         self.ended_here = EndedHere()
         self._lifetimes = Lifetimes()
         self.transactions = Transactions(self)
@@ -217,7 +214,8 @@ class Session(Writing):
     def begin(self, conversation: bytes, begin: Begin, manner: Manner = PLAIN) -> tuple[SessionDialog, list[Hand]]:
         """BEGIN DIALOG: a control record to the dialog's home; nothing reaches the target (behaviour 31).
 
-        A conversation that this session has begun is given again. Raises ConversationOver for one that it has ended.
+        Returns the existing dialog when this session has begun the conversation before. Raises ConversationOver when it
+        has ended the conversation, QueueFull when the lane to the home is full.
         """
         self.ended_here.check(conversation, manner)
         known = self.dialogs.get(conversation)
@@ -235,7 +233,7 @@ class Session(Writing):
         return dialog, self._hand(home)
 
     def propose(self, conversation: bytes, begin: Begin, manner: Manner) -> SessionDialog:
-        """A dialog of which nothing was written."""
+        """Make a dialog without writing anything."""
         self.takeover.home = begin.home
         home, target = self.lane_to(begin.home), self.lane_to(begin.target)
         dialog = SessionDialog(conversation, begin, home, target, manner)
@@ -246,7 +244,7 @@ class Session(Writing):
     def send(self, dialog: SessionDialog, message_type: str, body: bytes) -> list[Hand]:
         """SEND: one record for the target (the driver's hot path does this inline).
 
-        It is held until BEGIN counts, and while what was redirected before has not arrived.
+        The message is held until BEGIN is acknowledged and earlier REDIRECTs of the dialog have arrived.
         """
         self.check(dialog, body)
         dialog.go_along()
@@ -258,7 +256,7 @@ class Session(Writing):
         return self._hand(dialog.target)
 
     def check(self, dialog: SessionDialog, body: bytes) -> None:
-        """Raise what forbids a send: ConversationEnded, BodyTooLarge, QueueFull; nothing was written then."""
+        """Raise the error that forbids a send: ConversationEnded, BodyTooLarge or QueueFull. Writes nothing."""
         self.check_over()
         dialog.check_open()
         check_size(len(body))
@@ -268,7 +266,7 @@ class Session(Writing):
         dialog.check_path()
 
     def finish(self, dialog: SessionDialog) -> list[Hand]:
-        """FIN behind what was sent: nothing more is; a second one changes nothing. QueueFull as for a send."""
+        """FIN behind the messages: the dialog takes no more. A second call changes nothing. QueueFull as for a send."""
         if dialog.finished:
             return []
         self.check_over()
@@ -280,29 +278,29 @@ class Session(Writing):
         dialog.finished, dialog.open = True, False
         opened = dialog.redirects is not None and dialog.redirects.opened
         if dialog.state is DialogState.BEGINNING or not (dialog.sent or opened):
-            return []  # behind what is held; and of nothing nobody is told
+            return []  # FIN follows the held messages; without messages there is no target to tell
         self.fin(dialog)
         return self._hand(dialog.target)
 
     def commit(self, transaction: Transaction) -> list[Hand]:
-        """The steps of a transaction happen together, when what was sent on its dialogs before counts."""
+        """Commit a transaction: its record leaves when everything sent before on its dialogs is acknowledged."""
         self.check_over()
         self.transactions.commit(transaction)
         return self._release()
 
     def transmit_to(self, address: Address) -> None:
-        """The transmission partition of this session, named once."""
+        """Set the transmission partition of this session; only the first call has an effect."""
         if self.transactions.address is None:
             self.transactions.address = self.lane_to(address).address
 
     def transmitted(self, state: Partition) -> list[Hand]:
-        """News from the transmission partition: its state, as its journal says it is."""
+        """Take the state of the transmission partition, folded from its journal."""
         return self._release() if self.transactions.hear(state) else []
 
     def end(self, dialog: SessionDialog, error_body: bytes = b"") -> list[Hand]:
-        """END CONVERSATION: to home, when all sends count; a second END is refused (ConversationEnded, 8427).
+        """END CONVERSATION: to home, once all messages are acknowledged. A second one raises ConversationEnded (8427).
 
-        WITH ERROR what was held until now is not sent (behaviour 111), unless a transaction stands behind it.
+        WITH ERROR drops the messages that are held (behaviour 111), unless the dialog has a transaction pending.
         """
         dialog.check_open(ends=True)
         self.check_over()
@@ -322,7 +320,7 @@ class Session(Writing):
         return self._hand(dialog.home)
 
     def redirect(self, dialog: SessionDialog, bounce: BounceId) -> list[Hand]:
-        """REDIRECT: the dialog's home shall send this bounced message on it, behind what was sent on it before."""
+        """REDIRECT: have the dialog's home send this bounced message on it, behind everything sent on it before."""
         self.check(dialog, b"")
         dialog.go_along()
         dialog.home.check_room()
@@ -335,7 +333,7 @@ class Session(Writing):
         return self._release()
 
     def confirm(self, dialog: SessionDialog, bounce: BounceId) -> list[Hand]:
-        """CONFIRM: the application knows of this bounced message of the dialog, and lets it go."""
+        """CONFIRM: the application knows of this bounced message of the dialog; home may drop it."""
         self.check_over()
         dialog.go_along()
         home = dialog.home
@@ -344,7 +342,7 @@ class Session(Writing):
         return self._hand(home)
 
     def set_timer(self, dialog: SessionDialog, timer: Timer) -> list[Hand]:
-        """BEGIN CONVERSATION TIMER: home has the timer. Behind BEGIN, in the same log; QueueFull as for a send."""
+        """BEGIN CONVERSATION TIMER: a record to home, behind BEGIN. TimerRefused; QueueFull as for a send."""
         self.check_over()
         dialog.check_timer(timer.timeout_ms)
         dialog.go_along()
@@ -356,7 +354,7 @@ class Session(Writing):
         return self._hand(home)
 
     def home_says(self, home: Partition) -> list[Hand]:
-        """News from a home: what was redirected to dialogs may have arrived, so what waits behind it goes on."""
+        """Take the state of a home: messages held behind REDIRECTs that have arrived are put."""
         for dialog in self._redirecting.values():
             if dialog.redirects is not None and dialog.begin.home == home.address:
                 dialog.redirects.arrived(dialog, home)
@@ -364,25 +362,25 @@ class Session(Writing):
 
     @property
     def redirecting(self) -> list[SessionDialog]:
-        """Dialogs for which news of their homes is awaited."""
+        """Dialogs that await news from their homes."""
         return list(self._redirecting.values())
 
     def look(self, now_ms: int) -> Age:
-        """As `Writing.look`; also which dialogs were to last no longer."""
+        """As `Writing.look`; also refuses sends on dialogs whose lifetime is over."""
         for dialog in self._lifetimes.over(now_ms):
-            if self.dialogs.get(dialog.conversation) is dialog:  # its id may have been used again
+            if self.dialogs.get(dialog.conversation) is dialog:  # another dialog may have its id by now
                 self.ended_by_peer(dialog.conversation)
         return super().look(now_ms)
 
     def ended_by_peer(self, conversation: bytes) -> None:
-        """News from home: the peer ended, so sends are refused early. END is still to be called."""
+        """Home says that the peer has ended: refuse sends from here on. The application must still call END."""
         dialog = self.dialogs.pop(conversation, None)
         if dialog is not None:
             dialog.state = DialogState.ENDED
             dialog.open = False
 
     def close(self) -> list[Hand]:
-        """A clean end of the session: tell every destination that this writer sends nothing more. When all counts."""
+        """End the session cleanly: CLOSE_WRITER to every destination. Only when `may_close`."""
         assert self.may_close, "a session closes when everything counts"
         self.closing = True
         hands: list[Hand] = []
@@ -395,7 +393,7 @@ class Session(Writing):
     # ---------------------------------------------------------------------------------------------------- outcomes
 
     def acknowledged(self, dialog: SessionDialog) -> Callable[[], bool]:
-        """Tells, whenever it is asked, whether everything that was sent on the dialog before this call has arrived."""
+        """A function that tells whether everything sent on the dialog before this call has arrived."""
         if dialog.pending:
             return self.transactions.arrived(dialog)
         sent, lane, redirects = dialog.target.next, dialog.target, dialog.redirects
@@ -407,19 +405,19 @@ class Session(Writing):
 
     @property
     def idle(self) -> bool:
-        """Nothing waits, for Kafka or for an earlier record."""
+        """Whether nothing waits, for Kafka or for an earlier record."""
         held = any(dialog.held for dialog in self._redirecting.values())
         waits = held or self._beginning or self._ending or self.transactions.waiting
         return not waits and not any(lane.origins for lane in self._all_lanes())
 
     @property
     def may_close(self) -> bool:
-        """Idle, and what others send for it has arrived: no destination will see more of this session."""
+        """Whether the session is idle and all that others send for it has arrived."""
         return self.idle and not (self.transactions.flying or self._redirecting or self.takeover.behind)
 
     @property
     def messages_waiting(self) -> int:
-        """Messages that do not count yet."""
+        """Number of messages that are not acknowledged."""
         origins = [origin for lane in self._all_lanes() for origin in lane.origins]
         held = [item for dialog in self._present() for item in dialog.held]
         messages = [one for one in origins if not isinstance(one, Single) or one.is_message]
@@ -427,7 +425,7 @@ class Session(Writing):
 
     @property
     def gated(self) -> bool:
-        """Something waits for records before it to count."""
+        """Whether a record waits for earlier ones to be acknowledged."""
         if self._beginning or self.transactions.waiting or not self._redirecting:
             return bool(self._beginning or self._ending or self.transactions.waiting)
         next_ones = [dialog.held[0] for dialog in self._redirecting.values() if dialog.held]
@@ -435,7 +433,7 @@ class Session(Writing):
         return ending or any(isinstance(item, BounceId) for item in next_ones)
 
     def unknown(self, dialog: SessionDialog | None = None) -> list[Sent]:
-        """The messages that do not count, on one dialog or on all: what a token names."""
+        """The unacknowledged messages of one dialog or of all: the content of a token."""
         found = [sent for lane in self._staging_lanes() for sent in sent_of(lane)]
         for each in self._present():
             if any(not isinstance(item, BounceId) for item in each.held):
@@ -446,7 +444,7 @@ class Session(Writing):
     # ---------------------------------------------------------------------------------------------------- inside
 
     def _moved(self, begun: list[bytes], lane: Lane | None) -> list[Hand]:
-        """Records go on in other lanes, and so do the dialogs; they end behind their BEGIN."""
+        """Point the dialogs to the lanes that hold their records; `begun_at` follows BEGIN, so END stays behind it."""
         for dialog in self._present():
             if lane is not None and dialog.conversation in begun:
                 dialog.was_begun_by(lane.writer)
@@ -455,21 +453,20 @@ class Session(Writing):
         return [*self._release(), *self.unsent()]
 
     def _present(self) -> list[SessionDialog]:
-        """All dialogs for which something may still be handed over, also those whose peer has ended."""
+        """Dialogs that may still have records to hand over, including those whose peer has ended."""
         waiting = (*self._beginning, *self._ending, *self._redirecting.values())
         return list(dict.fromkeys((*self.dialogs.values(), *waiting)))
 
     def _stopped(self) -> None:
-        """Nothing goes on."""
         for dialog in self.dialogs.values():
             dialog.open = False
 
     def _staging_lanes(self) -> list[Lane]:
-        """Where the records of each destination are put now."""
+        """The lane of each destination that takes new records."""
         return [self.lane_to(address) for address in self.lanes]
 
     def _release(self) -> list[Hand]:
-        """Let go what waited: messages whose BEGIN counts, ENDs whose messages count."""
+        """Put what waited: messages whose BEGIN is acknowledged, ENDs whose messages are, and transactions."""
         touched: dict[Address, Lane] = {}
         for dialog in take_while(self._beginning, lambda d: d.begun_at < d.home.window.acked):
             dialog.go_along()
@@ -494,7 +491,7 @@ class Session(Writing):
 
     @staticmethod
     def _may_end(dialog: SessionDialog) -> bool:
-        """Its BEGIN counts, and so does everything that was sent on it."""
+        """Whether its BEGIN and everything sent on it are acknowledged."""
         begun = dialog.begun_at < dialog.home.window.acked and dialog.last < dialog.target.window.acked
         return begun and not (dialog.held or dialog.pending)
 
@@ -506,7 +503,7 @@ class Session(Writing):
         self.dialogs.pop(dialog.conversation, None)
 
     def _go_on(self, dialog: SessionDialog, touched: dict[Address, Lane]) -> None:
-        """Let go what is held, in the order of the calls, as far as the two ways of the dialog allow it."""
+        """Put the held items in the order of the calls, as far as the two paths of the dialog allow."""
         if dialog.begun_at >= dialog.home.window.acked:
             return
         redirects = dialog.redirects
@@ -547,7 +544,7 @@ class Session(Writing):
         dialog.target.put(Single(prefix + dialog.conversation, 0, dialog.key), suffix, body)
 
     def fin(self, dialog: SessionDialog) -> None:
-        """Put FIN behind what was sent."""
+        """Put FIN behind the messages."""
         lane = dialog.target
         prefix = head(Kind.FIN, 0, Role.INITIATOR, lane.address.tag, lane.writer) + dialog.conversation
         lane.put(Single(prefix, NO_SEQUENCE, dialog.key), fin_suffix(dialog.begin.home, opened(dialog)), None)
@@ -555,7 +552,7 @@ class Session(Writing):
 
 
 def take_while(queue: deque[SessionDialog], ready: Callable[[SessionDialog], bool]) -> Iterable[SessionDialog]:
-    """Take from the front what is ready; dialogs of different homes may stand in any order."""
+    """Remove and yield the dialogs that are ready, wherever they stand: homes differ in speed. The others stay."""
     rest = []
     while queue:
         dialog = queue.popleft()

@@ -1,9 +1,9 @@
 """Transactions of a session: several begins, sends and ends that happen together or not at all (protocol.md section 5).
 
-What a client does in one is kept in memory and then written as one record into a partition of the transmission queue,
-whose owner expands it. A dialog goes by one path at a time: its transaction leaves when what was sent on it directly
-counts, and it is sent on directly again when the outputs of its transactions have arrived, as that partition's journal
-says. So messages are received in the order of the calls.
+A client stages its steps in memory. `commit` writes them as one record into a partition of the transmission queue, and
+the owner of that partition expands the record. A dialog uses one path at a time: its transaction leaves when everything
+sent on it directly is acknowledged, and direct sends go on when the outputs of its transactions have arrived, according
+to the journal of the transmission partition. So messages are received in the order of the calls.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from .session import Session
 
 _STEP_BYTES: Final = 40
-"""What a step takes in a record beside its type and body, at most."""
+"""Bytes of a step in the record besides its type and body, at most."""
 
 _DIALOG_BYTES: Final = 96
-"""What a dialog takes beside its BEGIN block, at most; who has begun it, too."""
+"""Bytes of a dialog in the record besides its BEGIN block, at most; includes the writer of its BEGIN."""
 
 
 class _Staged(NamedTuple):
@@ -52,39 +52,39 @@ class _Saved(NamedTuple):
 
 
 class Transaction:
-    """What a client wants to happen together. Nothing is written before it is committed."""
+    """Steps that a client wants to happen together. Nothing is written before the commit."""
 
     def __init__(self, session: Session) -> None:
         self.steps: list[_Staged] = []
         self.begun: list[SessionDialog] = []
         self.size_bytes = 0
-        """What the record will have, at most."""
+        """Size of the record, at most."""
         self.counter = -1
-        """Of the record, once it was put."""
+        """Counter of the record; -1 before it is put."""
         self.lane: Lane | None = None
-        """Where it was put; another lane may have it now."""
+        """The lane into which it was put; the record may have moved since."""
         self.over = False
-        """Committed, or dropped."""
+        """It was committed or dropped."""
         self.arrived = False
-        """Its outputs are in the logs of their destinations; or it was refused, and has none."""
+        """Its outputs are in the logs of their destinations, or it was refused and has none."""
         self.marks: dict[SessionDialog, tuple[Lane, int]] = {}
-        """The target's lane, and its counter below which everything must count before the record leaves."""
+        """Dialog -> target lane, and the counter below which all must be acknowledged before the record leaves."""
         self.awaited: dict[Address, int] | None = None
-        """Outputs of the partition below which all must have arrived; None before it has expanded the record."""
+        """Destination -> output counter below which all must have arrived; None before the record is expanded."""
         self.opens: ClientTransaction | None = None
-        """What its record says, when it names those that have begun dialogs."""
+        """The content of its record, if that names writers of BEGINs; else None."""
         self._session = session
         self._known: set[SessionDialog] = set()
         self._savepoints: Savepoints[_Saved] = Savepoints()
 
     @property
     def dialogs(self) -> list[SessionDialog]:
-        """Those that it speaks of, each once, in the order in which they came."""
+        """Dialogs used in this transaction, in order of first use."""
         return list(dict.fromkeys(step.dialog for step in self.steps))
 
     @property
     def destinations(self) -> list[Address]:
-        """Where its outputs go, each once."""
+        """Homes and targets of its dialogs, each once."""
         return list(dict.fromkeys(a for one in self.dialogs for a in (one.home.address, one.target.address)))
 
     def begin(self, conversation: bytes, begin: Begin, manner: Manner = PLAIN) -> SessionDialog:
@@ -114,7 +114,7 @@ class Transaction:
         self._add(_Staged(dialog, Kind.FIN))
 
     def end(self, dialog: SessionDialog, error_body: bytes = b"") -> None:
-        """END CONVERSATION; what is staged before it arrives before it, or WITH ERROR not at all (behaviour 111)."""
+        """END CONVERSATION behind the staged steps. WITH ERROR drops the dialog's staged messages (behaviour 111)."""
         self._check(dialog, ends=True)
         if error_body:
             said = (Kind.MESSAGE, Kind.FIN)
@@ -131,12 +131,12 @@ class Transaction:
         self._add(_Staged(dialog, Kind.SET_TIMER, timeout_ms=timeout_ms))
 
     def savepoint(self, name: str) -> None:
-        """SAVE TRANSACTION: what is staged from here on can be undone."""
+        """SAVE TRANSACTION: steps staged from here on can be undone."""
         self._check_staging()
         self._savepoints.save(name, _Saved([*self.steps], [*self.begun], self.size_bytes, {*self._known}))
 
     def rollback(self, savepoint: str) -> None:
-        """ROLLBACK TRANSACTION to a savepoint: nothing that was staged since then happens. SavepointNotFound."""
+        """ROLLBACK TRANSACTION to a savepoint: undo all steps staged since. Raises SavepointNotFound."""
         self._check_staging()
         saved = self._savepoints.back_to(savepoint)
         for dialog in self.begun[len(saved.begun) :]:
@@ -145,7 +145,7 @@ class Transaction:
         self.size_bytes = saved.size_bytes
 
     def drop(self) -> None:
-        """Nothing of it happens."""
+        """Discard all steps."""
         self.over = True
         for dialog in self.begun:
             dialog.state = DialogState.NOT_BEGUN
@@ -183,32 +183,32 @@ class Transaction:
 
 
 def _refuse_redirected(dialog: SessionDialog) -> None:
-    """Messages that were redirected to a dialog go by its home: a transaction would overtake them, or FIRST."""
+    """Raise InvalidState for a dialog on which its home sends too: a transaction would overtake those messages."""
     if dialog.redirects is not None:
         raise InvalidState("the dialog was adopted, or messages were redirected to it: use it outside of transactions")
 
 
 class Transactions:
-    """The transactions of a session that were committed and whose outputs have not all arrived yet."""
+    """Committed transactions of a session whose outputs have not all arrived."""
 
     def __init__(self, session: Session) -> None:
         self.address: Address | None = None
-        """The transmission partition: one for the whole session, so that its records keep their order."""
+        """The transmission partition: one for the whole session, so that its records stay in order."""
         self.waiting: deque[Transaction] = deque()
-        """Committed; what was sent directly before does not count yet."""
+        """Committed, but earlier direct sends are not acknowledged."""
         self.flying: list[Transaction] = []
-        """Their records were put; their outputs have not arrived, as far as was heard."""
+        """Their records were put; their outputs are not known to have arrived."""
         self.delivered: dict[Address, int] = {}
-        """How many have arrived of those that speak to each destination."""
+        """Destination -> number of transactions with outputs for it that have arrived."""
         self._session = session
 
     @property
     def lane(self) -> Lane | None:
-        """Where records to the transmission partition are put."""
+        """The lane that takes records for the transmission partition."""
         return None if self.address is None else self._session.lane_to(self.address)
 
     def commit(self, transaction: Transaction) -> None:
-        """All of it is to happen. Raises what forbids it: nothing is written then."""
+        """Commit all steps. Raises what forbids one of them; then nothing has changed."""
         session, lane = self._session, self.lane
         assert lane is not None, "whoever makes transactions names the transmission partition first"
         lane.check_room()
@@ -236,12 +236,12 @@ class Transactions:
             self.waiting.append(transaction)
 
     def finishes(self, dialog: SessionDialog) -> bool:
-        """Whether one that waits says FIN on the dialog, behind what it sends."""
+        """Whether a waiting transaction has FIN on the dialog."""
         steps = (step for transaction in self.waiting for step in transaction.steps)
         return any(step.dialog is dialog and step.kind is Kind.FIN for step in steps)
 
     def release(self) -> Lane | None:
-        """Put the records of those that need not wait any more; the lane, when there are some."""
+        """Put the records of transactions that need not wait any longer. Returns the lane if there were some."""
         put = None
         while self.waiting and self._ready(self.waiting[0]):
             put = self.lane
@@ -250,7 +250,7 @@ class Transactions:
 
     @staticmethod
     def _ready(transaction: Transaction) -> bool:
-        """Everything that was sent directly on its dialogs counts, and so do their BEGINs."""
+        """Whether everything sent directly on its dialogs is acknowledged, including their BEGINs."""
         for dialog in transaction.dialogs:
             if dialog.held or not dialog.home.counts(dialog.begun_at):
                 return False
@@ -271,7 +271,7 @@ class Transactions:
         for dialog, kind, message_type, body, timeout_ms in transaction.steps:
             sequence = dialog.level if kind is Kind.BEGIN else NO_SEQUENCE
             if kind is Kind.FIN and not dialog.sent:
-                continue  # there is no target that could be told
+                continue  # without a message there is no target to tell
             opens = dialog.flags & NAMED or (kind is Kind.MESSAGE and not dialog.sent)
             if opens and dialog not in named:
                 steps.append(Step(places[dialog], Kind.OPEN, body=dialog.opener))
@@ -294,10 +294,10 @@ class Transactions:
         self.flying.append(transaction)
 
     def moved(self) -> None:
-        """Records went on in other lanes: the writer of a BEGIN among them is another one, and what follows names it.
+        """Records moved to other lanes: a BEGIN among them has another writer, and later records must name that one.
 
-        A record that names the writer of a BEGIN stands behind it in its lane. So it moves whenever the BEGIN does, and
-        nothing is changed that was handed over under its present counter.
+        A record that names the writer of a BEGIN stands behind it in the same lane, so it moves whenever the BEGIN
+        does. No record changes that was handed over under its present counter.
         """
         for transaction in self.flying:
             assert transaction.lane is not None
@@ -311,9 +311,9 @@ class Transactions:
                 lane.bodies[counter - lane.next] = encode(ClientTransaction(named, steps))
 
     def hear(self, state: Partition) -> bool:
-        """News from the transmission partition, as its journal says it is; whether a dialog may go on.
+        """Take the state of the transmission partition, folded from its journal. Returns whether a dialog may go on.
 
-        The outputs of a transaction have arrived when everything has that stood in the outbox once it was expanded.
+        The outputs of a transaction have arrived when all outputs have that were in the outbox once it was expanded.
         """
         arrived: list[Transaction] = []
         for transaction in self.flying:
@@ -322,7 +322,7 @@ class Transactions:
                 if not refused(state, transaction.lane, transaction.counter):
                     break
                 for dialog in transaction.dialogs:
-                    dialog.state = DialogState.ENDED  # nothing of it happened, so nothing may follow it
+                    dialog.state = DialogState.ENDED  # the transaction did not happen, so nothing may follow it
                 arrived.append(transaction)
                 continue
             if transaction.awaited is None:
@@ -342,9 +342,9 @@ class Transactions:
         return bool(arrived)
 
     def arrived(self, dialog: SessionDialog | None = None) -> Callable[[], bool]:
-        """Tells, whenever it is asked, whether what was committed so far has arrived, on one dialog or on all.
+        """A function that tells whether everything committed so far has arrived, on one dialog or on all.
 
-        That the record is in the log is not enough: handlers of the same side go by another way, and would overtake it.
+        The record in the log is not enough: handlers of the same side send by another path and would overtake it.
         """
         awaited = [one for one in (*self.flying, *self.waiting) if dialog is None or dialog in one.dialogs]
         return lambda: all(one.arrived for one in awaited)

@@ -1,16 +1,17 @@
 """Rules that find the key of a conversation in its first message.
 
-    rule       what every rule has: its name, its text and what it says of a body that does not fit
+A rule is made from text, so it can be written in the catalog, on a command line and in Spark, and means the same in
+each. `key_of` returns the key, a string of at most 2,048 bytes, or raises `NoKey` with the reason. Rules are immutable,
+and two rules with the same description find the same keys.
+
+A body is foreign input. It takes time and memory in proportion to its size, whatever stands in it: rules are bounded in
+depth, size and steps, and a document beyond a bound has no key. An expression is checked and compiled when its rule is
+made, never per message; a rule that is itself wrong raises InvalidSettings then, or NotInstalled without its library.
+
+    rule       what every rule has: its kind, its description, and the bounds of a key
     json_path  one place of a JSON document: the singular queries of RFC 9535
-    xml        an element or attribute of an XML document, by XPath
+    xml        the element of Service Broker's sample, or the result of an XPath expression
     avro       a field of an Avro datum
     regex      a group of a regular expression over text
-    hash       no key of the message at all: the conversation's own key, as Kafka would place it
-
-A rule is text, so that it can stand in the catalog, in a command line and in Spark, and mean the same in each. It
-returns a string of at most 2,048 bytes, or the reason why there is none. A body is foreign input: a rule has bounds
-on depth, size and steps, and a document that exceeds them has no key.
-
-A parser that is hostile to speed is not used per message: rules are compiled once, and read as little of a body as
-they can.
+    hash       no part of the message: one of several services, by the hash of the conversation's own key
 """

@@ -1,4 +1,4 @@
-"""Keys of Avro data: one field of a record, in Avro's binary encoding with nothing before and nothing behind it."""
+"""Keys of Avro data: one field of a record. A body is exactly one datum in Avro's binary encoding."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from konverse.schemas.limits import COMPILED_SCHEMA_ENTRIES_MAX
 from .rule import Lookup, NoKey, said, text_of
 
 _NOTHING: Final = ("null",)
-"""Types whose data have no bytes: a body of a few could hold any number of them in an array."""
+"""Types whose data have no bytes: an array in a small body could hold any number of them."""
 
 
 class AvroField:
-    """A field of the record that a body is, or of a record in it."""
+    """A field of the record in a body, or of a nested record."""
 
     kind = "avro_field"
 
     def __init__(self, field: str, schema: str | None = None) -> None:
-        """`field` is a name, or several with dots between them: `customer.region`.
+        """`field` is a name, or several joined by dots: `customer.region`.
 
-        `schema` is the writer's, a JSON document; None: each message's type has one in the catalog. Raises
-        InvalidSettings for a schema that is none, that lacks the field, or by which a small body may be a large datum.
+        `schema` is the writer's schema, a JSON document; None: the catalog has one for each message type. Raises
+        InvalidSettings for an invalid schema, or one with which a small body may hold a very large or deep datum.
         """
         if not all(field.split(".")):
             raise InvalidSettings(f"{field!r} names no field of an Avro record; write it like customer.region")
@@ -39,13 +39,13 @@ class AvroField:
             self._parsed(schema)
 
     def key_of(self, message: Any, lookup: Lookup | None = None) -> str:
-        """The field's text, or its whole number or truth value as JSON writes it."""
+        """The field's string, or its integer or boolean as JSON writes it."""
         body = message.body or b""
         source = BytesIO(body)
         schema = self._parsed(self._schema_for(message.type, lookup))
         try:
             value: Any = schemaless_reader(source, schema, None)
-        except Exception as error:  # noqa: BLE001  # fastavro raises a dozen types for broken input; they all mean this
+        except Exception as error:  # noqa: BLE001  # fastavro raises a dozen types for broken input
             raise said("The body is no datum of its Avro schema", repr(error)) from None
         if source.tell() != len(body):
             raise NoKey(f"The body has {len(body) - source.tell()} bytes behind the datum of its Avro schema.")
@@ -56,7 +56,7 @@ class AvroField:
         return text_of(value, self._field)
 
     def described(self) -> Mapping[str, Any]:
-        """The field, and the schema where it was given."""
+        """The field, and the schema if there is one."""
         return {"field": self._field} | ({} if self._schema is None else {"schema": self._schema})
 
     def _schema_for(self, message_type: str, lookup: Lookup | None) -> str:
@@ -86,18 +86,18 @@ def _parsed(text: str) -> Any:
     try:
         given = json.loads(text)
         schema: Any = parse_schema(given)
-    except Exception as error:  # noqa: BLE001  # a dozen types here, too
+    except Exception as error:  # noqa: BLE001  # a dozen types, as above
         raise InvalidSettings(f"the Avro schema cannot be used: {error!r}") from None
     _check(schema, {}, ())
     return schema
 
 
 def _check(schema: Any, records: dict[str, Any], around: tuple[str, ...]) -> bool:
-    """Whether a datum has at least one byte. InvalidSettings where a few bytes may be very many or very deep data."""
+    """Whether a datum has at least one byte. InvalidSettings if a few bytes may hold very many or very deep data."""
     if isinstance(schema, list):
         for branch in schema:
             _check(branch, records, around)
-        return True  # which branch it is stands before the datum
+        return True  # the number of the branch stands before the datum
     if isinstance(schema, str):
         if schema in around:
             raise InvalidSettings(

@@ -13,12 +13,12 @@ from .rule import Lookup
 
 
 class KeyHash:
-    """One of several services, the same for all conversations of a key; without a key, by the conversation's id."""
+    """One of several services: the same for all conversations with a key; without a key, by the conversation's id."""
 
     kind = "key_hash"
 
     def __init__(self, services: Iterable[str]) -> None:
-        """Their order counts. Raises InvalidSettings for none or one twice, InvalidName."""
+        """The order of `services` matters. Raises InvalidSettings for none or a duplicate, InvalidName."""
         self.services = tuple(check_name("service", service) for service in services)
         if not self.services or len(set(self.services)) < len(self.services):
             raise InvalidSettings(

@@ -1,7 +1,7 @@
 """Keys of JSON documents, by the part of JSONPath that names one place: the singular queries of RFC 9535.
 
-A classifier needs one value, so filters, slices and wildcards would be errors in waiting, and a body could make them
-take any time. That part is `$`, and behind it names (`.region`, `['the region']`) and indexes (`[0]`, `[-1]`).
+A classifier needs one value. Filters, slices and wildcards could give several, and a body could make them take any
+time. A singular query is `$`, followed by names (`.region`, `['the region']`) and indexes (`[0]`, `[-1]`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _STEP: Final = re.compile(
     re.VERBOSE,
 )
 _EXACT: Final = 2**53 - 1
-"""Of an index: JSON's whole numbers that every program reads alike."""
+"""Largest index: JSON integers up to this are read alike by every program."""
 
 
 def steps_of(path: str) -> tuple[str | int, ...]:
@@ -59,7 +59,7 @@ def _step(path: str, found: re.Match[str]) -> str | int:
         if abs(number) > _EXACT:
             raise InvalidSettings(f"{path!r} is no JSONPath: index {index} is beyond {_EXACT}")
         return number
-    if single is not None:  # within single quotes these alone may be escaped, and double ones stand for themselves
+    if single is not None:  # single-quoted: \' becomes ', " is escaped, \" is an error
         double = re.sub(r"\\.|\"", lambda each: {"\\'": "'", '"': '\\"', '\\"': "\\x"}.get(each[0], each[0]), single)
     try:
         text = str(json.loads(f'"{double}"'))
@@ -75,12 +75,12 @@ class JsonPath:
     kind = "json_path"
 
     def __init__(self, path: str) -> None:
-        """Raises InvalidSettings for a text that is no singular query."""
+        """Raises InvalidSettings for a path that is no singular query."""
         self._path = path
         self._steps = steps_of(path)
 
     def key_of(self, message: Any, _lookup: Lookup | None = None) -> str:
-        """The text at the place, or the whole number or truth value as JSON writes it."""
+        """The string at the place, or the integer or boolean as JSON writes it."""
         try:
             value = json.loads((message.body or b"").decode(), parse_constant=_no_number)
         except RecursionError:
@@ -104,7 +104,7 @@ _NOWHERE: Final = object()
 
 
 def _at(value: Any, step: str | int) -> Any:
-    """What of a value a name or an index leads to."""
+    """The member or element of a value at a name or an index; `_NOWHERE` if there is none."""
     if isinstance(step, str):
         return value.get(step, _NOWHERE) if isinstance(value, dict) else _NOWHERE
     fits = isinstance(value, list) and -len(value) <= step < len(value)

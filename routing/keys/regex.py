@@ -1,6 +1,7 @@
-"""Keys of bodies that are text, by a regular expression.
+"""Keys of text bodies, by a regular expression.
 
-The expressions are RE2's, which takes time in proportion to a body whatever stands in it; Python's own may take years.
+Expressions are RE2's, which takes time in proportion to a body, whatever stands in it. Python's own `re` may take
+years.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from .rule import Lookup, NoKey, checked, missing
 
 _KEY: Final = "key"
 _MEMORY_BYTES_MAX: Final = 8_388_608
-"""Of an expression that is at work; with less RE2 is slower, and finds the same."""
+"""Memory of one expression. With less, RE2 is slower and finds the same."""
 
 
 class RegularExpression:
@@ -23,7 +24,7 @@ class RegularExpression:
     kind = "regular_expression"
 
     def __init__(self, pattern: str) -> None:
-        """Raises InvalidSettings for what RE2 does not take, NotInstalled without google-re2."""
+        """Raises InvalidSettings for a pattern that RE2 refuses, NotInstalled without google-re2."""
         try:
             import re2  # noqa: PLC0415  # it comes with an extra
         except ImportError:
@@ -43,7 +44,7 @@ class RegularExpression:
         self._group: str | int = _KEY if _KEY in self._compiled.groupindex else min(1, self._compiled.groups)
 
     def key_of(self, message: Any, _lookup: Lookup | None = None) -> str:
-        """What it finds in the body, which is UTF-8."""
+        """The match in the body, decoded as UTF-8."""
         body = message.body or b""
         found = self._compiled.search(body)
         if found is None:

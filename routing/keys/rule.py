@@ -1,7 +1,7 @@
-"""What finds the key of a conversation in its first message; the modules beside this one do it for one format each.
+"""What every rule has. The modules beside this one hold the rules, one module for each format.
 
-A rule says of a message its key, a text, or raises `NoKey` with the reason. Bodies are a stranger's: a rule takes time
-and memory in proportion to one, and whatever stands in it, the answer is a key or that there is none.
+A rule returns the key of a message, a text, or raises `NoKey` with the reason. Bodies are foreign input: a rule takes
+time and memory in proportion to a body, and whatever stands in it, the result is a key or `NoKey`.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from konverse.schemas.errors import NotInstalled
 from konverse.schemas.limits import FAULT_CHARACTERS_MAX, ROUTING_KEY_BYTES_MAX
 
 KIND: Final = "kind"
-"""Of a description: which rule it is."""
+"""Key of a description: the kind of rule."""
 
 
 class NoKey(Exception):
-    """The message has no key, and why."""
+    """The message has no key; the text says why."""
 
 
 class Lookup(NamedTuple):
-    """What rules and classifiers ask of a catalog."""
+    """What rules and classifiers look up in a catalog."""
 
     routing_table: Callable[[str], RoutingTable]
-    """The table of that name as it is now; raises RoutingTableNotFound."""
+    """The present table of that name; raises RoutingTableNotFound."""
     has_service: Callable[[str], bool]
     avro_schema: Callable[[str], str]
-    """The schema of a message type that is AVRO, a JSON document; empty for another type."""
+    """The schema of an AVRO message type, as a JSON document; empty for any other type."""
 
 
 class Rule(Protocol):
-    """Finds keys in one way. It does not change, and two with the same description find the same."""
+    """Finds keys. Immutable; two rules with the same description find the same keys."""
 
     kind: str
 
@@ -41,12 +41,12 @@ class Rule(Protocol):
         ...
 
     def described(self) -> Mapping[str, Any]:
-        """Its arguments by their names, as JSON has them."""
+        """Its arguments by name, as JSON values."""
         ...
 
 
 def checked(key: str) -> str:
-    """The key, unless it cannot be one: NoKey."""
+    """Return the key; NoKey if it is empty, too long, or not encodable."""
     try:
         size = len(key.encode())
     except UnicodeEncodeError:
@@ -59,7 +59,7 @@ def checked(key: str) -> str:
 
 
 def text_of(value: object, place: str) -> str:
-    """The key that a value is which was read from `place`: a text, a whole number, or true and false. NoKey."""
+    """The key for a value read from `place`: a string, an integer or a boolean. Raises NoKey for any other."""
     if isinstance(value, bytes):
         try:
             return checked(value.decode())
@@ -76,10 +76,10 @@ def text_of(value: object, place: str) -> str:
 
 
 def said(what: str, error: object) -> NoKey:
-    """The same as a reason, as much of it as a log takes: a part of it may be a stranger's."""
+    """NoKey for an error, cut to what a log takes, since its text may contain parts of a body."""
     return NoKey(f"{what}: {error}"[:FAULT_CHARACTERS_MAX])
 
 
 def missing(what: str, distribution: str) -> NotInstalled:
-    """What a rule raises when it is made without its library."""
+    """The error for a rule whose library is not installed."""
     return NotInstalled(f"{what} need {distribution}, which is not installed: pip install 'konverse[routing]'")

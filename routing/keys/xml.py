@@ -1,4 +1,4 @@
-"""Keys of XML documents: the element that the original's sample looks at, and what an XPath expression finds."""
+"""Keys of XML documents: the element that the original's sample reads, and the result of an XPath expression."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ class ToServiceName:
         parser.StartDoctypeDeclHandler = found.refuse
         try:
             parser.Parse(message.body or b"", True)  # noqa: FBT003  # this is all of it
-        except (ExpatError, LookupError, ValueError) as error:  # a LookupError for an encoding that nobody knows
+        except (ExpatError, LookupError, ValueError) as error:  # a LookupError for an unknown encoding
             raise said("The body is no XML document", error) from None
         if found.count == 0:
             raise NoKey("The body has no element /message/toServiceName.")
         return checked("".join(found.parts).strip())
 
     def described(self) -> Mapping[str, Any]:
-        """Nothing: there is one."""
+        """It has no arguments."""
         return {}
 
 
 class _Found:
-    """The first element at the path, while a document is read."""
+    """Collects the text of the first element at the path, while a document is parsed."""
 
     def __init__(self) -> None:
         self.parts: list[str] = []
         self.count = 0
         self._depth = 0
         self._matched = 0
-        """So many of the elements around the place lead to the path."""
+        """How many of the enclosing elements match the path, from the root."""
 
     def begin(self, name: str, _attributes: object) -> None:
         if self._depth == self._matched < len(_PATH) and name == _PATH[self._matched]:
@@ -66,17 +66,17 @@ class _Found:
         if self._matched == len(_PATH) and self.count == 1:
             self.parts.append(data)
 
-    def refuse(self, *_: object) -> None:  # a document type may bring entities, which grow without bound
+    def refuse(self, *_: object) -> None:  # entities of a document type can grow without bound
         raise NoKey("The body is an XML document with a document type of its own, which is refused.")
 
 
 class XPath:
-    """What an expression of XPath 1.0 gives, as a text: of several nodes the first one's."""
+    """The result of an XPath 1.0 expression, as text; of several nodes, that of the first."""
 
     kind = "xpath"
 
     def __init__(self, expression: str, namespaces: Mapping[str, str] | None = None) -> None:
-        """`namespaces` are those of the prefixes in it. Raises InvalidSettings, and NotInstalled without lxml."""
+        """`namespaces` maps its prefixes to URIs. Raises InvalidSettings, and NotInstalled without lxml."""
         try:
             from lxml import etree  # noqa: PLC0415  # it comes with an extra
         except ImportError:
@@ -85,19 +85,19 @@ class XPath:
         self._expression = expression
         self._namespaces = dict(namespaces or {})
         self._parser = parser_of(self._etree)
-        self._compiled(expression)  # alone, so that what stands below is about one expression
+        self._compiled(expression)  # alone, since `a) + string(b` would compile within `string(…)`
         self._find = self._compiled(f"string({expression})")
 
     def _compiled(self, text: str) -> Any:
         try:
             find = self._etree.XPath(text, namespaces=self._namespaces or None, regexp=False, smart_strings=False)
-            find(self._etree.Element("any"))  # a function or a prefix that nobody knows is told here
+            find(self._etree.Element("any"))  # unknown functions and prefixes raise here
         except (self._etree.XPathError, TypeError, ValueError) as error:
             raise InvalidSettings(f"{self._expression!r} is no expression of XPath 1.0: {error}") from None
         return find
 
     def key_of(self, message: Any, _lookup: Lookup | None = None) -> str:
-        """What it gives, without the white space around it."""
+        """The result, without the white space around it."""
         body = message.body or b""
         fault = document_fault(body)  # a document type is one
         if fault:
@@ -111,5 +111,5 @@ class XPath:
         return checked(found)
 
     def described(self) -> Mapping[str, Any]:
-        """The expression, and the namespaces where there are any."""
+        """The expression, and the namespaces if there are any."""
         return {"expression": self._expression} | ({"namespaces": self._namespaces} if self._namespaces else {})
