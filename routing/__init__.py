@@ -13,7 +13,7 @@ The laws:
 3. One step is one transaction: what was received and what was sent count together, or not at all.
 4. A message that cannot be classified ends its conversation with Error 1. A fault of the router or its settings raises
    instead, so that the transaction is rolled back and no conversation is lost to it.
-5. No conversation goes round for ever: ids count the routers behind them, and redirections never return to a service.
+5. No conversation goes round for ever: ids count the routers passed, and redirections never return to a service.
 6. Bodies are foreign input. A rule takes time and memory in proportion to a body, whatever stands in it.
 
 Drivers: the router service (`bridge.router`), Spark with rows, and Spark with a classifier in its tasks

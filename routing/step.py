@@ -1,7 +1,6 @@
 """One step of a router: what it does with the messages of one transaction.
 
-Most messages go the way of the message before them, which costs one comparison and one `send`. All others are handled
-by `_take`.
+Most messages follow the message before them, which costs one comparison and one `send`. `_take` handles all others.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class Place:
         """When to try the pool's own service again."""
 
     def forget_way(self, now_ms: int) -> bool:
-        """Its way leads nowhere. Drop a way older than POOL_ASTRAY_MS: the pool's own service may be asked at once."""
+        """Drop a way that leads nowhere, if it is older than POOL_ASTRAY_MS. Returns whether it was dropped."""
         old = now_ms - self.way_ms >= POOL_ASTRAY_MS
         if old:
             self.way = ()

@@ -13,10 +13,10 @@ messages has a verdict, or the target was silent for POOL_VERDICT_MS_MAX.
     BROKEN    the target has ended or failed it; undelivered messages come back, then this side ends it
     OVER      this side has ended it, or its home does not know it any more
 
-Resending, in the order of `in_order`. Messages that came back from one conversation are sent again on the next. That
-one may end too, before home has heard of all of them. The rest is still in the mailbox, in front of the messages that
-were sent again earlier and come back only then. On such a conversation the messages sent again came first, and behind
-all of them those that its session sent itself.
+Resending (`in_order`). Messages that came back from one conversation are redirected to the next. That one may end too,
+before home has heard of every REDIRECT. The rest stays in the mailbox, in front of the redirected messages, which come
+back only then. So a conversation to which messages were redirected got these first, and behind all of them the messages
+of its own session.
 
 Redirection. A target that redirects a conversation gives all of it back behind a note (behaviour 233). From then on the
 place goes where the note says, for as long as a conversation is used. Then the pool's own service is asked again.

@@ -1,11 +1,11 @@
-"""Questions to the state of a partition, and what a session concludes from the answers.
+"""Questions about the state of a partition, and conclusions for a session.
 
 The laws:
 
 1. No question changes the state of a partition. Where an answer changes something, it changes the session or the
    bookkeeping of the asker.
-2. An answer names facts of the logs: states, numbers, counters, times by Kafka's clock. It never guesses what a program
-   has in mind.
+2. An answer names facts of the logs: states, numbers, counters, times by Kafka's clock. It never guesses the intention
+   of a program.
 3. A text gives advice only where the advice works: each command that an answer names is tried by a test.
 
 The asker decides which state it asks. An owner answers at once for the partition that it leads. A tool reads the logs

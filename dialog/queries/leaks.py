@@ -71,7 +71,7 @@ class Cause(Enum):
 
 
 def side_of(endpoint: Endpoint) -> Side:
-    """The side that an endpoint is."""
+    """The facts about the side of an endpoint."""
     queue, clock = endpoint.queue, endpoint.clock
     ended = bool(queue) and queue[-1][1] == END_DIALOG  # nothing is accepted behind it
     stamps = [timestamp_ms(entry[3]) for entry in (*queue[-1:], *endpoint.urgent)]

@@ -172,7 +172,7 @@ class Lane:
         return self.weight >= self.room
 
     def park(self) -> None:
-        """The destination refuses records: keep those that wait, and be `full` for senders."""
+        """Hand over nothing more: the destination refuses. Keep the records that wait, and report the lane as full."""
         if not self.parked:
             self.parked = True
             self.room -= SESSION_WINDOW_BYTES_MAX
@@ -184,7 +184,7 @@ class Lane:
             self.room += SESSION_WINDOW_BYTES_MAX
 
     def reserve(self, old: Lane) -> None:
-        """Leave room for messages held for a BEGIN that were to go to `old`. `old` is not parked; this lane may be."""
+        """Take over from `old` the room for messages that are held for a BEGIN. Only this lane may be parked."""
         self.room += old.room - SESSION_WINDOW_BYTES_MAX
 
     def forget(self) -> None:
