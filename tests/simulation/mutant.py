@@ -16,8 +16,8 @@ Each file of `mutants/` describes one:
     _accept(state, Decision(*detail[:3], final=True), row, timestamp_ms(record[1]))
     '''
 
-The syntax tree says where the function stands, and its lines are compared without the indentation that they have in
-common. So a mutant still fits when its function moves, or when other code comes before it.
+The syntax tree locates the function. Its lines are compared without common indentation, comments and blank lines, so a
+mutant still fits when its function moves or when a comment is reworded.
 """
 
 from __future__ import annotations
@@ -54,24 +54,48 @@ class Change:
     def applied(self, source: str) -> str:
         """The file with this change. Raises MutantDoesNotFit."""
         lines = source.split("\n")
+        wanted = [code for code in map(without_comment, self.replace) if code]
         places = [
-            (start, margin)
+            place
             for first, end in _spans(ast.parse(source), self.within.split(".") if self.within else [])
-            for start in range(first, end - len(self.replace) + 1)
-            if (margin := self._margin(lines[start : start + len(self.replace)])) is not None
+            for place in _places(lines, first, end, wanted)
         ]
         if len(places) != 1:
             where = f"{self.file}, {self.within or 'the module'}"
             raise MutantDoesNotFit(f"{where}: its lines stand there {len(places)} times: {' / '.join(self.replace)}")
-        ((start, margin),) = places
-        lines[start : start + len(self.replace)] = [margin + line if line else line for line in self.by]
+        ((start, end, margin),) = places
+        lines[start:end] = [margin + line if line else line for line in self.by]
         return "\n".join(lines)
 
-    def _margin(self, lines: list[str]) -> str | None:
-        """What all of these lines have before those that are to be replaced; None when they are others."""
-        margin = lines[0].removesuffix(self.replace[0])
-        there = [margin + line if line else line for line in self.replace]
-        return margin if there == lines and not margin.strip() else None
+
+def _places(lines: list[str], first: int, end: int, wanted: list[str]) -> Iterator[tuple[int, int, str]]:
+    """Where the wanted code stands between two lines: its first line, the line behind it, and its indentation."""
+    code = [(number, text) for number in range(first, end) if (text := without_comment(lines[number]))]
+    for at in range(len(code) - len(wanted) + 1):
+        found = code[at : at + len(wanted)]
+        margin = found[0][1].removesuffix(wanted[0])
+        if not margin.strip() and [text for _, text in found] == [margin + line for line in wanted]:
+            yield found[0][0], found[-1][0] + 1, margin
+
+
+def without_comment(line: str) -> str:
+    """A line of code without its comment and trailing blanks; empty when nothing else stands there."""
+    quote = ""
+    at = 0
+    while at < len(line):
+        if quote:
+            if line[at] == "\\":
+                at += 1
+            elif line.startswith(quote, at):
+                at += len(quote) - 1
+                quote = ""
+        elif line[at] in "\"'":
+            quote = line[at] * 3 if line.startswith(line[at] * 3, at) else line[at]
+            at += len(quote) - 1
+        elif line[at] == "#":
+            return line[:at].rstrip()
+        at += 1
+    return line.rstrip()
 
 
 @dataclass(frozen=True, slots=True)

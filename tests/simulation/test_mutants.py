@@ -16,7 +16,7 @@ from typing import Final
 import pytest
 
 from tests.kit.simulator.failure import Judge
-from tests.simulation.mutant import Change, Mutant, MutantDoesNotFit
+from tests.simulation.mutant import Change, Mutant, MutantDoesNotFit, without_comment
 from tests.simulation.mutation import (
     ROOT,
     SEEDS_MAX,
@@ -158,6 +158,28 @@ def test_the_lines_of_a_function_are_replaced_whatever_their_indentation(
 ) -> None:
     change = Change("some.py", within, tuple(replace.split("\n")), tuple(by.split("\n")) if by else ())
     assert change.applied(SOURCE) == expected
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ("a = 1  # for a reason", "a = 1"),
+        ("    # a reason alone", ""),
+        ("   ", ""),
+        ("a = '#'  # '", "a = '#'"),
+        ('a = "\\"#"  # b', 'a = "\\"#"'),
+        ('a = """ # """  # b', 'a = """ # """'),
+        ("a = f'{b}#'", "a = f'{b}#'"),
+    ],
+)
+def test_comments_are_no_code(written: str, expected: str) -> None:
+    assert without_comment(written) == expected
+
+
+def test_a_mutant_fits_whatever_the_comments_say() -> None:
+    source = "def told():\n    if a:  # one\n        # two\n\n        return 1  # three\n    return 2\n"
+    change = Change("some.py", "told", ("if a:  # other", "    return 1"), ("pass",))
+    assert change.applied(source) == "def told():\n    pass\n    return 2\n"
 
 
 @pytest.mark.parametrize(

@@ -88,19 +88,17 @@ class Pools:
         """Conversations that are reused: `pool.send(message_type, body, key)` finds or begins one (224 to 229).
 
         There is one conversation for each key. Sends without a key use one for each thread, or with `size` so many
-        that take turns. A conversation is recycled after `max_age` seconds or `max_messages` messages: the pool sends
-        a message of type `end_of_stream`, which the contract must have; the target ends its side; then this side ends,
-        and receives until then. For that a background thread reads the queue of `from_service` until the broker is
-        closed, since targets may end late. An application that reads this queue itself passes `read=False`, and its
-        handler calls `pool.answer`.
+        that take turns. After `max_age` seconds or `max_messages` messages a conversation is recycled: the pool sends
+        `end_of_stream`, a type of the contract, the target ends, then this side. A background thread reads the queue of
+        `from_service` for that until the broker is closed; with `read=False` a handler of the application does, and
+        calls `pool.answer`.
 
-        `lifetime` is that of each conversation, in seconds. With a `name`, the next process that opens the pool goes on
-        with its conversations, from its first send on. If `to_service` is a router that redirects, the pool resends
-        its messages to the service that the router names, and sends later messages there (233).
+        `lifetime` is each conversation's, in seconds. With a `name`, the next process that opens the pool goes on with
+        its conversations. The pool follows a router that redirects: it resends to the service that this names (233).
 
         Raises ServiceNotFound (8423), ContractNotFound (8425), InvalidSettings, InvalidTimeout; NotInContract,
-        WrongDirection or MessageTypeNotFound for `end_of_stream`; PoolInUse when this broker has the named pool open
-        already, or another process holds its lease in Redis.
+        WrongDirection or MessageTypeNotFound for `end_of_stream`; PoolInUse when another process, or this broker, has
+        the named pool open.
         """
         self._check_open()
         options = PoolOptions(
