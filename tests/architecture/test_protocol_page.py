@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -16,15 +16,16 @@ from konverse.dialog.owner.events import Phase
 from konverse.dialog.state.transitions import TRANSITIONS
 from konverse.schemas.wire.journal import FOLD_VERSION, Claim, Commit, Operations, encode_claim, encode_commit
 from tests.architecture.mermaid import diagrams, parse
-from tests.architecture.test_documents import FENCE, INLINE_CODE, texts
+from tests.architecture.test_documents import INLINE_CODE, texts
 from tests.architecture.tree import ROOT, name_of, refuse, syntax
+from tests.kit import rules_page
 from tests.kit.builders import identifier, log_of
+from tests.kit.rules_page import RULE, paragraphs, proofs
 
 PAGE: Final = ROOT / "docs" / "protocol.md"
-MUTANTS: Final = ROOT / "tests" / "simulation" / "mutants"
+PAGE_BYTES_MAX: Final = 90_000
+MUTANTS: Final = Path("tests") / "simulation" / "mutants"
 
-RULE: Final = re.compile(r"\*\*M(\d+)\*\* ")
-PROOF: Final = re.compile(r"\[([^\]]+)\]\(\.\./(tests/[^)#]+)(?:#([^)]+))?\)")
 MUST: Final = re.compile(r"\bMUST\b")
 SECTION: Final = re.compile(r"^#+ (\d+(?:\.\d+|[bcd])?)", re.MULTILINE)
 CITATION: Final = re.compile(r"protocol\.md(?: section)? (\d+(?:\.\d+|[bcd])?)")
@@ -42,11 +43,6 @@ def page() -> str:
     return PAGE.read_text(encoding="utf-8")
 
 
-def paragraphs(text: str) -> list[str]:
-    """The page without its pictures and other blocks, cut at empty lines."""
-    return [part for part in re.split(r"\n\s*\n", FENCE.sub("", text)) if part.strip()]
-
-
 def rules(text: str) -> list[tuple[int, str]]:
     """Number and text of each rule."""
     found = [(RULE.match(part), part) for part in paragraphs(text)]
@@ -58,42 +54,51 @@ def functions_of(path: Path) -> set[str]:
     return {node.name for node in ast.walk(syntax(path)) if isinstance(node, ast.FunctionDef)}
 
 
-def weak_proofs(part: str, root: Path) -> Iterator[str]:
-    """What is wrong with the links of a rule."""
-    proofs = PROOF.findall(part)
-    if not proofs:
-        yield "no proof"
-    for words, name, test in proofs:
-        path = root / name
-        if not path.is_file():
-            yield f"{name} does not exist"
-        elif path.suffix == ".toml":
-            if words.replace(" ", "_") != path.stem:
-                yield f"the link to {name} says {words!r}"
-        elif test not in functions_of(path) or not test.startswith("test_"):
-            yield f"{name} has no test {test!r}"
-        elif test.removeprefix("test_") != words.replace(" ", "_"):
-            yield f"the link to {test} says {words!r}"
-
-
-def weaknesses(text: str, root: Path = ROOT) -> Iterator[str]:
-    """What is wrong with the rules of a page."""
-    known = rules(text)
-    for expected, (number, part) in enumerate(known, 1):
+def weak_rules(text: str, known: Collection[str]) -> Iterator[str]:
+    """What is wrong with the rules of a page, and which of the known proofs prove none of them."""
+    numbers = [number for number, _ in rules(text)]
+    for expected, (number, part) in enumerate(rules(text), 1):
         if number != expected:
             yield f"M{number} stands where M{expected} is due"
         if not MUST.search(INLINE_CODE.sub("", part)):
             yield f"M{number} does not say what MUST be"
-        yield from (f"M{number}: {weakness}" for weakness in weak_proofs(part, root))
+        if f"M{number}" not in known:
+            yield f"M{number}: no proof"
     for part in paragraphs(text):
         if MUST.search(INLINE_CODE.sub("", part)) and not RULE.match(part):
             yield f"a rule without a number: {part[:60]!r}"
-    linked = {Path(name).stem for _, part in known for _, name, _ in PROOF.findall(part) if name.endswith(".toml")}
-    yield from (f"no rule needs the mutant {p.stem}" for p in sorted(MUTANTS.glob("*.toml")) if p.stem not in linked)
+    yield from (f"{name}: no such rule" for name in known if name not in {f"M{number}" for number in numbers})
+
+
+def weak_proofs(known: Mapping[str, Mapping[str, list[str]]], root: Path = ROOT) -> Iterator[str]:
+    """What is wrong with the proofs, and which mutants prove no rule."""
+    mutants = {path.stem for path in (root / MUTANTS).glob("*.toml")}
+    for rule, by in known.items():
+        if not any(by.values()) or by.keys() - {"mutants", "tests"}:
+            yield f"{rule}: no proof, or one of an unknown kind"
+        yield from (f"{rule}: no mutant {name!r}" for name in by.get("mutants", ()) if name not in mutants)
+        for test in by.get("tests", ()):
+            name, _, function = test.partition("::")
+            if not (root / name).is_file():
+                yield f"{rule}: {name} does not exist"
+            elif not function.startswith("test_") or function not in functions_of(root / name):
+                yield f"{rule}: {name} has no test {function!r}"
+    needed = {name for by in known.values() for name in by.get("mutants", ())}
+    yield from (f"no rule needs the mutant {name}" for name in sorted(mutants - needed))
 
 
 def test_every_rule_has_its_proof_and_every_mutant_its_rule() -> None:
-    refuse(weaknesses(page()))
+    refuse([*weak_rules(page(), proofs()), *weak_proofs(proofs())])
+
+
+def test_the_page_of_rules_is_made_from_the_protocol_and_its_proofs() -> None:
+    assert (ROOT / "docs" / "rules.md").read_text(encoding="utf-8") == rules_page.page(), (
+        "run: python -m tests.kit.rules_page > docs/rules.md"
+    )
+
+
+def test_the_protocol_can_be_read_in_an_hour() -> None:
+    assert len(page().encode()) <= PAGE_BYTES_MAX
 
 
 def test_a_section_that_is_cited_exists() -> None:
@@ -181,34 +186,47 @@ def test_the_zombie_of_the_example_is_judged_as_the_page_says() -> None:
 
 # ------------------------------------------------------------------------------------------------- the check itself
 
-GOOD: Final = "**M1** It MUST be.\n*Test:* [it is](../tests/test_it.py#test_it_is)"
+RULED: Final = "**M1** It MUST be."
+PROVED: Final = {"M1": {"tests": ["tests/test_it.py::test_it_is"], "mutants": ["it_is_not"]}}
 
 
 @pytest.mark.parametrize(
     ("text", "weakness"),
     [
-        ("**M2** It MUST be.\n[it is](../tests/test_it.py#test_it_is)", "M2 stands where M1 is due"),
-        (GOOD + "\n\n" + GOOD, "M1 stands where M2 is due"),
-        ("**M1** It MUST be.", "M1: no proof"),
-        ("**M1** It is.\n[it is](../tests/test_it.py#test_it_is)", "M1 does not say what MUST be"),
-        ("**M1** It MUST be.\n[it is](../tests/gone.py#test_it_is)", "M1: tests/gone.py does not exist"),
-        (
-            "**M1** It MUST be.\n[it was](../tests/test_it.py#test_it_was)",
-            "M1: tests/test_it.py has no test 'test_it_was'",
-        ),
-        ("**M1** It MUST be.\n[it](../tests/test_it.py)", "M1: tests/test_it.py has no test ''"),
-        ("**M1** It MUST be.\n[that](../tests/test_it.py#test_it_is)", "M1: the link to test_it_is says 'that'"),
-        ("**M1** It MUST be.\n[that](../tests/it_is.toml)", "M1: the link to tests/it_is.toml says 'that'"),
-        (GOOD + "\n\nAnd this MUST be too.", "a rule without a number: 'And this MUST be too.'"),
-        (GOOD, f"no rule needs the mutant {min(MUTANTS.glob('*.toml')).stem}"),
+        ("**M2** It MUST be.", "M2 stands where M1 is due"),
+        (RULED + "\n\n" + RULED, "M1 stands where M2 is due"),
+        ("**M2** It MUST be.", "M2: no proof"),
+        ("**M2** It MUST be.", "M1: no such rule"),
+        ("**M1** It is.", "M1 does not say what MUST be"),
+        (RULED + "\n\nAnd this MUST be too.", "a rule without a number: 'And this MUST be too.'"),
     ],
 )
-def test_a_weak_rule_is_found(text: str, weakness: str, tmp_path: Path) -> None:
-    (tmp_path / "tests").mkdir()
-    (tmp_path / "tests" / "test_it.py").write_text("def test_it_is() -> None: ...\n", encoding="utf-8")
-    (tmp_path / "tests" / "it_is.toml").write_text("", encoding="utf-8")
-    assert weakness in [*weaknesses(text, tmp_path)]
-    assert not [found for found in weaknesses(GOOD, tmp_path) if not found.startswith("no rule needs the mutant")]
+def test_a_weak_rule_is_found(text: str, weakness: str) -> None:
+    assert weakness in [*weak_rules(text, PROVED)]
+    assert not [*weak_rules(RULED, PROVED)]
+
+
+@pytest.mark.parametrize(
+    ("by", "weakness"),
+    [
+        ({}, "M1: no proof, or one of an unknown kind"),
+        ({"mutants": []}, "M1: no proof, or one of an unknown kind"),
+        ({"test": ["tests/test_it.py::test_it_is"]}, "M1: no proof, or one of an unknown kind"),
+        ({"tests": ["tests/gone.py::test_it_is"]}, "M1: tests/gone.py does not exist"),
+        ({"tests": ["tests/test_it.py::test_it_was"]}, "M1: tests/test_it.py has no test 'test_it_was'"),
+        ({"tests": ["tests/test_it.py::it_is"]}, "M1: tests/test_it.py has no test 'it_is'"),
+        ({"tests": ["tests/test_it.py"]}, "M1: tests/test_it.py has no test ''"),
+        ({"mutants": ["it_was_not"]}, "M1: no mutant 'it_was_not'"),
+        ({"tests": ["tests/test_it.py::test_it_is"]}, "no rule needs the mutant it_is_not"),
+    ],
+)
+def test_a_weak_proof_is_found(by: dict[str, list[str]], weakness: str, tmp_path: Path) -> None:
+    (tmp_path / MUTANTS).mkdir(parents=True)
+    (tmp_path / MUTANTS / "it_is_not.toml").write_text("", encoding="utf-8")
+    test = "def test_it_is() -> None: ...\ndef it_is() -> None: ...\n"
+    (tmp_path / "tests" / "test_it.py").write_text(test, encoding="utf-8")
+    assert weakness in [*weak_proofs({"M1": by}, tmp_path)]
+    assert not [*weak_proofs(PROVED, tmp_path)]
 
 
 @pytest.mark.parametrize(
