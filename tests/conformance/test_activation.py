@@ -96,7 +96,7 @@ def test_029_a_procedure_that_takes_other_parameters_is_refused() -> None:
 
 
 def test_193_a_message_on_an_empty_queue_is_answered(broker: Broker) -> None:
-    """In part: readers wait for messages, and are not started by them."""
+    """In part: readers always run and wait for messages; a message does not start one."""
     handler = Counted(1)
     with at_work(broker, handler, 1):
         send_orders(broker, dialogs=1, messages=1)
@@ -121,7 +121,7 @@ def test_194_never_more_than_max_readers_run(broker: Broker) -> None:
 
 
 def test_196_of_one_conversation_one_reader_handles_at_a_time(broker: Broker) -> None:
-    """In part: all readers wait from the beginning; none is started when it is useful."""
+    """In part: all readers run and wait from the beginning; none is started on demand."""
     handler = Counted(1)
     with at_work(broker, handler, 3):
         (sent,) = send_orders(broker, dialogs=1, messages=20).values()

@@ -48,7 +48,7 @@ pytestmark = pytest.mark.stack
 
 
 def test_030_a_dialog_to_a_service_that_exists_nowhere_is_not_begun(broker: Broker) -> None:
-    """Deviates: it fails at once (8423). The first record of a dialog names the partition where its target lives."""
+    """Deviates: BEGIN DIALOG fails at once (8423), because a dialog's first record names its target's partition."""
     with pytest.raises(ServiceNotFound, match="//sales/Later"):
         broker.begin_dialog(SHOP_SERVICE, "//sales/Later", ORDERING)
     with broker.transaction() as transaction, pytest.raises(ServiceNotFound):
@@ -175,7 +175,7 @@ def test_037_nor_can_one_that_a_handler_begins(broker: Broker) -> None:
 
 
 def test_038_a_lifetime_is_kept_as_an_instant_in_utc(broker: Broker) -> None:
-    """Deviates: without LIFETIME a dialog lives for ever, and `lifetime` is NULL; 2,147,483,647 s can be given."""
+    """Deviates: without LIFETIME a dialog never expires, and `lifetime` is NULL; 2,147,483,647 s is accepted."""
     without, longest = begin(broker), begin(broker, lifetime=2_147_483_647)
     broker.flush()
     lifetimes = {row.conversation_id: row.lifetime for row in broker.views.conversation_endpoints()}
@@ -313,7 +313,7 @@ def test_042_a_database_has_one_broker_id_that_no_other_has(servers: Servers, da
 
 
 def test_043_encryption_is_refused_where_nothing_encrypts(broker: Broker) -> None:
-    """Deviates: it is Kafka's TLS that encrypts, all or nothing; ENCRYPTION = ON without it fails at once."""
+    """Deviates: Kafka's TLS encrypts all dialogs or none; without TLS, ENCRYPTION = ON fails at once."""
     with pytest.raises(InvalidSettings, match=r"security\.protocol"):
         begin(broker, encryption=True)
     with broker.transaction() as transaction, pytest.raises(InvalidSettings, match="TLS"):
@@ -324,7 +324,7 @@ def test_043_encryption_is_refused_where_nothing_encrypts(broker: Broker) -> Non
 
 
 def test_134_a_named_instance_without_the_service_fails(broker: Broker) -> None:
-    """Deviates: the statement fails (8490) in place of an Error on the queue, and without a named instance (8423)."""
+    """Deviates: instead of an Error on the queue, the statement fails: 8490, or 8423 without a named instance."""
     with pytest.raises(ServiceNotFound, match="//sales/Nobody") as named:
         broker.begin_dialog(SHOP_SERVICE, "//sales/Nobody", ORDERING, broker_instance="CURRENT DATABASE")
     assert named.value.number == 8490
@@ -335,7 +335,7 @@ def test_134_a_named_instance_without_the_service_fails(broker: Broker) -> None:
 
 
 def test_137_a_service_has_one_place_and_no_second_copy_can_answer(broker: Broker) -> None:
-    """Deviates: one catalog says which queue a service has, so two copies never answer and -8495 does not come."""
+    """Deviates: the catalog gives a service one queue, so two copies never answer, and -8495 never occurs."""
     broker.create_queue("Copy")
     with pytest.raises(AlreadyExists):
         broker.create_service(ORDER_SERVICE, queue="Copy", contracts=[ORDERING])

@@ -204,7 +204,7 @@ def ended(broker: Broker, *bodies: bytes) -> Dialog:
 
 
 def test_125_a_closed_target_is_gone_at_once_and_its_messages_stay_known(servers: Servers, broker: Broker) -> None:
-    """Deviates: it is not kept for 30 minutes; a replay of message 0 is known by its writer, for ever."""
+    """Deviates: the target is not kept for 30 minutes; a replay of message 0 is recognised by its writer, for ever."""
     dialog = ended(broker, b"0")
     with broker.reader("Orders", timeout=1) as orders:
         list(orders)
@@ -214,7 +214,7 @@ def test_125_a_closed_target_is_gone_at_once_and_its_messages_stay_known(servers
 
 
 def test_126_a_target_that_was_fired_and_forgotten_is_gone_when_it_ends(broker: Broker) -> None:
-    """Deviates: it does not stay until its lifetime is over, and 30 minutes more."""
+    """Deviates: the target does not stay until 30 minutes after its lifetime."""
     ended(broker, b"0", b"1")
     with broker.reader("Orders", timeout=1) as orders:
         list(orders)

@@ -242,7 +242,7 @@ def test_022_a_queue_is_not_dropped_as_long_as_a_service_uses_it(database: str, 
 
 
 def test_023_a_queue_is_on_keeps_nothing_and_minds_poison_unless_it_is_said(broker: Broker) -> None:
-    """In part: RETENTION ON and POISON_MESSAGE_HANDLING OFF are refused for now."""
+    """In part: RETENTION ON and POISON_MESSAGE_HANDLING OFF are not supported yet and refused."""
     made = broker.create_queue("Plain")
     assert (made.status, made.retention, made.poison_message_handling) == (True, False, True)
     assert broker.create_queue("Off", status=False).status is False

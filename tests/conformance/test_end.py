@@ -136,7 +136,7 @@ def test_110_what_comes_for_a_side_that_has_ended_is_discarded_silently(broker: 
 def test_112_an_error_has_a_positive_code_and_a_description_of_3000_characters_at_most(
     broker: Broker, code: int | None, description: str | None, number: int
 ) -> None:
-    """In part: 8419 for a code below 1, or a description that is too long or that XML cannot carry, is konverse's."""
+    """In part: 8419 for a code below 1, or for a description too long or not allowed in XML, is konverse's own."""
     dialog = sent(broker, b"0")
 
     def refused(end: Callable[..., object], *which: object) -> None:

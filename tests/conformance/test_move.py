@@ -31,7 +31,7 @@ def group_of(transaction: Transaction) -> uuid.UUID:
 
 
 def test_085_two_groups_of_a_transaction_are_two_and_locked(broker: Broker) -> None:
-    """Deviates: further groups are of the partition in which the transaction is."""
+    """Deviates: further groups can only come from the partition of the transaction."""
     one, two = sent(broker, b"1"), sent(broker, b"2")
     with broker.reader("Orders") as reader:
         fill(reader, 2)
@@ -159,7 +159,7 @@ def test_088_a_group_whose_partition_another_process_has_is_found_and_joined(ser
 
 
 def test_090_a_group_in_another_partition_is_not_locked(servers: Servers, database: str) -> None:
-    """Deviates: what goes to a group in another partition locks that only when it has come there."""
+    """Deviates: a conversation moved to a group in another partition locks that group only after it has arrived."""
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker, partitions=2)
         with broker.reader("Orders") as reader:

@@ -42,7 +42,7 @@ pytestmark = pytest.mark.stack
 
 
 def test_001_names_are_compared_byte_by_byte(broker: Broker) -> None:
-    """In part: there are no routes that are used yet."""
+    """In part: routes are not used for sending yet."""
     broker.create_broker_priority("orders first", remote_service=ORDER_SERVICE, level=9)
     priorities = broker.catalog.all(BrokerPriority)
     for name, level in ((ORDER_SERVICE, 9), (ORDER_SERVICE.upper(), 5)):

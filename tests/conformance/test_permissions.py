@@ -47,7 +47,7 @@ def rule(topic: str, operation: AclOperation, permission: AclPermissionType) -> 
 
 
 def test_135_what_may_not_be_sent_waits_at_its_sender_and_says_why(guarded: tuple[Broker, AdminClient]) -> None:
-    """Deviates: Kafka's ACLs say who may write to a queue's topic; no Error comes, and what was sent waits for them."""
+    """Deviates: Kafka's ACLs control writing to a queue's topic; refused messages wait at the sender, with no Error."""
     broker, admin = guarded
     topic = queue_of(broker, "Orders").topic
     dialog = begin(broker)

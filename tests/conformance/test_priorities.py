@@ -50,7 +50,7 @@ def contracts(reader: Reader, count: int) -> list[str]:
 
 
 def test_216_a_side_keeps_the_priority_of_its_beginning(ranked: Broker) -> None:
-    """Deviates: a target begins when a reader of its queue takes its first message from the log."""
+    """Deviates: a target's endpoint is created when a reader of its queue takes its first message from the log."""
     expected: dict[Dialog, int] = {}
     for level in (10, 2):
         ranked.alter_broker_priority(f"all of {RUSH}", local_service=ORDER_SERVICE, level=level)

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.stack
 
 
 def test_080_receive_has_one_form(broker: Broker) -> None:
-    """Deviates: what is received are rows, and nothing takes variables or a table beside them that could be mixed."""
+    """Deviates: RECEIVE only returns rows; it has no variables or tables that could be mixed with them."""
     dialog = sent(broker, b"one", b"two")
     with broker.reader("Orders") as reader:
         receive_into = cast("Any", reader.receive)

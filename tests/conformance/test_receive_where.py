@@ -274,7 +274,7 @@ def test_077_receive_from_a_queue_that_is_off_fails_and_the_reader_goes_on(broke
 
 
 def test_058_what_comes_for_a_queue_that_is_off_is_received_when_it_is_on(broker: Broker) -> None:
-    """Deviates: it waits in the target's own queue, not in a transmission queue, and has no status text."""
+    """Deviates: the message waits in the target's own queue, not in a transmission queue, and has no status text."""
     broker.alter_queue("Orders", status=False)
     begin(broker).send(ORDER, b"waits")
     broker.flush()

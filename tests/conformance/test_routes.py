@@ -98,7 +98,7 @@ def test_192_a_route_to_the_broker_configuration_service_names_no_instance(broke
 
 
 def test_164_a_route_does_not_delay_a_dialog_to_a_service_that_is_not_here(broker: Broker) -> None:
-    """Deviates: nothing is sent by routes yet, so a dialog to a service of another place is not begun (8423)."""
+    """Deviates: routes are not used for sending yet, so a dialog to a service elsewhere is not begun (8423)."""
     with pytest.raises(ServiceNotFound):
         broker.begin_dialog(SHOP_SERVICE, "//far/Service", ORDERING)
     broker.create_route("//far/Route", HERE, service_name="//far/Service")

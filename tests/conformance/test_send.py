@@ -44,7 +44,7 @@ pytestmark = pytest.mark.stack
 
 
 def test_044_the_first_send_makes_a_conversation_converse(broker: Broker) -> None:
-    """In part: of what a client sends directly its home learns by the first answer."""
+    """In part: the home of a dialog learns of messages that a client sends directly only from the first answer."""
     begin(broker).send(ORDER)
     broker.flush()
     with broker.reader("Orders") as reader:

@@ -45,7 +45,7 @@ def receive_all(broker: Broker, dialogs: int, **options: Any) -> Work:
 
 
 def test_235_batched_commits_beat_single_ones_groups_beat_both_and_long_dialogs_beat_short_ones(broker: Broker) -> None:
-    """In part: receiving sets of messages with Spark is not there yet; `make bench` prints the figures."""
+    """In part: set-based receiving with Spark is not compared here; `make bench` prints its figures."""
     basic = receive_all(broker, 20, batch=1, max_messages=1)
     batched = receive_all(broker, 20, batch=100, max_messages=1)
     groups = receive_all(broker, 20)

@@ -251,7 +251,7 @@ def test_096_a_timer_survives_all_processes_and_rings_late_when_nobody_was_there
 
 @pytest.mark.parametrize("lifetime", [0, -1, 2**31, float("nan"), float("inf"), "x", True, timedelta(1)])
 def test_039_a_lifetime_that_is_none_is_refused(broker: Broker, lifetime: Any) -> None:
-    """In part: LIFETIME NULL is no error (8406), as None is what stands for no LIFETIME."""
+    """In part: LIFETIME NULL is no error (8406), because None means no LIFETIME."""
 
     def in_transaction() -> None:
         with broker.transaction() as transaction:

@@ -116,7 +116,7 @@ def test_057_what_was_sent_is_in_the_target_queue_and_waits_in_no_other(broker: 
 
 
 def test_086_a_message_has_the_columns_of_receive(broker: Broker) -> None:
-    """In part: by these names they are in the view of the queue; a received message has them as its own attributes."""
+    """In part: only the view of the queue uses these names; a received message has attributes of its own."""
     dialog = begin(broker)
     dialog.send(ORDER, b"cup")
     dialog.send(NOTE)

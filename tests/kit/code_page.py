@@ -1,4 +1,4 @@
-"""Makes docs/code.md: where things are, with a picture that is drawn from the imports."""
+"""Generates docs/code.md: where to find things in the code, with diagrams drawn from the imports."""
 
 from __future__ import annotations
 
@@ -9,58 +9,57 @@ from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
 DRAWN: Final = ("dialog", "bridge")
-"""Folders whose packages are drawn, each in a picture of its own."""
+"""Folders whose packages are drawn, each in a diagram of its own."""
 
 TEXT: Final = """\
 # Where things are in the code
 
-For those who want to change konverse. Each package has a head, the docstring of its `__init__.py`: what it holds,
-the laws that hold in it, and which parts it has. Read the heads from below upwards; [how it works](how-it-works.md)
-comes first.
+Find the code that you want to change here. Read [how it works](how-it-works.md) first. The docstring of each package's
+`__init__.py` describes its contents, its laws and its parts. Read them from the lowest package upwards.
 
-## The walk of a message
+## The path of a message
 
-1. `dialog.send` ([bridge/client/dialog.py](../bridge/client/dialog.py)) asks the catalog whether the contract lets
-   this side send that type. The session ([dialog/session](../dialog/session/__init__.py)) numbers the message and
-   makes its header. A lane keeps it until Kafka has acknowledged it ([lanes.py](../dialog/session/lanes.py)). The
-   producer gets it from [bridge/client/serving.py](../bridge/client/serving.py).
-2. The record stands in the data topic of the target's queue. Its header is an envelope
+1. `dialog.send` ([bridge/client/dialog.py](../bridge/client/dialog.py)) asks the catalog whether the contract lets this
+   side send that type. The session ([dialog/session](../dialog/session/__init__.py)) numbers the message and makes its
+   header. A lane keeps the message until Kafka has acknowledged it ([lanes.py](../dialog/session/lanes.py)).
+   [bridge/client/serving.py](../bridge/client/serving.py) hands it to the producer.
+2. The record is in the data topic of the target's queue. Its header is an envelope
    ([schemas/wire/envelope.py](../schemas/wire/envelope.py)), its value the body.
-3. A reader ([bridge/reader](../bridge/reader/__init__.py)) has the partition. The driver of its owner
+3. A reader ([bridge/reader](../bridge/reader/__init__.py)) owns the partition. The driver of the owner
    ([bridge/owner/driver.py](../bridge/owner/driver.py)) reads the log, and hands columns of records to `Owner.step`
    ([dialog/owner/owner.py](../dialog/owner/owner.py)).
-4. `ingest` ([dialog/fold/ingest.py](../dialog/fold/ingest.py)) takes each record once and in order. The rule of its
+4. `ingest` ([dialog/fold/ingest.py](../dialog/fold/ingest.py)) accepts each record once and in order. The rule of its
    kind ([dialog/rules](../dialog/rules/__init__.py)) puts the message into the queue of its endpoint.
 5. `Staging` ([dialog/owner/staging.py](../dialog/owner/staging.py)) chooses the next group. The handler gets a
-   `Transaction` ([dialog/transaction/transaction.py](../dialog/transaction/transaction.py)), and its calls are
-   staged there.
-6. The owner encodes a COMMIT ([schemas/wire/journal.py](../schemas/wire/journal.py)) and appends it to the journal.
-   It counts when it stands where it was expected. `apply` ([dialog/fold/apply.py](../dialog/fold/apply.py)) then
+   `Transaction` ([dialog/transaction/transaction.py](../dialog/transaction/transaction.py)), and its calls are staged
+   there.
+6. The owner encodes a COMMIT ([schemas/wire/journal.py](../schemas/wire/journal.py)) and appends it to the journal. The
+   COMMIT counts when it is at the expected offset. `apply` ([dialog/fold/apply.py](../dialog/fold/apply.py)) then
    changes the state.
-7. What the handler sent stands in the outbox ([dialog/state/outbox.py](../dialog/state/outbox.py)). The emitter
+7. The handler's messages are in the outbox ([dialog/state/outbox.py](../dialog/state/outbox.py)). The emitter
    ([dialog/owner/emitter.py](../dialog/owner/emitter.py)) and [bridge/owner/outputs.py](../bridge/owner/outputs.py)
-   carry it to the data topics of other partitions, and the walk begins again.
+   deliver them to the data topics of other partitions, where the path begins again.
 
-## You look for
+## Where to find
 
-| | It is in |
+| Subject | Place |
 |---|---|
-| where a COMMIT is applied | [dialog/fold/apply.py](../dialog/fold/apply.py) |
+| how a COMMIT is applied | [dialog/fold/apply.py](../dialog/fold/apply.py) |
 | which journal records count | [dialog/fold/journal.py](../dialog/fold/journal.py) |
-| where a send waits | [dialog/session/lanes.py](../dialog/session/lanes.py): the window of its lane |
-| what happens when an owner dies | [dialog/owner/recovery.py](../dialog/owner/recovery.py) |
-| how a message that kills is found | [dialog/owner/poison.py](../dialog/owner/poison.py) |
-| where an error number of SQL Server comes from | [schemas/errors.py](../schemas/errors.py): `number` of each class |
+| the place where a send waits | [dialog/session/lanes.py](../dialog/session/lanes.py): the window of its lane |
+| recovery after an owner dies | [dialog/owner/recovery.py](../dialog/owner/recovery.py) |
+| how a message that kills its worker is found | [dialog/owner/poison.py](../dialog/owner/poison.py) |
+| the error numbers of SQL Server | [schemas/errors.py](../schemas/errors.py): `number` of each class |
 | the states of a conversation | [dialog/state/transitions.py](../dialog/state/transitions.py), a table |
 | the bytes of a record | [schemas/wire](../schemas/wire/__init__.py) |
 | every bound | [schemas/limits.py](../schemas/limits.py) |
-| what the second reading does | [bridge/verifier/fold](../bridge/verifier/fold/__init__.py) |
-| what the simulator drives | `tests/kit/simulator`, with the mutants in `tests/simulation/mutants` |
+| the second implementation of the fold | [bridge/verifier/fold](../bridge/verifier/fold/__init__.py) |
+| the simulator | `tests/kit/simulator`, with the mutants in `tests/simulation/mutants` |
 
-## Who imports whom
+## Imports
 
-Arrows go from a package to those that it imports. Import-linter holds the storeys (`pyproject.toml`). An arrow that
-only repeats a way over others is left out.
+Each arrow points from a package to a package that it imports. Import-linter checks the layers (`pyproject.toml`).
+Arrows are left out where a path over others exists.
 """
 
 
@@ -96,7 +95,7 @@ def _imported(path: Path, folder: str) -> Iterator[str]:
 
 
 def shortest(graph: dict[str, set[str]]) -> dict[str, set[str]]:
-    """Without arrows that only repeat a way over others."""
+    """The graph without each arrow for which a path over other arrows exists."""
 
     def reached(start: str) -> set[str]:
         seen: set[str] = set()
@@ -115,7 +114,7 @@ def shortest(graph: dict[str, set[str]]) -> dict[str, set[str]]:
 
 
 def picture(folder: str) -> str:
-    """Mermaid's form of the arrows."""
+    """The arrows as a Mermaid diagram."""
     lines = [f"    {name} --> {to}" for name, targets in shortest(arrows(folder)).items() for to in sorted(targets)]
     return "\n".join(["```mermaid", "flowchart TD", *sorted(lines), "```"])
 

@@ -11,9 +11,9 @@ PAGE: Final = ROOT / "docs" / "proof.md"
 
 HEAD: Final = """# Proof
 
-`make test` runs on every change. The checks below take minutes to hours, so each is run on a commit of its own. This
-page says when, on which code and with which result. `make proof` lists them; `make proof CHECK=seeds` runs one on the
-present commit and writes its row. A check whose row names an older commit says nothing about what came since.
+Look up here when each long check was run, on which commit and with which result. `make test` runs on every change. The
+checks below take minutes to hours, so each is run on a commit of its own. `make proof` lists them;
+`make proof CHECK=seeds` runs one on the present commit and writes its row. A row says nothing about later commits.
 
 | Check | Command | Date | Commit | Machine | Took | Result |
 |---|---|---|---|---|---|---|
