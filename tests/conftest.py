@@ -1,4 +1,4 @@
-"""Fixtures for tests that need real servers; see tests/kit/servers.py for which servers they get."""
+"""Fixtures for tests that need real servers. tests/kit/servers.py chooses the servers."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ NewStack = Callable[[StackSettings], LocalStack]
 _NEEDING_SERVERS = {"servers", "local_servers", "own_stack", "new_stack"}
 
 PROOF_S = 4 * 3_600
-"""Of one property with all its examples."""
+"""Timeout of one property with all its examples."""
 
 SMALL_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""A Spark that lives for minutes and works on few rows: it takes a third less time of the cores."""
+"""For Spark sessions that live minutes and handle few rows: needs a third less CPU."""
 
 
 def pytest_configure() -> None:
-    """Let Ctrl-C reach what tests start, also where whoever started the tests ignores it: nohup does, and `&`.
+    """Let Ctrl-C reach the processes of the tests even when the test run's parent ignores it, as with nohup and `&`.
 
-    And let every Spark that they start be a small one.
+    Also give every Spark of the tests a small JVM.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -43,7 +43,7 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """KONVERSE_TEST_EXAMPLES: so many examples of each property, but for those that need a Spark for each of theirs."""
+    """KONVERSE_TEST_EXAMPLES: number of examples of each property, except those that need a Spark for each example."""
     examples = os.environ.get("KONVERSE_TEST_EXAMPLES")
     if not examples:
         return
@@ -59,14 +59,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Make the machine ready before the first test that needs servers, whose time limit would include it."""
+    """Prepare the machine before the first test that needs servers, outside its time limit."""
     if any(_NEEDING_SERVERS & set(getattr(item, "fixturenames", ())) for item in session.items):
         prepare()
 
 
 @pytest.fixture(scope="session")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
-    """Kafka and Redis for tests that leave them alone: shared by all tests, and by all workers of pytest-xdist."""
+    """Kafka and Redis, shared by all tests and all workers of pytest-xdist. Tests must not disturb them."""
     with ExitStack() as exits:
         try:
             provided = exits.enter_context(provide(_folder_of_all_workers(tmp_path_factory)))
@@ -77,13 +77,13 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
 
 @pytest.fixture(scope="session")
 def local_servers() -> None:
-    """Ask for a machine on which the local stack can run, for tests of the stack itself."""
+    """Require a machine on which the local stack can run, for tests of the stack itself."""
     needs_local_servers()
 
 
 @pytest.fixture
 def new_stack() -> Iterator[NewStack]:
-    """Start local stacks for one test, which may do with them what it likes."""
+    """Start local stacks for one test, which may disturb them."""
     with ExitStack() as exits:
 
         def start(settings: StackSettings) -> LocalStack:
@@ -103,7 +103,7 @@ def own_stack(new_stack: NewStack) -> LocalStack:
 
 @pytest.fixture
 def database(request: pytest.FixtureRequest) -> Iterator[str]:
-    """A database name that no other test has; its topics go afterwards, as a small broker holds a thousand or so."""
+    """A unique database name. Its topics are deleted afterwards, because a small broker holds about a thousand."""
     servers: Servers | None = request.getfixturevalue("servers") if "servers" in request.fixturenames else None
     name = f"t{uuid.uuid4().hex[:12]}"
     yield name
@@ -119,7 +119,7 @@ def database(request: pytest.FixtureRequest) -> Iterator[str]:
 
 @pytest.fixture
 def instance(servers: Servers, database: str) -> Iterator[str]:
-    """An instance of the test's own, and so a transmission queue."""
+    """An instance of the test's own, with its own transmission queue."""
     yield database
     admin = AdminClient({"bootstrap.servers": servers.bootstrap})
     with suppress(KafkaException):

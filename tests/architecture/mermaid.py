@@ -1,6 +1,6 @@
-"""Reads the pictures of a page: the part of Mermaid that the documentation uses, so that what a picture says is known.
+"""Parses the diagrams of a page: the part of Mermaid that the documentation uses, so that tests can check them.
 
-A flowchart, a state diagram or a sequence diagram; every line has to be one of those that are understood here.
+A flowchart, a state diagram or a sequence diagram. Every line must be of a known form.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ _NOTE: Final = re.compile(r"Note over (\w+)(?:,(\w+))?: ([^:;#]+)")
 
 @dataclass
 class Diagram:
-    """A picture."""
+    """A diagram."""
 
     kind: str
     """`flowchart`, `stateDiagram-v2` or `sequenceDiagram`."""
     edges: list[tuple[str, str, str]] = field(default_factory=list)
     """From, to, text."""
     faults: list[str] = field(default_factory=list)
-    """What is not understood."""
+    """Lines of unknown form and other faults."""
 
 
 def diagrams(page: str) -> list[Diagram]:
-    """The pictures of a page."""
+    """The diagrams of a page."""
     return [parse(found.group(1)) for found in BLOCK.finditer(page)]
 
 
 def parse(text: str) -> Diagram:
-    """A picture from its text."""
+    """Parse the text of a diagram."""
     first, *lines = [line.strip() for line in text.strip().splitlines() if line.strip()] or [""]
     kind = first.split(" ")[0]
     diagram = Diagram(kind)
@@ -73,7 +73,7 @@ def _flowchart(diagram: Diagram, lines: list[str]) -> Iterator[str]:
 
 
 def _chain(diagram: Diagram, line: str, labelled: set[str], named: set[str]) -> bool:
-    """Nodes with arrows between them; whether the line is such a chain to its end."""
+    """Parse nodes with arrows between them. False when the line is more than such a chain."""
     at, before, text = 0, "", ""
     while True:
         node = _NODE.match(line, at)

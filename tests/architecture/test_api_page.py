@@ -1,4 +1,4 @@
-"""docs/api.md says what the code says."""
+"""docs/api.md matches the code."""
 
 from __future__ import annotations
 

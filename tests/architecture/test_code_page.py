@@ -1,4 +1,4 @@
-"""docs/code.md draws the imports of the code as they are."""
+"""docs/code.md matches the imports of the code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/conformance.md is what the tests say, and every number that a test names is a behaviour."""
+"""docs/conformance.md matches the tests, and each number in a test's name is a behaviour."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every public name of the library says what it is."""
+"""Every public name of the library has a docstring."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the repository's text points to exists, and it speaks of the product alone."""
+"""The links in the repository's text lead somewhere, and the text is about the product alone."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FOREIGN: Final = {
     ),
     "unfinished text": re.compile(r"\b(?:TO[D]O|FIX[M]E|XX[X])\b"),
 }
-"""Each pattern is written so that it does not find itself."""
+"""Each pattern is written so that it does not match itself."""
 
 
 def prose(text: str) -> str:
@@ -39,7 +39,7 @@ def prose(text: str) -> str:
 
 
 def anchors(text: str) -> set[str]:
-    """The places in a page that a link can name."""
+    """The anchors in a page."""
     titles = [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title) for title in HEADING.findall(FENCE.sub("", text))]
     slugs = [re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles]
     repeated = [f"{slug}-{slugs[:at].count(slug)}" for at, slug in enumerate(slugs) if slug in slugs[:at]]
@@ -47,7 +47,7 @@ def anchors(text: str) -> set[str]:
 
 
 def dead_links(page: Path) -> Iterator[str]:
-    """Links of a page to files or headings that do not exist."""
+    """Links of a page to missing files or headings."""
     for groups in LINK.findall(prose(page.read_text(encoding="utf-8"))):
         link = "".join(groups)
         if EXTERNAL.match(link):
@@ -60,7 +60,7 @@ def dead_links(page: Path) -> Iterator[str]:
 
 
 def foreign_words(text: str) -> Iterator[str]:
-    """Parts of a text that speak of something else than the product."""
+    """Parts of a text that are not about the product."""
     for what, pattern in FOREIGN.items():
         yield from (f"{what}: {found.group()}" for found in pattern.finditer(text))
 

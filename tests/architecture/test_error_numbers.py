@@ -1,4 +1,4 @@
-"""A behaviour that names an error number is shown by a test that asserts the number, not the type alone."""
+"""For a behaviour that names an error number, some test asserts the number, not only the type."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ONE_OF: Final = {
     52: (8426, 8429),
     118: (8426, 8427),
 }
-"""Behaviours in which Service Broker raises one of these."""
+"""Behaviours in which Service Broker raises one of several numbers."""
 
 OTHERWISE: Final = {
     39: {8406: "LIFETIME NULL is no LIFETIME"},
@@ -22,14 +22,14 @@ OTHERWISE: Final = {
     135: {8494: "Kafka's ACLs keep what may not be sent at its sender"},
     137: {8495: "two copies of a service cannot answer"},
 }
-"""Numbers that konverse does not raise, and why; the test of each says so on the page."""
+"""Numbers that konverse does not raise, with the reason. The page shows it as a note of the test."""
 
 SHOWN: Final = shown_by_number()
 TREES: Final = {path.name: ast.parse(path.read_text("utf-8")) for path in FOLDER.glob("test_*.py")}
 
 
 def numbers_in(module: str, test: str) -> set[int]:
-    """Whole numbers in the source of a test, its decorators, and the functions and constants of its module it uses."""
+    """Integers in the source of a test, its decorators, and the functions and constants of its module that it uses."""
     known: dict[str, ast.stmt] = {}
     for node in TREES[module].body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):

@@ -1,4 +1,4 @@
-"""The imports of the library form no circle and name only distributions that `pyproject.toml` declares."""
+"""The imports of the library form no circle, and name only distributions that `pyproject.toml` declares."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from packaging.utils import canonicalize_name
 from tests.architecture.tree import LIBRARY, library_files, module_of, name_of, pyproject, refuse, runtime_nodes, syntax
 
 EXTRAS_OF_FOLDER: Final = {"spark": ["spark"]}
-"""The extras without which modules of a folder cannot be imported; all others must import without any."""
+"""Extras that the modules of a folder need for their import. All other modules need none."""
 
 
 def imported(tree: ast.AST, package: str = "", modules: Collection[str] = ()) -> Iterator[str]:
-    """Dotted names that a module of `package` imports, as far as they are modules."""
+    """Dotted names of the modules that a module of `package` imports."""
     for node in runtime_nodes(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -34,7 +34,7 @@ def imported(tree: ast.AST, package: str = "", modules: Collection[str] = ()) ->
 
 
 def circle(graph: dict[str, set[str]]) -> list[str]:
-    """The modules of one circle, or nothing."""
+    """The modules of one circle, or an empty list."""
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
@@ -43,7 +43,7 @@ def circle(graph: dict[str, set[str]]) -> list[str]:
 
 
 def imports_between(sources: dict[str, ast.Module], packages: Collection[str]) -> dict[str, set[str]]:
-    """Which of these modules imports which other, wherever in the module the import stands."""
+    """Module → modules that it imports, anywhere in its code."""
     return {
         module: {
             name
@@ -61,7 +61,7 @@ def test_the_library_has_no_circle_of_imports() -> None:
 
 
 def test_no_module_has_the_name_of_what_its_package_defines() -> None:
-    """Whoever imports such a module would find it under that name in place of the function or class."""
+    """An import of such a module would return the function or class of that name."""
     for head in (path for path in library_files() if path.name == "__init__.py"):
         defined = {node.name for node in syntax(head).body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
         beside = {path.stem for path in head.parent.iterdir() if path.is_dir() or path.suffix == ".py"}
@@ -98,7 +98,7 @@ def test_an_import_for_type_checkers_closes_no_circle() -> None:
 
 
 def requirements(*extras: str) -> set[str]:
-    """Names of the distributions that an installation with these extras brings by declaration."""
+    """Names of the distributions that an installation with these extras declares."""
     project = pyproject()["project"]
     lines = project["dependencies"] + [line for extra in extras for line in project["optional-dependencies"][extra]]
     return {canonicalize_name(Requirement(line).name) for line in lines}
@@ -113,7 +113,7 @@ def undeclared(tree: ast.Module, declared: set[str]) -> list[str]:
 
 @cache
 def providers() -> dict[str, list[str]]:
-    """The installed distributions that bring a name."""
+    """Import name → installed distributions that provide it."""
     return {top: [canonicalize_name(name) for name in names] for top, names in packages_distributions().items()}
 
 

@@ -1,4 +1,4 @@
-"""The page about topics that somebody changes: each of its cells is a test, and each of those a cell."""
+"""The page about topics changed from outside: each cell of its tables is a test, and each test a cell."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TABLES = {
     outside_catalog.HEADING: ({*outside_catalog.HARMS}, {*outside_catalog.PROBES, "way on"}),
     outside_transmission.HEADING: ({*outside_transmission.HARMS}, {*outside_transmission.PROBES, "way on"}),
 }
-"""Heading -> rows and columns of a table whose cells are tried."""
+"""Heading → rows and columns of a table whose cells are tested."""
 
 
 @pytest.mark.parametrize("heading", TABLES)

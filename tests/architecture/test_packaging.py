@@ -1,4 +1,4 @@
-"""The wheel holds everything that the library needs, and an empty environment can use it."""
+"""The wheel has every file that the library needs, and works in an empty environment."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ pytestmark = [pytest.mark.xdist_group("wheel"), pytest.mark.timeout(300)]
 
 
 def run(*command: str | Path, cwd: Path, env: Mapping[str, str] | None = None) -> str:
-    """Output of a program that must succeed."""
+    """Output of a program, which must succeed."""
     done = subprocess.run(command, cwd=cwd, env=env, check=False, text=True, capture_output=True)
     if done.returncode:
         pytest.fail(
@@ -53,18 +53,18 @@ def run(*command: str | Path, cwd: Path, env: Mapping[str, str] | None = None) -
 
 
 def public_modules() -> set[str]:
-    """Dotted names of the library's modules that have no underscore before their name."""
+    """Dotted names of the library's modules without an underscore in front."""
     return {name for name in map(module_of, library_files()) if not re.search(r"\._", name)} | {"konverse"}
 
 
 def unpinned(names: Iterable[str], constraints: str) -> list[str]:
-    """Distributions of which the constraints do not name one version."""
+    """Distributions that the constraints do not pin to one version."""
     pinned = {canonicalize_name(name) for name in PIN.findall(constraints)}
     return sorted({canonicalize_name(name) for name in names} - pinned)
 
 
 def reachable(*extras: str) -> set[str]:
-    """Every distribution that konverse with these extras draws in under one of the supported versions of Python."""
+    """Every distribution that konverse with these extras needs under one of the supported versions of Python."""
     seen = {("konverse", extra) for extra in ("", *extras)}
     waiting = list(seen)
     while waiting:
@@ -78,7 +78,7 @@ def reachable(*extras: str) -> set[str]:
 
 
 def requires(name: str) -> list[str]:
-    """The requirements of a distribution; none of one that only other versions of Python need."""
+    """The requirements of a distribution; none when it is not installed, because other versions of Python need it."""
     try:
         return metadata.requires(name) or []
     except metadata.PackageNotFoundError:

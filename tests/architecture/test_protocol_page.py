@@ -1,4 +1,4 @@
-"""The page about the protocol: every rule has its proof, every mutant its rule; the pictures are those of the code."""
+"""The page about the protocol: every rule has a proof, every mutant a rule, and the diagrams match the code."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def functions_of(path: Path) -> set[str]:
 
 
 def weak_rules(text: str, known: Collection[str]) -> Iterator[str]:
-    """What is wrong with the rules of a page, and which of the known proofs prove none of them."""
+    """Faults in the rules of a page, and proofs of rules that do not exist."""
     numbers = [number for number, _ in rules(text)]
     for expected, (number, part) in enumerate(rules(text), 1):
         if number != expected:
@@ -71,7 +71,7 @@ def weak_rules(text: str, known: Collection[str]) -> Iterator[str]:
 
 
 def weak_proofs(known: Mapping[str, Mapping[str, list[str]]], root: Path = ROOT) -> Iterator[str]:
-    """What is wrong with the proofs, and which mutants prove no rule."""
+    """Faults in the proofs, and mutants that prove no rule."""
     mutants = {path.stem for path in (root / MUTANTS).glob("*.toml")}
     for rule, by in known.items():
         if not any(by.values()) or by.keys() - {"mutants", "tests"}:
@@ -121,7 +121,7 @@ def test_every_picture_is_understood() -> None:
 
 
 def states_of(first: str) -> set[tuple[str, str]]:
-    """The edges between states in the diagram that begins with this one."""
+    """The edges between states in the state diagram that begins with this state."""
     (edges,) = ([*d.edges] for d in diagrams(page()) if d.kind == "stateDiagram-v2" and d.edges[0][1] == first)
     return {(before, after) for before, after, _ in edges if "[*]" not in (before, after)}
 
@@ -139,12 +139,12 @@ def test_the_picture_of_an_owner_has_its_phases() -> None:
 
 
 def checked_by(column: int) -> set[str]:
-    """The invariants that the table says are checked by the simulator, the model, the verifier or chaos: 0 to 3."""
+    """The invariants that a column of the table marks as checked: 0 simulator, 1 model, 2 verifier, 3 chaos."""
     return {row[0] for row in INVARIANT.findall(page()) if row[1 + column].strip()}
 
 
 def named_in(folder: str) -> set[str]:
-    """The invariants that modules of a folder say are broken."""
+    """The invariants that modules of a folder report as broken."""
     modules = (ROOT / folder).glob("*.py")
     return {name for module in modules for name in BROKEN.findall(module.read_text(encoding="utf-8"))}
 

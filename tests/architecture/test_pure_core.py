@@ -1,4 +1,4 @@
-"""schemas, dialog and routing give one answer to one input: no clock, no chance, no I/O, no order of a set."""
+"""schemas, dialog and routing give one result for one input: no clock, randomness, I/O or set order."""
 
 from __future__ import annotations
 

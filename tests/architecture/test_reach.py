@@ -1,6 +1,6 @@
-"""What the pure core holds the library uses: nothing is there for tests alone, so what is proved is what runs.
+"""The library uses everything in the pure core. No code exists for tests alone, so the proven code is the running code.
 
-A function that only tests call is either dead, or a decision that the product takes elsewhere, without the proof.
+A function that only tests call is dead, or it is a decision that the product makes elsewhere, without the proof.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from tests.architecture.tree import LIBRARY, PURE, ROOT, library_files, module_o
 from tests.kit.api_page import INTERNAL, PUBLIC_CLASSES
 
 LOADED: Final = ("check_of", "parser_of")
-"""Functions of modules that are chosen while the program runs."""
+"""Functions of modules that are chosen at run time."""
 
 EXCEPTIONS: Final[dict[str, str]] = {}
-"""Full name -> why it may be there although the library does not reach it yet."""
+"""Full name → why it may exist although the library does not reach it yet."""
 
 PLANTED: Final = """
 from typing import NamedTuple, Protocol
@@ -78,7 +78,7 @@ def _stale(event: object) -> int:
 TABLE = {Event: _on_event}
 _STALE = [_stale]
 """
-"""A module with what tests alone would call, and beside it what the door `door` reaches."""
+"""A module with functions that only tests would call, and functions that the door `door` reaches."""
 
 DEAD: Final = [
     "Met.twin", "Met._behind", "Met.shown", "used_by_the_dead", "called_by_tests", "_stale",
@@ -86,7 +86,7 @@ DEAD: Final = [
 
 
 def sources() -> Iterator[tuple[str, Path]]:
-    """Name and path of every module that is shipped."""
+    """Name and path of every shipped module."""
     for path in library_files():
         yield module_of(path), path
     yield "konverse", ROOT / ".namespace" / "konverse" / "__init__.py"
@@ -104,7 +104,7 @@ def reached(references: References) -> set[str]:
 
 
 def doors(references: References) -> Iterator[str]:
-    """Where users, Python and Spark come in."""
+    """The entry points of users, Python and Spark."""
     yield from ("konverse.__getattr__", "konverse.__dir__", "pyspark_konverse.DefaultSource")
     yield from (name for name in references.functions if name.rpartition(".")[0] == "konverse.spark")
     project = pyproject()["project"]
@@ -121,7 +121,7 @@ def doors(references: References) -> Iterator[str]:
 
 
 def _members(references: References, public: type) -> Iterator[str]:
-    """A class and what its users may call of it, inherited or not."""
+    """A class and its members for users, inherited ones included."""
     for base in public.__mro__:
         name = f"{base.__module__}.{base.__qualname__}"
         if name in references.infos:
@@ -131,7 +131,7 @@ def _members(references: References, public: type) -> Iterator[str]:
 
 
 def unreached(references: References, reached: set[str], module: str = "konverse.") -> list[str]:
-    """Functions and methods of the pure core that nobody reaches; what a decorator adds is not looked at."""
+    """Functions and methods of the pure core that are not reached. Methods added by decorators are ignored."""
     return [
         name
         for name in references.functions
@@ -140,7 +140,7 @@ def unreached(references: References, reached: set[str], module: str = "konverse
 
 
 def unmade(references: References, reached: set[str], module: str = "konverse.") -> list[str]:
-    """Named tuples of the pure core of which the library makes none: events that never come."""
+    """Named tuples of the pure core that the library never makes: events that never come."""
     return [
         name
         for name, info in references.infos.items()
@@ -184,7 +184,7 @@ def test_what_only_tests_call_is_found(references: References, reached: set[str]
 
 
 def test_what_the_library_calls_by_name_is_under_the_names_that_the_check_knows() -> None:
-    """`import_module(…).name(…)` is seen by no type checker: its functions are listed in LOADED."""
+    """Type checkers cannot see `import_module(…).name(…)`, so such functions are listed in LOADED."""
     refuse(
         f"{name_of(path)}:{node.lineno}: {node.attr} is to be listed in LOADED"
         for path in library_files(*LIBRARY)

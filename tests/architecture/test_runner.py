@@ -1,4 +1,4 @@
-"""The test run itself keeps what the tests rely on."""
+"""Properties of the test run that tests rely on."""
 
 from __future__ import annotations
 

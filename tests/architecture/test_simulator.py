@@ -1,4 +1,4 @@
-"""The simulator drives the product as it is: it sets hooks, and replaces nothing of what the product decides."""
+"""The simulator drives the product as it is: it sets hooks, and replaces no decision of the product."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from .tree import ROOT, library_files, module_of, syntax
 
 SIMULATOR: Final = ROOT / "tests" / "kit" / "simulator"
 TUNING: Final = "tuning.py"
-"""Sets the limits of a run, and sets them back: at two places, and what they set is tested below."""
+"""Sets the limits of a run and restores them, in two places. A test below checks the values."""
 
 PATCHING: Final = {"setattr", "delattr", "patch", "MonkeyPatch"}
 LAYERS: Final = ("schemas", "dialog", "routing", "bridge")
@@ -51,7 +51,7 @@ def methods() -> set[str]:
 
 
 def attributes() -> set[str]:
-    """Names of what the product's objects, or those of the simulator, set themselves: hooks among them."""
+    """Attributes that objects of the product or the simulator set on themselves, hooks included."""
     paths = [path for layer in LAYERS for path in (ROOT / layer).rglob("*.py")]
     found: set[str] = set()
     for path in [*paths, *SIMULATOR.glob("*.py")]:
@@ -64,7 +64,7 @@ def attributes() -> set[str]:
 
 
 def patches(source: str, forbidden: set[str]) -> Iterator[str]:
-    """Assignments to what is private of another object, or stands in the place of a method; calls that patch."""
+    """Assignments to private attributes or methods of other objects, and calls that patch."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store | ast.Del):
             own = isinstance(node.value, ast.Name) and node.value.id == "self"
@@ -85,7 +85,7 @@ def test_the_simulator_patches_no_method_of_the_product(path: Path) -> None:
 
 
 def everything_changed() -> list[Change]:
-    """What a run may change, with everything that a swarm can ask for."""
+    """Every change that a run can make, with all options of a swarm."""
     choices = Choices(0, ())
     swarm = draw(choices)
     every = replace(swarm, tiny_windows=True, small_mailboxes=True, short_memory=True, low_numbers=True)
@@ -110,7 +110,7 @@ def test_each_function_that_is_said_to_be_replaced_is() -> None:
 
 @pytest.mark.parametrize("decode", [journal.decode, envelope._read_suffix])
 def test_what_is_remembered_is_what_the_product_says(decode: Callable[[bytes], object]) -> None:
-    """Also that it refuses: what is malformed stays so."""
+    """Errors must be equal, too."""
     remembered = remembering(decode)
     commit = journal.encode_commit(journal.Commit(1, bytes(16), 1, bytes(32), 7, journal.Operations()))
     known = [b"", b"\x00", b"\xff" * 9, encode_suffix(Suffix()), commit]
@@ -119,10 +119,10 @@ def test_what_is_remembered_is_what_the_product_says(decode: Callable[[bytes], o
 
 
 def outcome(decode: Callable[[bytes], object], data: bytes) -> object:
-    """What it returns, or how it refuses."""
+    """The result of a decoder, or its error."""
     try:
         return decode(data)
-    except Exception as error:  # noqa: BLE001  # whatever it raises
+    except Exception as error:  # noqa: BLE001  # any error
         return type(error), str(error)
 
 
@@ -147,6 +147,6 @@ def test_a_patch_is_found(source: str, found: list[str]) -> None:
 
 
 def test_all_that_count_by_tables_are_tuned_alike() -> None:
-    """A module with tables of its own size would look up numbers that others have put elsewhere."""
+    """A module with tables of another size would look up wrong entries."""
     using = {module_of(path) for path in library_files() if "LOW_MASK" in path.read_text(encoding="utf-8")}
     assert using == {module.__name__ for module in COUNTING if hasattr(module, "LOW_MASK")}

@@ -1,4 +1,4 @@
-"""A reader can hold a function of 70 lines in mind, and a module of 700 that has one subject."""
+"""Limits of size: a reader can keep 70 lines of a function in mind, and 700 of a module with one subject."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/views.md says what the code says."""
+"""docs/views.md matches the code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files of the repository and what their syntax says, for the tests beside this module."""
+"""The files of the repository and their syntax trees, for the tests in this folder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 LIBRARY: Final = ("bridge", "deploy", "dialog", "routing", "schemas", "spark")
 PURE: Final = ("dialog", "routing", "schemas")
 OUTSIDE: Final = ("deploy/docker/",)
-"""Parts of the library's folders that only a checkout needs: the image is built from one."""
+"""Parts of the library's folders that only a checkout needs, to build the image."""
 
 TYPE_CHECKING_NAMES: Final = ("TYPE_CHECKING", "typing.TYPE_CHECKING")
 
@@ -29,7 +29,7 @@ def pyproject() -> dict[str, Any]:
 
 @cache
 def files() -> tuple[Path, ...]:
-    """Every file of the repository, sorted; what `.gitignore` names, git's own folder and links are left out."""
+    """Every file of the repository, sorted, without links, git's folder and the files that `.gitignore` names."""
     ignored = [line.rstrip("/") for line in (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines() if line]
     return tuple(sorted(_walk(ROOT, [".git", *ignored])))
 
@@ -67,7 +67,7 @@ def library_files(*folders: str) -> list[Path]:
 
 
 def shipped_files(*folders: str) -> list[Path]:
-    """What a wheel must hold of the library's folders, or of some of them: all but prose."""
+    """The files of the library's folders, or of some, that a wheel must contain: all but prose."""
     starts = tuple(f"{folder}/" for folder in folders or LIBRARY)
     names = {path: name_of(path) for path in files() if path.suffix != ".md"}
     return [path for path, name in names.items() if name.startswith(starts) and not name.startswith(OUTSIDE)]
@@ -86,7 +86,7 @@ def syntax(path: Path) -> ast.Module:
 
 
 def runtime_nodes(node: ast.AST) -> Iterator[ast.AST]:
-    """All nodes below `node` save those that only type checkers see."""
+    """All nodes below `node` except those that only type checkers see."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.If) and ast.unparse(child.test) in TYPE_CHECKING_NAMES:
             for other in child.orelse:

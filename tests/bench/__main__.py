@@ -1,9 +1,9 @@
 """`python -m tests.bench [--only ROW] [--quick] [--json]`: measure against plain Kafka and plain Spark.
 
-Every case is run three times in turn with its raw counterpart, each run in a fresh process. One table comes out, and
+Every case runs several times in turn with its raw counterpart, each run in a new process. The output is one table and
 `build/bench.json`. The exit code is 1 when a bound (`bounds`) does not hold or a row could not be measured.
 
-KONVERSE_TEST_KAFKA and KONVERSE_TEST_REDIS name servers to use; otherwise a local stack is started.
+KONVERSE_TEST_KAFKA and KONVERSE_TEST_REDIS name the servers; otherwise a local stack is started.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from tests.bench.runner import Result, Runner, judge
 from tests.bench.servers import servers
 
 WIDTH: Final = 120
-"""Of a table that goes into a file."""
+"""Width of a table that goes into a file."""
 
 
 def main() -> int:
-    """Run, show, write; returns the exit code."""
+    """Run, show and write; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description="Measure against plain Kafka and Spark.")
     parser.add_argument("--only", metavar="ROW", choices=row_names(), help=f"one of {', '.join(row_names())}")
     parser.add_argument("--quick", action="store_true", help="a fifth of the load: shows that it runs, measures little")
@@ -55,7 +55,7 @@ def run(only: str | None, quick: bool) -> list[Result]:
     token = os.urandom(4).hex()
     results: list[Result] = []
     with line.shown(), servers(any(case.redis for case in cases)) as (bootstrap, redis_url):
-        admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})  # the stack may end before it
+        admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})  # the stack may end first
         runner = Runner(bootstrap, redis_url, token, line.say, lambda name: delete_topics(admin, name))
         for case in cases:
             results += judge(case, runner.measure(case), quick)

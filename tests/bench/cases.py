@@ -53,7 +53,7 @@ def row_names() -> list[str]:
 
 
 def chosen(only: str | None) -> list[Case]:
-    """All cases, or the one with the row `only` and with no other row."""
+    """All cases, or the case of row `only` with that row alone. LookupError for an unknown row."""
     if only is None:
         return list(CASES)
     found = [

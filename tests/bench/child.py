@@ -1,6 +1,6 @@
-"""One function of a case in a process of its own: `python -m tests.bench.child '<json>'`, figures on the last line.
+"""Runs one function of a case in a new process: `python -m tests.bench.child '<json>'`. The last line has the figures.
 
-A run must find neither the heap nor the client threads of another. The frame starts this; by hand it serves to profile:
+A run must not inherit the heap or client threads of another run. The runner starts this; by hand it serves to profile:
 
     python -m tests.bench.child '{"function": "tests.bench.send:raw",
         "place": {"bootstrap": "127.0.0.1:9092", "redis_url": "", "name": "trial"}, "load": {"messages": 200000}}'
@@ -24,7 +24,7 @@ from tests.bench.model import Figures, Load, Place, Unwritten
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 RUN_S_MAX: Final = 600.0
-"""The longest run, Spark's, takes less than a minute; whatever takes ten has hung."""
+"""The longest run, Spark's, takes less than a minute. A run of ten minutes has hung."""
 
 TAIL_LINES: Final = 12
 
@@ -34,9 +34,10 @@ class RunFailed(RuntimeError):
 
 
 def fresh(function: Callable[[Place, Load], Figures], place: Place, load: Load) -> Figures:
-    """Call a module's function in a fresh process and return its figures.
+    """Call a module's function in a new process and return its figures.
 
-    Raises Unwritten when the function does, and RunFailed with the end of what the process said in every other case.
+    Raises Unwritten when the function does. In every other failure, raises RunFailed with the end of the standard
+    error.
     """
     name = f"{function.__module__}:{function.__qualname__}"
     order = json.dumps({"function": name, "place": asdict(place), "load": asdict(load)})
@@ -46,7 +47,7 @@ def fresh(function: Callable[[Place, Load], Figures], place: Place, load: Load) 
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        start_new_session=True,  # so that a JVM of the child goes with it
+        start_new_session=True,  # so that a JVM of the child ends too
     ) as process:
         try:
             said, complained = process.communicate(timeout=RUN_S_MAX)
@@ -66,7 +67,7 @@ def fresh(function: Callable[[Place, Load], Figures], place: Place, load: Load) 
 
 
 def main() -> None:
-    """Do what the argument says."""
+    """Run the function that the argument names."""
     order = json.loads(sys.argv[1])
     module, _, name = order["function"].partition(":")
     function: Callable[[Place, Load], Figures] = getattr(import_module(module), name)
@@ -75,7 +76,7 @@ def main() -> None:
     except Unwritten:
         answer = None
     print(json.dumps(answer), flush=True)
-    os._exit(0)  # without the seconds that clients take to say good-bye
+    os._exit(0)  # clients would take seconds to close
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""What a ready classifier takes for a message of a hundred bytes or so: `python -m tests.bench.classify`.
+"""Time of a ready-made classifier for a message of about a hundred bytes: `python -m tests.bench.classify`.
 
-Each line has nanoseconds a message, and the ratio to what its library takes by itself for the same body: the reading of
-the document, the search, the hash.
+Each line has nanoseconds per message, and the ratio to its library alone on the same body: parsing the document,
+searching, hashing.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TABLE: Final = table_of("Regions", {f"key {number}": Target("//x") for number in
 
 
 def nanoseconds(work: Callable[[], Any]) -> float:
-    """The least that a call takes, of several rounds."""
+    """Nanoseconds of a call in the fastest of several rounds."""
     best = float("inf")
     for _ in range(ROUNDS):
         since = time.perf_counter_ns()
@@ -47,7 +47,7 @@ def nanoseconds(work: Callable[[], Any]) -> float:
 
 
 def main() -> None:
-    """A line for each classifier."""
+    """Print a line for each classifier."""
     schema: Any = parse_schema(json.loads(ORDER_SCHEMA))
     etree: Any = import_module("lxml.etree")
     plain, pattern = parser_of(etree), re2.compile("region=([a-z]+)")

@@ -1,4 +1,4 @@
-"""Raw clients and their topics, with the settings of the product: a ratio compares code and not configuration."""
+"""Raw clients and their topics, with the product's settings, so that a ratio compares code and not configuration."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from confluent_kafka.cimpl import NewTopic
 
 PARTITIONS: Final = 4
 DEADLINE_S: Final = 60.0
-"""Whatever takes longer has failed."""
+"""Deadline of every operation."""
 
 PRODUCER: Final[dict[str, Any]] = {
     "enable.idempotence": True,
@@ -25,7 +25,7 @@ CONSUMER: Final[dict[str, Any]] = {
     "auto.offset.reset": "earliest",
     "queued.max.messages.kbytes": 131_072,
     "fetch.wait.max.ms": 50,
-    "fetch.queue.backoff.ms": 5,  # the default of 1000 lets a fast reader stand still for a second
+    "fetch.queue.backoff.ms": 5,  # with the default of 1000, a fast reader pauses for a second
 }
 
 
@@ -33,12 +33,12 @@ Headers = dict[str, str | bytes | None]
 
 
 def producer(bootstrap: str, **more: Any) -> Producer:
-    """An idempotent producer with the settings of the product; `more` has `_` for `.`."""
+    """An idempotent producer with the product's settings. `more` has `_` for `.`."""
     return Producer({**PRODUCER, "bootstrap.servers": bootstrap, **_dotted(more)})
 
 
 def consumer(bootstrap: str, group: str, **more: Any) -> Consumer:
-    """A consumer with the settings of the product; `more` has `_` for `.`."""
+    """A consumer with the product's settings. `more` has `_` for `.`."""
     return Consumer({**CONSUMER, "bootstrap.servers": bootstrap, "group.id": group, **_dotted(more)})
 
 
@@ -47,7 +47,7 @@ def _dotted(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def create_topic(bootstrap: str, name: str, partitions: int = PARTITIONS) -> str:
-    """Make a topic and wait until each of its partitions has a leader; returns the name."""
+    """Create a topic, wait until each partition has a leader, and return its name."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(name, partitions, 1)])[name].result(DEADLINE_S)
     deadline = time.monotonic() + DEADLINE_S
@@ -60,7 +60,7 @@ def create_topic(bootstrap: str, name: str, partitions: int = PARTITIONS) -> str
 
 
 def delete_topics(admin: AdminClient, part: str) -> None:
-    """Delete every topic that has `part` in its name; what cannot be deleted stays and spoils no figure."""
+    """Delete every topic with `part` in its name. Topics that cannot be deleted affect no figure."""
     with suppress(KafkaException):
         names = [name for name in admin.list_topics(timeout=5).topics if part in name]
         for future in admin.delete_topics(names).values() if names else ():
@@ -68,6 +68,6 @@ def delete_topics(admin: AdminClient, part: str) -> None:
 
 
 def checked(error: KafkaError | None) -> None:
-    """A delivery callback's error, raised: a benchmark that loses messages measures nothing."""
+    """Raise a delivery callback's error: a benchmark that loses messages measures nothing."""
     if error is not None:
         raise RuntimeError(f"a record was not delivered: {error.str()}")

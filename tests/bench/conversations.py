@@ -1,4 +1,4 @@
-"""The product under measurement: a database with a shop and an order service, and what runs do with it."""
+"""The product under measurement: a database with a shop and an order service, and its use by runs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def connect(place: Place) -> Broker:
 
 
 def create(broker: Broker) -> None:
-    """Two services that may talk, and their queues."""
+    """Create two services that may talk, and their queues."""
     broker.create_message_type(MESSAGE)
     broker.create_message_type(REPLY)
     broker.create_contract("//order", {MESSAGE: "INITIATOR", REPLY: "TARGET"})
@@ -38,12 +38,12 @@ def create(broker: Broker) -> None:
 
 
 def dialogs(broker: Broker, count: int) -> list[Dialog]:
-    """So many dialogs from the shop to the order service."""
+    """`count` dialogs from the shop to the order service."""
     return [broker.begin_dialog("//order/shop", "//order/service", "//order") for _ in range(count)]
 
 
 def send_in_turn(dialogs_: list[Dialog], messages: int, body_bytes: int) -> None:
-    """So many messages, a dialog after the other."""
+    """Send `messages` messages over the dialogs in turn."""
     body = os.urandom(body_bytes)
     count = len(dialogs_)
     for i in range(messages):
@@ -51,7 +51,7 @@ def send_in_turn(dialogs_: list[Dialog], messages: int, body_bytes: int) -> None
 
 
 def filled(place: Place, load: Load) -> None:
-    """The queue with the load's messages and those of the warm-up."""
+    """Fill the queue with the load's messages and those of the warm-up."""
     with connect(place) as broker:
         create(broker)
         opened = dialogs(broker, load.conversations)

@@ -1,6 +1,6 @@
-"""A million open conversations: what a message costs among them, against the same loop with a thousand.
+"""A million open conversations: the cost of a message among them, against the same loop with a thousand.
 
-Which conversation speaks next is drawn, as it is by a million people; nothing of it is in the caches by luck.
+The next conversation to speak is drawn at random, so that it is in no cache by luck.
 """
 
 from __future__ import annotations
@@ -16,13 +16,15 @@ from tests.bench.model import Case, Figures, Load, Place, Row, Run
 SEED: Final = 1
 
 OPENING: Final = 2
-"""Messages of each conversation before the clock starts. The first two are judged in full: one begins the conversation,
-and one is the first that does not. Those behind them are what an open conversation costs, be it one of few or of many.
+"""Messages of each conversation before the clock starts.
+
+Envelopes of the first two are decoded in full: the first begins the conversation, the second is the first of its kind.
+Later ones show the cost of an open conversation, among few or many.
 """
 
 
 def filled(place: Place, load: Load) -> Figures:
-    """OPENING messages in each conversation, then `load.messages` in conversations that are drawn."""
+    """Send OPENING messages in each conversation, then `load.messages` in random conversations."""
     drawn = random.Random(SEED)
     with conversations.connect(place) as broker:
         conversations.create(broker)
@@ -35,7 +37,7 @@ def filled(place: Place, load: Load) -> Figures:
 
 
 def among(place: Place, load: Load) -> Figures:
-    """Open all conversations, then receive and answer one message at a time, each in a transaction of its own."""
+    """Open all conversations, then receive and answer each message in a transaction of its own."""
     with (
         conversations.connect(place) as broker,
         broker.reader(conversations.QUEUE, batch=load.batch, max_messages=1) as reader,

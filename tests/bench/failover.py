@@ -1,7 +1,7 @@
 """`python -m tests.bench.failover [--conversations N] [--json]`: how long a partition waits for its next owner.
 
-One process owns a partition with N live conversations and gives it back; another one, which is a member of the group
-already, is given it. The time runs from there to the first message in a handler's hands: cold, and standing by.
+One process owns a partition with N live conversations and gives it back. Another member of the group gets it. The time
+runs from the assignment to the first message in a handler, without and with a standby.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from tests.kit.shop import pumped
 
 CONVERSATIONS: Final = 5_000
 MESSAGES: Final = 2
-"""Of each conversation, answered before the clock starts."""
+"""Messages of each conversation, answered before the clock starts."""
 SERVICE: Final = "//order/service"
 SHOP: Final = "//order/shop"
 DEADLINE_S: Final = 600.0
 MODES: Final = ("cold", "standby")
 ROUNDS: Final = 3
-"""Of each, in turn; the median counts."""
+"""Runs of each mode, in turn. The median counts."""
 
 
 def fill(broker: Broker, count: int) -> None:
-    """A queue of one partition with so many conversations, whose messages are answered."""
+    """Fill a queue of one partition with `count` conversations whose messages are answered."""
     broker.create_message_type(conversations.MESSAGE)
     broker.create_message_type(conversations.REPLY)
     broker.create_contract("//order", {conversations.MESSAGE: "INITIATOR", conversations.REPLY: "TARGET"})
@@ -62,7 +62,7 @@ def until(reader: Reader, condition: Callable[[], bool], what: str) -> None:
 
 
 def follows(reader: Reader) -> bool:
-    """Whether it has folded as much as the partition's owner had ingested when it was asked last."""
+    """Whether the reader's standby has folded the partition's conversations; True without standby."""
     standby = reader._owning._standby
     if standby is None:
         return True
@@ -72,7 +72,7 @@ def follows(reader: Reader) -> bool:
 
 
 def taken_over(place: Place, *, standby: bool) -> tuple[float, int]:
-    """Seconds from being given the partition to its first message, and how many conversations live there."""
+    """Seconds from assignment of the partition to its first message, and the number of conversations there."""
     with conversations.connect(place) as before, conversations.connect(place) as after:
         owner = before.reader(conversations.QUEUE)
         owner.wait_for_partitions(1)
@@ -101,7 +101,7 @@ def taken_over(place: Place, *, standby: bool) -> tuple[float, int]:
 
 
 def main() -> None:
-    """Fill, take over twice, print a line."""
+    """Fill the queue, take over in both modes, print a line."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.failover", description=__doc__)
     parser.add_argument("--conversations", type=int, default=CONVERSATIONS, metavar="N")
     parser.add_argument("--json", action="store_true")

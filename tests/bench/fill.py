@@ -1,4 +1,4 @@
-"""What a run reads, written before the clock starts and by another process: a `prepare` of a `Run`."""
+"""Fills topics and queues before the clock starts, in another process: the `prepare` functions of runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ IN_FLIGHT_MAX: Final = PRODUCER["queue.buffering.max.messages"] // 2
 
 
 def topic(place: Place, load: Load) -> Figures:
-    """A plain topic named `place.name` with `load.with_warm_up` records, each with one header."""
+    """Create a plain topic `place.name` with `load.with_warm_up` records of one header each."""
     create_topic(place.bootstrap, place.name)
     sender = producer(place.bootstrap)
     keys = [os.urandom(16) for _ in range(load.conversations)]
@@ -38,6 +38,6 @@ def topic(place: Place, load: Load) -> Figures:
 
 
 def queue(place: Place, load: Load) -> Figures:
-    """A queue named `place.name` with `load.with_warm_up` messages of `load.conversations` conversations."""
+    """Create a queue for `place` with `load.with_warm_up` messages of `load.conversations` conversations."""
     conversations.filled(place, load)
     return {}

@@ -1,4 +1,4 @@
-"""Fold alone: what a recovering owner, a follower or a verifier does with records that are there already."""
+"""Folding alone: the work of a recovering owner, a follower or a verifier on records in memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.bench.model import WARM_UP_BATCHES, Case, Figures, Load, Place, Row, 
 
 
 def raw(place: Place, load: Load) -> Figures:
-    """Read the records of a plain topic in batches: body and header of each. No fold can be fed faster."""
+    """Read body and headers of a plain topic's records in batches: the fastest possible input of a fold."""
     source = consumer(place.bootstrap, place.name, isolation_level="read_uncommitted")
     source.assign([TopicPartition(place.name, number, 0) for number in range(PARTITIONS)])
     for _ in range(WARM_UP_BATCHES):
@@ -39,7 +39,7 @@ def raw(place: Place, load: Load) -> Figures:
 
 
 def product(place: Place, load: Load) -> Figures:
-    """Fold `load.messages` records, in memory, of `load.conversations` conversations, `load.batch` at a time."""
+    """Fold `load.messages` records of `load.conversations` conversations in memory, `load.batch` at a time."""
     identity = LogIdentity("bench", 0, bytes(16), bytes(16), bytes(16))
     headers = _log(load, identity)
     bodies, stamps = [bytes(load.body_bytes)] * len(headers), [0] * len(headers)
@@ -63,7 +63,7 @@ def product(place: Place, load: Load) -> Figures:
 
 
 def _log(load: Load, identity: LogIdentity) -> list[bytes]:
-    """Headers of one session's messages, in the turn of its conversations."""
+    """Headers of one session's messages, its conversations in turn."""
     session = Session(bytes(16))
     home = Address("shop", 0, bytes(4))
     target = Address(identity.data_topic, 0, bytes(4))

@@ -1,6 +1,6 @@
-"""One of two workers ends by `kill -9`: how long its messages wait. A message kills its process: how long all wait.
+"""Waiting times after `kill -9` of one of two workers, and after a message that kills its process.
 
-Both with the settings that the local stack gives a broker, as do the compose file and the operating page.
+Both use the broker settings of the local stack, which the compose file and the operating page have too.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 DEADLINE_S: Final = 120.0
 EVERY_S: Final = 0.05
-"""Between two messages of each conversation."""
+"""Pause between two messages of each conversation."""
 POISON: Final = b"poison"
 
 APP: Final = """
@@ -49,13 +49,13 @@ def handle(transaction):
 
 
 class Diary:
-    """What the handlers wrote: when, in which process, of which conversation."""
+    """The handlers' log: time, process and conversation of each message."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def entries(self) -> list[tuple[float, int, str]]:
-        """All of it, as far as the lines are whole."""
+        """All complete lines."""
         if not self._path.exists():
             return []
         lines = self._path.read_text("utf-8").splitlines(keepends=True)
@@ -63,7 +63,7 @@ class Diary:
         return [(float(at), int(process), conversation) for at, process, conversation in entries]
 
     def until(self, processes: int) -> None:
-        """Wait until so many processes have handled something lately."""
+        """Wait until `processes` processes have handled a message within the last second."""
         deadline = time.monotonic() + DEADLINE_S
         while len({process for at, process, _ in self.entries() if at > time.time() - 1}) < processes:
             if time.monotonic() > deadline:
@@ -73,7 +73,7 @@ class Diary:
 
 @contextmanager
 def running(place: Place, readers: int) -> Iterator[Diary]:
-    """`konverse run` with so many reader processes."""
+    """Run `konverse run` with `readers` reader processes."""
     with tempfile.TemporaryDirectory() as folder:
         diary = Path(folder, "diary")
         source = APP.format(
@@ -87,7 +87,7 @@ def running(place: Place, readers: int) -> Iterator[Diary]:
         Path(folder, "bench_app.py").write_text(textwrap.dedent(source), "utf-8")
         line = [sys.executable, "-c", "from konverse.bridge.cli.main import app; app()"]
         line += ["run", "bench_app:app", "--readers", "processes"]
-        process = subprocess.Popen(line, cwd=folder, stderr=subprocess.DEVNULL)  # ourselves
+        process = subprocess.Popen(line, cwd=folder, stderr=subprocess.DEVNULL)  # `konverse run` itself
         try:
             yield Diary(diary)
         finally:
@@ -100,7 +100,7 @@ def running(place: Place, readers: int) -> Iterator[Diary]:
 
 @contextmanager
 def talking(opened: list[Dialog]) -> Iterator[None]:
-    """A message on each of these conversations, again and again."""
+    """Send a message on each of these conversations, again and again."""
     over = threading.Event()
 
     def talk() -> None:
@@ -144,7 +144,7 @@ def _first(diary: Diary, orphans: set[str], victim: int, killed_at: float) -> fl
 
 
 def poison(place: Place, load: Load) -> Figures:
-    """How long the others wait at most, and until the message is suspended that kills its process, in seconds."""
+    """Seconds until the killing message is suspended, and the longest wait of other conversations."""
     with conversations.connect(place) as broker:
         conversations.create(broker)
         opened = conversations.dialogs(broker, load.conversations)
@@ -160,7 +160,7 @@ def poison(place: Place, load: Load) -> Figures:
                 time.sleep(0.1)
             suspended_at = time.time()
             diary.until(1)
-            entries = diary.entries()  # it goes with the processes
+            entries = diary.entries()  # the diary is deleted when the processes end
         others = {dialog.id for dialog in opened}
         waits = [_longest(entries, str(one), began) for one in others]
         deaths = len({process for _, process, _ in entries}) - 1
@@ -168,7 +168,7 @@ def poison(place: Place, load: Load) -> Figures:
 
 
 def _longest(entries: list[tuple[float, int, str]], conversation: str, since: float) -> float:
-    """The longest time in which nothing of a conversation was handled."""
+    """The longest time between two handled messages of a conversation."""
     times = [at for at, _, one in entries if one == conversation and at >= since - 1]
     return max((later - before for before, later in pairwise(times)), default=DEADLINE_S)
 

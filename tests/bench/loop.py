@@ -1,4 +1,4 @@
-"""Receive, reply to each, commit: the loop of every service, against the same loop with Kafka transactions."""
+"""Receive, reply to each message, commit: the loop of every service, against the same loop with Kafka transactions."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tests.bench.measure import Meter, latencies
 from tests.bench.model import ROUNDS, WARM_UP_BATCHES, Case, Figures, Load, Place, Row, Run
 
 MESSAGES_EACH_FROM: Final = 250
-"""Conversations of a partition: a batch of 1,000 takes four messages of each, as a backlog would."""
+"""Conversations of a partition: a batch of 1,000 takes four messages of each, as from a backlog."""
 
 
 def raw(place: Place, load: Load) -> Figures:
-    """Consume, produce each with its header, send the offsets, commit the transaction.
+    """Consume, produce each record with its header, send the offsets, commit the transaction.
 
-    The time of a commit includes `send_offsets_to_transaction`: both have to pass before a batch is durable.
+    The time of a commit includes `send_offsets_to_transaction`: a batch is durable only after both.
     """
     output = create_topic(place.bootstrap, f"{place.name}-out")
     source = consumer(place.bootstrap, place.name, isolation_level="read_committed")
@@ -50,7 +50,7 @@ def raw(place: Place, load: Load) -> Figures:
 
 
 def take(source: Consumer, count: int) -> list[Message]:
-    """Exactly `count` messages. Asking for more than there are would wait for the whole time-out."""
+    """Exactly `count` messages. A larger request would wait for the whole time-out."""
     deadline = time.monotonic() + DEADLINE_S
     messages = source.consume(count, 1.0)
     while len(messages) < count and time.monotonic() < deadline:
@@ -63,7 +63,7 @@ def take(source: Consumer, count: int) -> list[Message]:
 
 
 def product(place: Place, load: Load) -> Figures:
-    """Receive `load.batch` messages, reply to each, commit; the first WARM_UP_BATCHES outside of the clock."""
+    """Receive `load.batch` messages, reply to each, commit. The first WARM_UP_BATCHES are not timed."""
     messages_each = max(1, load.batch // MESSAGES_EACH_FROM)
     with (
         conversations.connect(place) as broker,
@@ -80,7 +80,7 @@ def product(place: Place, load: Load) -> Figures:
 
 
 def reply_to(reader: Reader, count: int) -> int:
-    """Receive at least so many messages, reply to each, and wait until all of it is committed and delivered."""
+    """Receive at least `count` messages, reply to each, and wait until everything is committed and delivered."""
     done = 0
     for transaction in reader:
         with transaction:

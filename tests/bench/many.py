@@ -1,4 +1,4 @@
-"""Partitions with many open conversations, built in memory and in small steps."""
+"""Builds partitions with many open conversations in memory, in small steps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BODY = bytes(100)
 
 
 def open_conversations(identity: LogIdentity, count: int) -> Partition:
-    """A partition with so many live conversations; each received two messages, and both were consumed."""
+    """A partition with `count` live conversations. Each has received two messages, and both were consumed."""
     state = Partition(identity)
     home = Address("konverse.bench.Shop", 0, bytes(4))
     writer = bytes(16)

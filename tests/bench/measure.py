@@ -1,4 +1,4 @@
-"""Clocks and memory. A run wraps what it measures in a `Meter`, or asks how much something made memory grow."""
+"""Time and memory. A run wraps its measured code in a `Meter`, or measures the growth of memory."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ T = TypeVar("T")
 
 
 class Meter:
-    """Wall time, and CPU time of the calling thread and of the process, between entering and leaving.
+    """Wall time, and CPU time of the calling thread and of the process, inside the `with` block.
 
-    CPU of the calling thread is what our code costs a user; it repeats better than a rate on a shared machine.
+    The calling thread's CPU is the cost of our code for a user. On a shared machine it repeats better than a rate.
     """
 
     def __enter__(self) -> Self:
@@ -53,7 +53,7 @@ def latencies(name: str, seconds: Iterable[float]) -> Figures:
 
 
 def resident_bytes() -> int:
-    """Resident memory of this process, after everything free has gone back to the system."""
+    """Resident memory of this process, after free memory has gone back to the system."""
     gc.collect()
     if sys.platform == "linux":
         ctypes.CDLL(None).malloc_trim(0)
@@ -61,10 +61,11 @@ def resident_bytes() -> int:
 
 
 def resident_growth(build: Callable[[], T]) -> tuple[int, T]:
-    """By how many bytes this process grew while `build` ran, and what it built.
+    """Growth of this process in bytes while `build` ran, and the result of `build`.
 
-    The result is alive at the second look, so that all of it counts. What `build` frees again may still be resident:
-    it should build in small steps, as the program does which it stands for.
+    The result lives during the second measurement, so all of it counts. Memory that `build` frees may still be
+    resident, so
+    `build` should allocate in small steps, like the program that it imitates.
     """
     before = resident_bytes()
     built = build()
@@ -72,9 +73,9 @@ def resident_growth(build: Callable[[], T]) -> tuple[int, T]:
 
 
 def redis_growth(url: str, build: Callable[[], None]) -> int:
-    """By how many bytes `used_memory` of a Redis server grew while `build` ran; nobody else may use the server.
+    """Growth of a Redis server's `used_memory` in bytes while `build` ran. No other client may use the server.
 
-    Connections of `build` should be closed when it returns: their buffers count as used memory.
+    `build` should close its connections: their buffers count as used memory.
     """
     with Redis.from_url(url) as server:
         before = _used_memory(server)

@@ -1,4 +1,4 @@
-"""The words of the benchmark: a case has a product run and its raw counterpart, and gives rows."""
+"""The terms of the benchmark: a case has a product run and its raw counterpart, and yields rows."""
 
 from __future__ import annotations
 
@@ -7,47 +7,47 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 Figures = dict[str, float]
-"""What one run measured, by name: `rate`, `caller_us`, `process_us`, `commit_p50_ms`, `bytes_each`, ..."""
+"""Figures of one run by name: `rate`, `caller_us`, `process_us`, `commit_p50_ms`, `bytes_each`, ..."""
 
 WARM_UP_BATCHES: Final = 5
-"""Batches that a loop handles before the clock starts: producer ids, metadata and groups cost once."""
+"""Batches that a loop handles before the clock starts: producer ids, metadata and groups cost time only once."""
 
 QUICK_DIVISOR: Final = 5
 """`--quick` runs a fifth of the load."""
 
 
 class Unwritten(NotImplementedError):
-    """The product side of a case that nobody has written yet."""
+    """The product side of this case does not exist yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a run works."""
+    """Servers and name of a run."""
 
     bootstrap: str
     redis_url: str
     name: str
-    """Letters and digits that no other run has. Every topic with it in its name is deleted afterwards."""
+    """Unique letters and digits. Every topic with this in its name is deleted afterwards."""
 
 
 ROUNDS: Final = 3
-"""Runs of each side of a case, at least."""
+"""Runs of each side of a case, unless the case gives another number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What a run carries. The two sides of a case differ at most in `messages`, where one is slower by far."""
+    """The load of a run. The sides of a case differ only in `messages`, and only where one is much slower."""
 
     messages: int
     batch: int = 1_000
     body_bytes: int = 100
     header_bytes: int = 96
-    """Value of the one header: what an envelope has in these runs."""
+    """Bytes of the one header, as long as the envelopes of these runs."""
     conversations: int = 1_000
 
     @property
     def with_warm_up(self) -> int:
-        """Messages that a loop finds in its topic: `messages`, and what it handles before the clock starts."""
+        """Messages in the topic of a loop: `messages`, and those handled before the clock starts."""
         return self.messages + WARM_UP_BATCHES * self.batch
 
     def smaller(self) -> Load:
@@ -59,21 +59,21 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A function that is measured, always in a fresh process."""
+    """A measured function, always called in a new process."""
 
     function: Callable[[Place, Load], Figures]
     load: Load
     prepare: Callable[[Place, Load], Figures] | None = None
-    """Fills what the function reads, in a fresh process of its own and outside of every clock."""
+    """Fills the function's input, in a process of its own and before the clock starts."""
 
     def smaller(self) -> Run:
-        """The same with the load of `--quick`."""
+        """The same run with the load of `--quick`."""
         return replace(self, load=self.load.smaller())
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the table: the median of one figure, held against the bound of the same name in `bounds`."""
+    """A line of the table: the median of one figure. The bound has the same name in `bounds`."""
 
     name: str
     figure: str
@@ -82,15 +82,15 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Runs that are taken in turn, and the rows that come of them."""
+    """Runs taken in turn, and the rows that they yield."""
 
     rows: tuple[Row, ...]
     product: Run
     raw: Run | None = None
     redis: bool = False
-    """Whether it needs Redis beside Kafka."""
+    """Whether it needs Redis besides Kafka."""
     rounds: int = ROUNDS
-    """Runs of each side; more where they are short and vary."""
+    """Runs of each side; more where they are short and vary, one where they are long."""
 
     def smaller(self) -> Case:
         """The case of `--quick`."""

@@ -1,4 +1,4 @@
-"""Memory of an owner: what one more open conversation costs the process that owns its partition."""
+"""Memory of an owner: the cost of one more open conversation."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tests.bench.model import Case, Figures, Load, Place, Row, Run
 
 
 def owner(place: Place, load: Load) -> object:
-    """The state of an owner with `load.conversations` open conversations, each of which received two messages."""
+    """State of an owner with `load.conversations` open conversations, each of which received two messages."""
     return open_conversations(LogIdentity(place.name, 0, bytes(16), bytes(16), bytes(16)), load.conversations)
 
 
 def product(place: Place, load: Load) -> Figures:
-    """Growth of the process for each conversation."""
+    """Growth of the process per conversation."""
     grown, _ = resident_growth(lambda: owner(place, load))
     return {"bytes_each": grown / load.conversations}
 

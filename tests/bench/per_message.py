@@ -1,4 +1,4 @@
-"""A dialog for each message, from end to end: begin, send, reply, and an END by both sides, all at the same time."""
+"""A dialog for each message, end to end: begin, send, reply, and an END by both sides, all at the same time."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from tests.bench.clients import PARTITIONS
 from tests.bench.model import Case, Figures, Load, Place, Row, Run
 
 SILENT_S: Final = 20.0
-"""A side that gets nothing for so long is done; the run fails when it was not all."""
+"""A side that has received nothing for this long is done. The run fails when messages are missing then."""
 
 
 def prepared(place: Place, _load: Load) -> Figures:
-    """The queues, and nothing in them."""
+    """Create empty queues."""
     with conversations.connect(place) as broker:
         conversations.create(broker)
     return {}
 
 
 def _reply_and_end(place: Place, ends: Connection) -> None:
-    """The target's process: each request is answered, and its dialog ended."""
+    """The target's process: answer each request and end its dialog."""
     with conversations.connect(place) as broker, broker.reader(conversations.QUEUE, timeout=SILENT_S) as reader:
         reader.wait_for_partitions(PARTITIONS)
         ends.send("ready")
@@ -40,7 +40,7 @@ def _reply_and_end(place: Place, ends: Connection) -> None:
 
 
 def _end(place: Place, ends: Connection, count: int) -> None:
-    """The initiator's process: what the target has ended is ended here; tells how many were when all of it counts."""
+    """The initiator's process: end each dialog that the target has ended. Sends the number when all ends count."""
     ended = 0
     with conversations.connect(place) as broker, broker.reader("Shop", timeout=SILENT_S) as reader:
         reader.wait_for_partitions(PARTITIONS)

@@ -1,4 +1,4 @@
-"""Send through a pool: the same messages on the same number of conversations, found by their keys."""
+"""Sends through a pool: the same messages on the same number of conversations, found by their keys."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ STREAM_END: Final = "EndOfStream"
 
 
 def product(place: Place, load: Load) -> Figures:
-    """`load.messages` through `Pool.send` in turn over `load.conversations` keys, until all are acknowledged."""
+    """Send `load.messages` with `Pool.send` over `load.conversations` keys in turn, until all are acknowledged."""
     with conversations.connect(place) as broker:
         conversations.create(broker)
         broker.create_message_type(STREAM_END)
@@ -34,7 +34,7 @@ def product(place: Place, load: Load) -> Figures:
 
 
 _LOAD: Final = Load(messages=1_000_000)
-"""Several seconds: once a second a pool looks at its homes, which a short run may show once or not at all."""
+"""Several seconds: a pool looks at its homes once a second, which a short run might contain once or not at all."""
 
 CASES: Final = (Case((Row("pool-send", "rate", "msg/s"),), Run(product, _LOAD), Run(send.product, _LOAD), rounds=5),)
 """The raw counterpart is `Dialog.send`."""

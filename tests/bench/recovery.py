@@ -1,4 +1,4 @@
-"""A new owner of 100,000 live conversations: how long its first message waits. How long a snapshot stops the work."""
+"""Recovery of an owner with 100,000 live conversations, and the pause of its work for a snapshot."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def answered(place: Place, load: Load) -> Figures:
 
 
 def recovery(place: Place, _load: Load) -> Figures:
-    """The time from taking over all partitions to the first message in a handler's hands, in seconds."""
+    """Seconds from taking over all partitions to the first message in a handler."""
     with conversations.connect(place) as broker:
         (dialog,) = conversations.dialogs(broker, 1)
         dialog.send(conversations.MESSAGE, b"the first one")
@@ -54,7 +54,7 @@ def _first(reader: Reader) -> None:
 
 
 def pause(place: Place, load: Load) -> Figures:
-    """The longest time for which making a snapshot of one partition keeps its owner from work, in milliseconds."""
+    """Longest pause of an owner's work for a snapshot of one partition, in milliseconds."""
     prepare_collector()  # as every reader does
     identity = LogIdentity(place.name, 0, bytes(16), bytes(16), bytes(16))
     fold = Fold(identity)

@@ -1,4 +1,4 @@
-"""Memory of the view: what one more open conversation costs Redis."""
+"""Memory of the view: the cost of one more open conversation in Redis."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.bench.model import Case, Figures, Load, Place, Row, Run
 
 
 def view(place: Place, load: Load) -> None:
-    """Let the view of the queue `place.name` show `load.conversations` open conversations; close every connection."""
+    """Write a view of `load.conversations` open conversations, and close every connection."""
     queue = Queue("Orders", place.name, NATIVE_SUBSCRIPTION, PARTITIONS, bytes(16), bytes(16), bytes(16))
     share = load.conversations // PARTITIONS
     with closing(connect_redis(place.redis_url)) as client:
@@ -29,7 +29,7 @@ def view(place: Place, load: Load) -> None:
 
 
 def product(place: Place, load: Load) -> Figures:
-    """Growth of the server for each conversation."""
+    """Growth of the server per conversation."""
     return {"bytes_each": redis_growth(place.redis_url, lambda: view(place, load)) / load.conversations}
 
 

@@ -1,4 +1,4 @@
-"""What a person and a program get to see: a progress line, one table, `build/bench.json`."""
+"""Output of the benchmark: a progress line, one table, `build/bench.json`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FILE: Final = ROOT / "build" / "bench.json"
 
 
 class ProgressLine:
-    """A live line on a terminal, else one line for each run; on standard error, so that `--json` stays clean."""
+    """A live line on a terminal, else a line for each run. Written to standard error, so that `--json` stays clean."""
 
     def __init__(self, runs: int) -> None:
         self.console = Console(stderr=True)
@@ -50,13 +50,13 @@ class ProgressLine:
 
     @contextmanager
     def shown(self) -> Iterator[None]:
-        """While this lasts the line is shown."""
+        """Show the line while the block runs."""
         with self.progress:
             yield
 
 
 def table(results: Sequence[Result]) -> Table:
-    """The one table."""
+    """The results as a table."""
     shown = Table(title=f"Medians of {ROUNDS} or more runs, taken in turn with the raw counterpart", caption=machine())
     for name in ("row", "value", "unit", "min to max", "raw", "ratio", "bound", "holds"):
         numeric = name in {"value", "min to max", "raw", "ratio"}
@@ -76,7 +76,7 @@ def table(results: Sequence[Result]) -> Table:
 
 
 def problems(results: Sequence[Result]) -> list[str]:
-    """What went wrong or does not hold, and how to repeat it."""
+    """The failed bounds and unmeasured rows, and how to repeat them."""
     return [
         f"{result.row.name}: {result.problem or f'{result.bound.text} does not hold. {result.bound.reason}'}\n"
         f"    {result.command}"
@@ -86,7 +86,7 @@ def problems(results: Sequence[Result]) -> list[str]:
 
 
 def machine() -> str:
-    """What the figures were measured on."""
+    """The machine and the versions of the measurement."""
     return (
         f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, "
         f"confluent-kafka {confluent_kafka.__version__}, servers and clients on this machine, "
@@ -95,7 +95,7 @@ def machine() -> str:
 
 
 def write(results: Sequence[Result], file: Path = FILE) -> str:
-    """Write the file; returns what it holds."""
+    """Write the file and return its text."""
     text = json.dumps([result.record() for result in results], indent=2)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""A router that forwards: messages a second against the loop of a service that replies, and memory per dialog."""
+"""A router that forwards: messages per second against the loop of a replying service, and memory per dialog."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ TARGETS: Final = tuple(f"//order/service-{number}" for number in range(4))
 TARGET_QUEUE: Final = "Lines"
 
 _BEGINNING: Final = Load(messages=20_000, conversations=25_000)
-"""As many conversations as messages, those of the warm-up among them: each message is the first of its own."""
+"""As many conversations as messages, with those of the warm-up: each message is the first of its conversation."""
 
 
 def by_id(message: Message) -> str:
-    """Any of the targets, the same for a conversation each time."""
+    """A target by the conversation's id."""
     return TARGETS[message.dialog.conversation[-1] % len(TARGETS)]
 
 
 def filled(place: Place, load: Load) -> Figures:
-    """The queue with its messages, and the services behind the router."""
+    """Fill the queue, and create the services behind the router."""
     fill.queue(place, load)
     with conversations.connect(place) as broker:
         broker.create_queue(TARGET_QUEUE, partitions=PARTITIONS)
@@ -47,7 +47,7 @@ def filled(place: Place, load: Load) -> Figures:
 
 
 def product(place: Place, load: Load) -> Figures:
-    """Pass on what waits, as many messages a commit as the loop has; the first WARM_UP_BATCHES outside of the clock."""
+    """Route all waiting messages, with as many per commit as the loop. The first WARM_UP_BATCHES are not timed."""
     messages_each = max(1, load.batch // loop.MESSAGES_EACH_FROM) if load.conversations < load.messages else 1
     with conversations.connect(place) as broker:
         router = broker.router("//order/service", contracts=["//order"])(by_id)
@@ -62,7 +62,7 @@ def product(place: Place, load: Load) -> Figures:
 
 
 def pass_on(reader: Reader, router: RoutingService, count: int) -> int:
-    """Route at least so many messages, and wait until all of it is committed and delivered."""
+    """Route at least `count` messages, and wait until everything is committed and delivered."""
     done = 0
 
     def route(transaction: Transaction) -> None:
@@ -81,7 +81,7 @@ def pass_on(reader: Reader, router: RoutingService, count: int) -> int:
 
 
 def mapped_dialogs(count: int) -> Partition:
-    """A router's partition with so many mapped dialogs: one message each came in, went out, and arrived."""
+    """A router's partition with `count` mapped dialogs. On each, one message arrived, left and was acknowledged."""
     identity = LogIdentity("konverse.bench.Orders", 0, bytes(16), bytes(16), bytes(16))
     state = Partition(identity)
     shop, depot = Address("konverse.bench.Shop", 0, bytes(4)), Address("konverse.bench.Lines", 0, bytes(4))
@@ -130,7 +130,7 @@ def _passing_on(state: Partition, depot: Address) -> Operations:
 
 
 def memory(_place: Place, load: Load) -> Figures:
-    """Growth for each mapped dialog: of the router, and with both ends, each in a partition of its own."""
+    """Growth per mapped dialog: of the router alone, and with both ends, each in a partition of its own."""
     count = load.conversations
     router, kept = resident_growth(lambda: mapped_dialogs(count))
     ends, also = resident_growth(lambda: [open_conversations(_end(name), count) for name in ("Shop", "Lines")])

@@ -1,8 +1,8 @@
-"""`python -m tests.bench.routing_modes [CONVERSATIONS]`: what forwarding and redirecting cost, beside no router at all.
+"""`python -m tests.bench.routing_modes [CONVERSATIONS]`: cost of forwarding and redirecting, against no router.
 
-Each conversation is a request and its reply, and ends; that of a pool, which follows the redirection by itself, goes on
-with the next request. One asks after the other, so that the time is that of a person who waits; records are those of
-the data topics, acknowledgements and ends among them.
+Each conversation is a request and its reply, and ends. A pool follows the redirection itself and continues on the same
+conversation. Requests go one after another, so the time is that of a waiting person. Records are those of the data
+topics, with acknowledgements and ends.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ INITIATOR: Final = "//modes/Initiator"
 
 
 class Cost(NamedTuple):
-    """Of a conversation, or of a request of a pool."""
+    """Cost of a conversation, or of a request of a pool."""
 
     records: float
-    """In data topics."""
+    """Records in data topics."""
     p50_ms: float
-    """From BEGIN DIALOG to the reply."""
+    """Time from BEGIN DIALOG to the reply."""
     p99_ms: float
 
 
 def create(broker: Broker) -> None:
-    """Three services, each on a queue of its own."""
+    """Create three services, each on a queue of its own."""
     for name in (ASKED, ANSWERED, REDIRECTED, STREAM_END):
         broker.create_message_type(name)
     types = {ASKED: "INITIATOR", STREAM_END: "INITIATOR", ANSWERED: "TARGET", REDIRECTED: "TARGET"}
@@ -62,7 +62,7 @@ def create(broker: Broker) -> None:
 
 
 def answer(transaction: konverse.Transaction) -> None:
-    """The target: reply, and end when the other side has."""
+    """The target's handler: reply, and end after the other side."""
     for message in transaction:
         if message.type == ASKED:
             transaction.send(message.dialog, ANSWERED, message.body)
@@ -71,7 +71,7 @@ def answer(transaction: konverse.Transaction) -> None:
 
 
 def ask(broker: Broker, reader: Reader, service: str) -> float:
-    """Ask a service, follow where it leads, and end; seconds until the reply is there."""
+    """Ask a service, follow redirections, and end. Returns the seconds until the reply."""
     began = time.perf_counter()
     while True:
         dialog = broker.begin_dialog(INITIATOR, service, CONTRACT)
@@ -88,7 +88,7 @@ def ask(broker: Broker, reader: Reader, service: str) -> float:
 
 
 def ask_by(pool: Pool, reader: Reader) -> float:
-    """The same on the conversation of a pool, which goes where it was redirected to."""
+    """Like `ask`, on the conversation of a pool, which follows redirections itself."""
     began = time.perf_counter()
     pool.send(ASKED, b"where is my parcel?", "a customer")
     for transaction in reader:
@@ -100,7 +100,7 @@ def ask_by(pool: Pool, reader: Reader) -> float:
 
 
 def records(bootstrap: str, queues: list[Queue]) -> int:
-    """In the data topics."""
+    """Number of records in the data topics."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "konverse.modes", "enable.auto.commit": False})
     try:
         ends = [
@@ -115,7 +115,7 @@ def records(bootstrap: str, queues: list[Queue]) -> int:
 
 @contextmanager
 def working(*works: tuple[Callable[[], object], Callable[[], object]]) -> Iterator[None]:
-    """Do these in threads while the block runs; each with what ends it."""
+    """Run these functions in threads while the block runs. Each pair is a function and its stop function."""
     with ThreadPoolExecutor(len(works)) as pool:
         done = [pool.submit(work) for work, _ in works]
         try:
@@ -128,7 +128,7 @@ def working(*works: tuple[Callable[[], object], Callable[[], object]]) -> Iterat
 
 
 def measure(bootstrap: str, mode: str, count: int) -> Cost:
-    """In a database of its own; `mode` is that of a router, "direct" without one, or "pool" that is redirected."""
+    """Measure one mode in a new database: "direct" without a router, a router's mode, or "pool" with redirection."""
     database = f"modes{mode}{os.urandom(4).hex()}"
     with ExitStack() as exits:
         broker, behind = (
@@ -155,7 +155,7 @@ def measure(bootstrap: str, mode: str, count: int) -> Cost:
 
 
 def main() -> int:
-    """Measure all, and print the table."""
+    """Measure all modes and print the table."""
     count = int(sys.argv[1]) if len(sys.argv) > 1 else CONVERSATIONS
     print("| | records a conversation | ms to the reply, p50 | p99 |\n|---|--:|--:|--:|")
     with servers(redis=False) as (bootstrap, _):

@@ -16,22 +16,22 @@ from tests.bench.child import RunFailed, fresh
 from tests.bench.model import Case, Figures, Load, Place, Row, Run, Unwritten
 
 PAUSE_S: Final = 1.0
-"""Between runs: a broker still writes for a while after a run with transactions, and the next would pay for it."""
+"""Pause between runs. A broker still writes after a run with transactions, and the next run would pay for it."""
 
 
 @dataclass(slots=True)
 class Measured:
-    """The figures of a case; the sides were taken in turn, so that equal places belong together."""
+    """Figures of a case. The sides ran in turn, so equal indexes form a pair."""
 
     product: list[Figures] = field(default_factory=list)
     raw: list[Figures] = field(default_factory=list)
     problem: str = ""
-    """Why there are not all of them."""
+    """Why runs are missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A row with its figures. `value` is None when the product side gave none; then no bound holds."""
+    """A row with its figures. `value` is None without figures of the product; then no bound holds."""
 
     row: Row
     bound: Bound
@@ -47,7 +47,7 @@ class Result:
 
     @property
     def ratio(self) -> float | None:
-        """Median of the pairs' ratios: what slowed one run of a pair down slowed the other, too."""
+        """Median of the pairs' ratios: a disturbance slows both runs of a pair."""
         pairs = list(zip(self.values, self.raw, strict=False))
         return median(ours / raw for ours, raw in pairs) if pairs and not self.problem else None
 
@@ -57,7 +57,7 @@ class Result:
         return self.value is not None and self.bound.holds(self.value, self.ratio)
 
     def record(self) -> dict[str, Any]:
-        """What `build/bench.json` says of it."""
+        """The row's record in `build/bench.json`."""
         return {
             "name": self.row.name,
             "value": self.value,
@@ -76,17 +76,17 @@ class Runner:
     bootstrap: str
     redis_url: str
     token: str
-    """In the name of everything that the runs make."""
+    """Part of the name of everything that the runs create."""
     say: Callable[[str], None]
-    """Told before each run what it is."""
+    """Called before each run with its description."""
     forget: Callable[[str], None]
-    """Told after each run the name that its topics begin with, to delete them."""
+    """Called after each run with the name in its topics, to delete them."""
     call: Callable[[Callable[[Place, Load], Figures], Place, Load], Figures] = fresh
     pause_s: float = PAUSE_S
     runs: int = 0
 
     def measure(self, case: Case) -> Measured:
-        """All rounds of a case. A side that fails ends the case; a side that is not written leaves the other to run."""
+        """All rounds of a case. A failing side ends the case; for an unwritten product, the raw side still runs."""
         measured = Measured()
         for number in range(1, case.rounds + 1):
             for side, run in (("raw", case.raw), ("product", case.product)):
@@ -104,7 +104,7 @@ class Runner:
         return measured
 
     def run(self, run: Run) -> Figures:
-        """One run, what it needs before and what it leaves behind."""
+        """Prepare a run, run it, and clean up."""
         self.runs += 1
         place = Place(self.bootstrap, self.redis_url, f"bench{self.token}x{self.runs}x")
         try:
@@ -132,7 +132,7 @@ def judge(case: Case, measured: Measured, quick: bool) -> list[Result]:
 
 
 def command(row: Row, quick: bool) -> str:
-    """What repeats this one row."""
+    """The command that repeats this row."""
     python = Path(sys.executable)
     here = Path.cwd()
     words: Sequence[str] = (

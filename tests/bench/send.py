@@ -1,4 +1,4 @@
-"""Send: messages of many conversations, each delivery checked, until all are acknowledged."""
+"""Sends messages of many conversations, each delivery checked, until all are acknowledged."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WARM_UP_MESSAGES: Final = 4_000
 
 
 def raw(place: Place, load: Load) -> Figures:
-    """A plain idempotent producer with a header of the same size and a Python delivery callback for each message."""
+    """A plain idempotent producer, with a header of the same size and a Python delivery callback for each message."""
     topic = create_topic(place.bootstrap, place.name)
     sender = producer(place.bootstrap)
     produce, poll = sender.produce, sender.poll
@@ -50,7 +50,7 @@ def raw(place: Place, load: Load) -> Figures:
 
 
 def product(place: Place, load: Load) -> Figures:
-    """`load.messages` through `send` in turn over `load.conversations` dialogs, until all are acknowledged."""
+    """Send `load.messages` over `load.conversations` dialogs in turn, until all are acknowledged."""
     with conversations.connect(place) as broker:
         conversations.create(broker)
         opened = conversations.dialogs(broker, load.conversations)

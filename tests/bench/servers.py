@@ -1,4 +1,4 @@
-"""The servers of a benchmark: those that the environment names, else the local stack."""
+"""The servers of a benchmark: those of the environment, else the local stack."""
 
 from __future__ import annotations
 

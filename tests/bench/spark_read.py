@@ -1,4 +1,4 @@
-"""Spark: read everything into nothing, with `format("konverse")` and with Spark's own Kafka source."""
+"""Spark reads everything into nothing, with `format("konverse")` and with Spark's own Kafka source."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def raw(place: Place, load: Load) -> Figures:
 
 
 def product(place: Place, load: Load) -> Figures:
-    """The same of a queue: `spark.read.format("konverse")`, options `bootstrap` and `queue`, through `timed`."""
+    """The same from a queue: `spark.read.format("konverse")`."""
     session = spark(connector=False)
     frame = (
         queue(session, place)
@@ -46,7 +46,7 @@ def product(place: Place, load: Load) -> Figures:
 
 
 def ledger(place: Place, load: Load) -> Figures:
-    """Each side of each conversation of a queue, by its journal and its log: messages per second that went into it."""
+    """Each side of each conversation of a queue, from its journal and its log: messages in the logs per second."""
     session = spark(connector=False)
     frame = queue(session, place).option("mode", "conversations").load()
     return timed(session, frame, load, lambda frame: int(frame.groupBy().sum("messages").collect()[0][0]))
@@ -65,7 +65,7 @@ def queue(session: SparkSession, place: Place) -> DataFrameReader:
 def timed(
     session: SparkSession, frame: DataFrame, load: Load, count: Callable[[DataFrame], int] | None = None
 ) -> Figures:
-    """Messages per second into nothing, after one run that warms everything up and a count; by default of the rows."""
+    """Messages per second into nothing, after a warm-up and a check of their number (by default, that of the rows)."""
     try:
         frame.write.format("noop").mode("overwrite").save()
         rows = count(frame) if count else frame.count()
@@ -79,7 +79,7 @@ def timed(
 
 
 def spark(*, connector: bool) -> SparkSession:
-    """A quiet local session on two threads and on loopback only, with the jars of Spark's Kafka source or without."""
+    """A quiet local session with two threads, on loopback only. `connector` adds the jars of Spark's Kafka source."""
     java = find_java()
     jars = sorted(spark_connector_jars(java).glob("*.jar")) if connector else []
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"

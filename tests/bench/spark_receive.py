@@ -1,4 +1,4 @@
-"""Spark: a queue received by it, each message answered or routed, against its own copy of a topic into another one."""
+"""Spark receives a queue and answers or routes each message, against Spark's own copy between topics."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 ROUTED: Final = "//order/routed"
 
 IDLE_S: Final = 1.0
-"""After so long without messages receiving ends; it is not counted."""
+"""Receiving ends after this long without messages. The time is subtracted."""
 
 
 def raw(place: Place, load: Load) -> Figures:
@@ -48,7 +48,7 @@ def processed(place: Place, load: Load) -> Figures:
 
 
 def routed(place: Place, load: Load) -> Figures:
-    """A task for each partition, which passes each conversation on to one service and all its messages behind it."""
+    """A task for each partition routes each conversation to one service, with all its messages."""
     with conversations.connect(place) as broker:
         broker.create_queue("Routed", partitions=PARTITIONS)
         broker.create_service(ROUTED, queue="Routed", contracts=["//order"])
@@ -58,7 +58,7 @@ def routed(place: Place, load: Load) -> Figures:
 
 
 def answer(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Each body back."""
+    """Answer each message with its body."""
     types = pa.array([conversations.REPLY]).take(pa.array([0] * batch.num_rows))
     return pa.RecordBatch.from_pydict(
         {"receipt": batch.column("receipt"), "message_type": types, "body": batch.column("body")}
@@ -66,23 +66,23 @@ def answer(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def answered(frame: DataFrame) -> DataFrame:
-    """The same."""
+    """Answer each message with its body."""
     return frame.selectExpr("receipt", f"'{conversations.REPLY}' AS message_type", "body")
 
 
 def classified(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """All to one service."""
+    """Route every message to one service."""
     services = pa.array([ROUTED]).take(pa.array([0] * batch.num_rows))
     return pa.RecordBatch.from_pydict({"receipt": batch.column("receipt"), "to_service": services})
 
 
 def answered_all(load: Load) -> Done:
-    """What is to be done with the load."""
+    """The expected result for the load."""
     return Done(load.with_warm_up, load.with_warm_up, 0, 0)
 
 
 def received(place: Place, load: Load, expected: Done | Routed, receive: Callable[..., Done | Routed]) -> Figures:
-    """Messages per second, with all that a job needs to begin."""
+    """Messages per second, with everything that a job needs to begin."""
     session = spark(connector=False)
     session.range(1).mapInArrow(lambda batches: batches, "id bigint").collect()
     where: dict[str, Any] = {"kafka": f"kafka://{place.bootstrap}", "database": conversations.database(place)}
@@ -96,7 +96,7 @@ def received(place: Place, load: Load, expected: Done | Routed, receive: Callabl
 
 
 def timed(session: SparkSession, load: Load, work: Callable[[], object], idle_s: float) -> Figures:
-    """Messages per second of a session that is warm."""
+    """Messages per second in a warm session."""
     before = time.perf_counter()
     try:
         work()

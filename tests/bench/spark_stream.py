@@ -1,4 +1,4 @@
-"""Spark: a stream in small batches, from a queue into another one; how long each of them takes."""
+"""A Spark stream in small batches from one queue into another: the time of each batch."""
 
 from __future__ import annotations
 

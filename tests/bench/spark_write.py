@@ -1,4 +1,4 @@
-"""Spark: copy a topic into a queue, each row once, and into another topic with Spark's own Kafka sink."""
+"""Spark copies a topic into a queue, each row once, and into another topic with Spark's own Kafka sink."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def raw(place: Place, load: Load) -> Figures:
 
 
 def product(place: Place, load: Load) -> Figures:
-    """The same into a queue, a conversation for each key, until it is decided and all partitions know it."""
+    """The same into a queue, a conversation for each key, until the batch is decided and all partitions know it."""
     session = spark(connector=True)
     with conversations.connect(place) as broker:
         conversations.create(broker)
@@ -44,7 +44,7 @@ def product(place: Place, load: Load) -> Figures:
 
 
 def source(session: SparkSession, place: Place) -> DataFrame:
-    """The topic."""
+    """The rows of the topic."""
     return (
         session.read.format("kafka")
         .option("kafka.bootstrap.servers", place.bootstrap)
@@ -56,7 +56,7 @@ def source(session: SparkSession, place: Place) -> DataFrame:
 
 
 def timed(session: SparkSession, frame: DataFrame, load: Load, into: str, options: dict[str, Any]) -> Figures:
-    """Rows per second, after a small write that warms everything up."""
+    """Rows per second, after a small write for warm-up."""
     try:
         frame.limit(WARM_UP_ROWS).write.format(into).options(**options).mode("append").save()
         with Meter() as meter:
@@ -68,7 +68,7 @@ def timed(session: SparkSession, frame: DataFrame, load: Load, into: str, option
 
 @contextmanager
 def transmitting(place: Place) -> Iterator[None]:
-    """Somebody looks after the transmission queue, as `konverse transmit` does."""
+    """Run an owner of the transmission queue, as `konverse transmit` does."""
     kafka = Kafka(Settings.load(kafka=f"kafka://{place.bootstrap}", redis=None))
     reader = transmitter(kafka, ensure_queue(kafka, "konverse"))
 

@@ -1,4 +1,4 @@
-"""The frame of the benchmark, without a server: what is run, in which order, and what is made of the figures."""
+"""The frame of the benchmark, without servers: the order of the runs, and the judgement of their figures."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ CASE = Case((Row("send-100", "rate", "msg/s"),), Run(ours, LOAD, prepare=filling
 
 @dataclass
 class Frame:
-    """A runner whose runs are calls in this process, which are remembered."""
+    """A runner whose runs are recorded calls in this process."""
 
     called: list[str] = field(default_factory=list)
     places: list[str] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Timers, each on a dialog of its own: how late their handlers get them, and what those cost that are not due."""
+"""Timers, each on a dialog of its own: how late handlers get them, and the cost of timers that are not due."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from tests.bench.measure import Meter, latencies
 from tests.bench.model import Case, Figures, Load, Place, Row, Run
 
 SPREAD_S: Final = 20.0
-"""Over which they are due: what is due at once cannot be received at once."""
+"""The timers are due over this time: handlers could not receive them all at one moment."""
 
 
 SET_S: Final = 0.000_3
-"""What beginning a dialog and setting its timer takes, at most."""
+"""Most seconds to begin a dialog and set its timer."""
 
 FAR_S: Final = 86_400.0
-"""Until an idle timer is due."""
+"""Time until an idle timer is due."""
 
 SETTLE_S: Final = 10.0
-"""For the reader to be there before the first one is due."""
+"""Time for the reader to start before the first timer is due."""
 
 
 def prepared(place: Place, _load: Load) -> Figures:
-    """The queues, and nothing in them."""
+    """Create empty queues."""
     with conversations.connect(place) as broker:
         conversations.create(broker)
     return {}
 
 
 def rung(place: Place, load: Load) -> Figures:
-    """Set them all, then receive them; each is late by the time from when it was due to when a handler has it."""
+    """Set all timers, then receive them. The delay of a timer runs from its due time to its handler."""
     late: list[float] = []
     with conversations.connect(place) as broker:
         opened = conversations.dialogs(broker, load.messages)
@@ -57,7 +57,7 @@ def rung(place: Place, load: Load) -> Figures:
 
 
 def _resting(place: Place, load: Load, *, timers: bool) -> Figures:
-    """CPU of a reader that has so many open dialogs, with a timer each or without, and nothing to do."""
+    """CPU of an idle reader with `load.messages` open dialogs, each with or without a timer."""
     with conversations.connect(place) as broker:
         for dialog in conversations.dialogs(broker, load.messages):
             if timers:

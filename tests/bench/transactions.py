@@ -1,4 +1,4 @@
-"""Handlers in threads, a transaction for each message: how many a second, and how long each waits for its commit."""
+"""Handlers in threads, a transaction for each message: the rate, and each transaction's wait for its commit."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from tests.bench.model import Case, Figures, Load, Place, Row, Run
 
 THREADS: Final = 12
 HANDLER_S: Final = 0.001
-"""What a handler waits for somebody else, a database say."""
+"""Time for which a handler waits for another system, such as a database."""
 
 
 class Waits:
-    """The time from a handler's return to the acknowledgement of the commit that holds its transaction.
+    """Time from a handler's return to the acknowledgement of the commit with its transaction.
 
-    It stands in for an owner's methods, in the process of this benchmark only.
+    Replaces methods of an owner, only in the process of this benchmark.
     """
 
     def __init__(self) -> None:
         self.seconds: list[float] = []
 
     def watch(self, owner: Owner) -> None:
-        """Follow the transactions of an owner."""
+        """Time the transactions of an owner."""
         returned: deque[float] = deque()
         sent: list[float] = []
         finish, merge, committed = owner.staging.finish, owner.staging.merge, owner._committed
@@ -56,7 +56,7 @@ class Waits:
 
 
 def handled(place: Place, load: Load) -> Figures:
-    """Handlers in THREADS threads answer a backlog, one message each, and wait a little before they do."""
+    """Handlers in THREADS threads answer a backlog, one message each, after a short wait."""
     waits = Waits()
     with (
         conversations.connect(place) as broker,

@@ -1,12 +1,12 @@
-"""`make chaos`: real Kafka, Redis, owners and clients, and faults until the time is up; then all of it is judged.
+"""`make chaos`: real Kafka, Redis, owners and clients under faults until the time is up. Then everything is judged.
 
     python -m tests.chaos [--profile smoke|matrix] [--seed N] [--cell NAME] [--without RULE] [--report FILE]
 
-Exit code 0 when every promise held, 1 when one did not, 4 when too few faults had an effect for the run to mean
-anything. The report goes to build/chaos/report.html. Of a run that failed, the histories are kept.
+Exit code 0 when every promise held, 1 when one did not, 4 when too few faults had an effect for a meaningful run. The
+report is build/chaos/report.html. The histories of a failed run are kept.
 
-With `--without` the processes run a product in which a rule is switched off (`tests/simulation/mutants`), and the run
-should fail: `--without duplicates_accepted` accepts a record as often as it comes.
+With `--without` the processes run a mutant of the product (`tests/simulation/mutants`), and the run should fail.
+`--without duplicates_accepted` accepts a record as often as it arrives.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def main() -> int:
 
 
 def _product_without(rule: str | None, folder: Path) -> str | None:
-    """Where processes find a product without the rule; None for the product itself."""
+    """PYTHONPATH of a product without the rule; None for the product itself."""
     if rule is None:
         return None
     build(folder / "product", mutant(rule))
@@ -74,7 +74,7 @@ def _product_without(rule: str | None, folder: Path) -> str | None:
 def _run(
     cells: Sequence[tuple[int, Cell]], seed: int, folder: Path, console: Console, python_path: str | None
 ) -> list[Outcome]:
-    """Each part with servers of its own: a Kafka whose disk was full may never again have consumer groups."""
+    """Run each cell on servers of its own: a Kafka whose disk was full may never have consumer groups again."""
     outcomes = []
     with small_disk(folder / "disk") as disk:
         if disk is None:

@@ -1,7 +1,7 @@
-"""Everything that the logs of a run ever held, for those who judge it.
+"""Keeps every record that the logs of a run ever held, for the judgement at its end.
 
-Queues with `keep` delete what nobody needs any more, and a run is judged by all that was ever there. So an archive
-reads along as a registered reader (protocol.md 7.5): what it has not read may not be deleted, which is a promise too.
+Queues with `keep` delete records, but a run is judged by all of them. So an archive reads along as a registered reader
+(protocol.md 7.5). That unread records are not deleted then is a promise under test, too.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ CLOSE_S: Final = 30.0
 
 @dataclass
 class _Log:
-    """What a log has held so far."""
+    """The records of one log so far."""
 
     topic: str
     partition: int
     group: str
     messages: list[Message] = field(default_factory=list)
     at: int = 0
-    """Everything before this offset was read."""
+    """Every record before this offset was read."""
 
 
 class Archive:
-    """Reads data logs and journals of some queues in a thread of its own, from their first record on."""
+    """Reads data logs and journals of some queues in a thread of its own, from their first record."""
 
     def __init__(self, bootstrap: str, queues: Sequence[Queue]) -> None:
         self._kafka = Kafka(Settings(kafka=f"kafka://{bootstrap}"))
@@ -56,16 +56,16 @@ class Archive:
             for number in range(queue.partitions)
         }
         self.holes: list[str] = []
-        """What was deleted before it was read."""
+        """Records deleted before they were read, in words."""
         self._reader = LogReader(self._kafka)
         self._members = {group: self._kafka.consumer(**{"group.id": group}) for group in self._groups()}
-        """Not the client for administrators: that of librdkafka 2.16 aborts the process when its connection breaks."""
+        """No AdminClient: that of librdkafka 2.16 aborts the process when its connection breaks."""
         self._reading = threading.Lock()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="archive", daemon=True)
 
     def __enter__(self) -> Self:
-        for group, member in self._members.items():  # before anybody can delete anything
+        for group, member in self._members.items():  # before anything can be deleted
             member.commit(offsets=self._positions(group), asynchronous=False)
         self._thread.start()
         return self
@@ -78,11 +78,11 @@ class Archive:
             member.close()
 
     def holds(self, topic: str, partition: int) -> bool:
-        """Whether it reads this log."""
+        """Whether the archive reads this log."""
         return (topic, partition) in self._logs
 
     def records(self, topic: str, partition: int, start: int, end: int) -> list[Message]:
-        """What stands, or stood, from `start` to before `end`. Raises KafkaUnavailable."""
+        """The records from `start` to before `end`, deleted ones included. Raises KafkaUnavailable."""
         log = self._logs[topic, partition]
         with self._reading:
             self._read_on(log, end)
@@ -96,9 +96,9 @@ class Archive:
                     with self._reading:
                         self._read_on(log, self._reader.ends(log.topic, log.partition)[1])
                 for group, member in self._members.items():
-                    member.commit(offsets=self._positions(group))  # what does not arrive is said again soon
+                    member.commit(offsets=self._positions(group))  # a lost commit is repeated in a second
             except (KafkaUnavailable, KafkaException):
-                continue  # Kafka is away
+                continue  # Kafka is not available
 
     def _read_on(self, log: _Log, end: int) -> None:
         try:
@@ -115,7 +115,7 @@ class Archive:
         return {log.group for log in self._logs.values()}
 
     def _positions(self, group: str) -> list[TopicPartition]:
-        """How far everything was read."""
+        """How far each log of the group was read."""
         logs = (log for log in self._logs.values() if log.group == group)
         return [TopicPartition(log.topic, log.partition, log.at) for log in logs]
 
@@ -125,19 +125,19 @@ def _offset(message: Message) -> int:
 
 
 class _ArchivedLogs(LogReader):
-    """Reads what the archive holds from there."""
+    """A log reader that takes archived logs from the archive."""
 
     def __init__(self, kafka: Kafka, archive: Archive) -> None:
         super().__init__(kafka)
         self._archive = archive
 
     def ends(self, topic: str, partition: int) -> tuple[int, int]:
-        """What is archived begins at the beginning."""
+        """An archived log begins at offset 0."""
         first, end = super().ends(topic, partition)
         return (0 if self._archive.holds(topic, partition) else first), end
 
     def read(self, topic: str, partition: int, start: int, end: int) -> Generator[tuple[list[Message], int]]:
-        """What is archived comes whole."""
+        """An archived range comes in one piece."""
         if self._archive.holds(topic, partition):
             yield self._archive.records(topic, partition, start, end), end
         else:
@@ -145,7 +145,7 @@ class _ArchivedLogs(LogReader):
 
 
 class Proof(Verification):
-    """The product's verification that also notes which bodies each record brings, from the archive if there is one."""
+    """The product's verification, which also notes the bodies of each record; with an archive, it judges that."""
 
     def __init__(self, kafka: Kafka, queues: Sequence[Queue], archive: Archive | None = None) -> None:
         super().__init__(kafka, queues)
@@ -156,11 +156,11 @@ class Proof(Verification):
 
     @property
     def bodies(self) -> dict[BounceId, tuple[str, ...]]:
-        """What each record brings."""
+        """Name of a record → digests of the bodies in it."""
         return self._reading.bodies
 
     def look(self, views: Views) -> tuple[list[PartitionVerdict], list[Finding]]:
-        """As `run`, with the records that are noted."""
+        """Like `run`, and note the bodies."""
         return self.run(
             views=views,
             judged=lambda _, views, progress: (
@@ -175,7 +175,7 @@ class Proof(Verification):
 
 
 class _Noting(PartitionReading):
-    """Reads partitions, and notes bodies."""
+    """Reads partitions and notes bodies."""
 
     def __init__(self, log: LogReader, owners: Collection[bytes]) -> None:
         super().__init__(log, owners)

@@ -1,7 +1,7 @@
-"""What the owners of a process believe about their claims and commits, told to its history.
+"""Writes the beliefs of a process's owners about their claims and commits to its history.
 
-The product's own methods are wrapped for that, in the process that asks for it: an application learns of a commit only
-that it counts, the checker wants to know of each what its owner holds of it.
+The product's methods are wrapped for that, in this process only. An application learns only that a commit counts; the
+checker needs every verdict of an owner.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from .topics import place_name
 
 
 def place_of(owner: Owner) -> str:
-    """The partition, as histories name it."""
+    """The partition's name in histories."""
     return place_name(owner.identity.data_topic, owner.identity.partition)
 
 
 def rows_of(owner: Owner) -> list[list[Any]]:
-    """How the sides of a partition stand in its owner's fold, as a `state` line has them."""
+    """The sides of a partition in its owner's fold, in the form of a `state` line."""
     return [
         [e.conversation.hex(), int(e.role), e.state.code, e.sent, e.received, e.consumed, len(e.queue),
          e.error is not None]
@@ -35,9 +35,10 @@ def rows_of(owner: Owner) -> list[list[Any]]:
 
 @dataclass
 class Beliefs:
-    """The handler runs of a process, from their end to the commit that holds them.
+    """Handler runs of a process, from their end to the COMMIT that contains them.
 
-    A process may have several readers, each in a thread of its own: what a commit holds is kept by its owner's staging.
+    A process may have several readers, each in a thread of its own. So the merged runs are kept by their owner's
+    staging.
     """
 
     scribe: Scribe
@@ -49,7 +50,7 @@ class Beliefs:
         self._names[id(transaction)] = (transaction, name)
 
     def listen(self) -> None:
-        """Wrap what owners decide."""
+        """Wrap the methods in which owners decide."""
         _after(Staging, "merge", self._on_merge)
         _after(Owner, "commit", self._on_commit)
         _after(Owner, "_lead", self._on_lead)
@@ -70,7 +71,7 @@ class Beliefs:
         self.scribe.ok("lead", place=place_of(owner), owner=owner.claim_id.hex())
 
     def _on_stop(self, owner: Owner, _reason: str, *, fenced: bool = False, **_: Any) -> None:
-        """An owner that was fenced knows that its commit came too late; any other one knows nothing."""
+        """A fenced owner knows that its commit came too late. Any other stopped owner does not know the outcome."""
         if owner._in_flight is not None:
             self._say("fail" if fenced else "info", owner)
 
@@ -99,7 +100,7 @@ def _before(owner: type, name: str, told: Wrap) -> None:
 
 
 def _after(owner: type, name: str, told: Wrap) -> None:
-    """Call the method, then `told` with its answer and the arguments."""
+    """Call the method, then `told` with its result and the arguments."""
     original: Wrap = getattr(owner, name)
 
     @wraps(original)

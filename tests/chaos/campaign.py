@@ -1,7 +1,6 @@
-"""A run: processes at work, faults until the time is up, then quiet, and the verdict.
+"""A run: processes work under faults until the time is up, then the faults end, and the run is judged.
 
-A run has one cell or several. Each has queues and processes of its own on the same servers, a choice of faults, and a
-verdict of its own.
+A run has one or more cells. Each cell has servers, queues, processes, a choice of faults and a verdict of its own.
 """
 
 from __future__ import annotations
@@ -51,19 +50,19 @@ from .rig import Rig
 PARTITIONS_OF_ORDERS: Final = 4
 PARTITIONS_OF_SHOP: Final = 3
 KEEP: Final = timedelta(seconds=15)
-"""What was received is deleted when it is so old, and two snapshots do not need it."""
+"""Received records are deleted at this age, when two snapshots do not need them."""
 
 PLACES: Final = ("owner-0", "owner-1", "owner-2", "client-0", "client-1", "client-2", "follower-0")
 STANDING_BY: Final = ("owner-0", "owner-1")
-"""Owners that follow what the others have."""
+"""Owners that also follow the partitions of other owners."""
 HANDS: Final = 3
-"""So many faults are under way at once, at most."""
+"""Most faults under way at the same time."""
 
 START_S: Final = 60.0
 TIME_OUTS: Final = {"socket.timeout.ms": "6000"}
 APPEND_S: Final = 3.0
 SILENCE_S: Final = 20.0
-"""More than any fault keeps an owner from writing, and much less than what may be needed to drain."""
+"""Longer than any fault keeps an owner from writing, and much shorter than the time to drain."""
 
 
 @dataclass(frozen=True)
@@ -72,12 +71,12 @@ class Cell:
 
     name: str
     seconds: float
-    """Of faults."""
+    """Duration of the faults."""
     faults: Mapping[str, Nemesis]
     weights: Mapping[str, int] = field(default_factory=dict)
-    """How often a fault stands in the deck that is dealt; 1 where none is given."""
+    """Name of a fault → its copies in the deck; 1 without an entry."""
     gap_s: tuple[float, float] = (0.5, 2.0)
-    """Between the beginnings of two faults."""
+    """Pause between the beginnings of two faults."""
 
 
 ALL: Final = {**KILLS, **SERVERS, **PARTITIONS, **REDIS, **PAUSES, **REQUESTS, **DISK, **CLOCKS}
@@ -85,7 +84,7 @@ MIXED: Final = {
     **dict.fromkeys(ALL, 2), "kill a process": 10, "cut off from Kafka": 7, "stop a process": 5, "hold a Produce": 5,
     "shift a clock": 3, "flush Redis": 3, "mute a Produce": 3, "kill Kafka": 1, "stop Kafka": 1, "fill the disk": 1,
 }  # fmt: skip
-"""While Kafka is away little else can happen, so it is hit less often than the others."""
+"""Other faults have little effect while Kafka is away, so faults of Kafka are rare."""
 
 MATRIX_S: Final = 88.0
 
@@ -102,18 +101,18 @@ PROFILES: Final[dict[str, tuple[int, list[Cell]]]] = {
         Cell("everything", MATRIX_S, ALL, MIXED),
     ]),
 }  # fmt: skip
-"""Name -> effective faults that a run must have, and its cells."""
+"""Name → effective faults that a run must have, and its cells."""
 
 
 @dataclass(frozen=True)
 class Ground:
-    """What the cells of a run share."""
+    """The servers and the environment of a cell."""
 
     rig: Rig
     disk: SmallDisk | None = None
-    """Where the servers keep their files, if it can be filled."""
+    """The disk of the servers' files, if it can be filled."""
     python_path: str | None = None
-    """Where processes find another product than this one."""
+    """PYTHONPATH of another product for the processes."""
 
 
 @dataclass(frozen=True)
@@ -125,12 +124,12 @@ class Fault:
     ended_s: float
     """Seconds since the cell began."""
     effect: str
-    """What was seen of it; empty when it does not count."""
+    """The observed effect; empty when the fault does not count."""
 
 
 @dataclass
 class Outcome:
-    """What a cell comes to."""
+    """Result of a cell."""
 
     cell: Cell
     seed: str
@@ -144,7 +143,7 @@ class Outcome:
 
     @property
     def effective(self) -> Counter[str]:
-        """Faults that count, by name."""
+        """Number of effective faults by name."""
         return Counter(fault.name for fault in self.faults if fault.effect)
 
 
@@ -154,7 +153,7 @@ TRACES: Final = re.compile(r"Traceback \(most recent call last\)|Assertion `.*' 
 
 
 def _complaints(folder: Path) -> Iterator[str]:
-    """Exceptions that nobody expected, in processes and their threads."""
+    """Unexpected exceptions in processes and their threads."""
     for errors in sorted(folder.glob("*.stderr")):
         text = errors.read_text(errors="replace")
         trace = TRACES.search(text)
@@ -163,7 +162,7 @@ def _complaints(folder: Path) -> Iterator[str]:
 
 
 class Campaign:
-    """One cell on servers that run."""
+    """One cell on running servers."""
 
     def __init__(self, ground: Ground, cell: Cell, seed: str, folder: Path) -> None:
         self._rig, self._disk, self._python_path = ground.rig, ground.disk, ground.python_path
@@ -177,7 +176,7 @@ class Campaign:
         self._began_at = 0.0
 
     def run(self, say: Say) -> Outcome:
-        """Make trouble, let things calm down, judge."""
+        """Make faults, let things calm down, judge."""
         direct = self._rig.stack.bootstrap
         with connected(direct, self._database) as broker:
             sizes = {"partitions": PARTITIONS_OF_ORDERS, "home_partitions": PARTITIONS_OF_SHOP}
@@ -245,7 +244,7 @@ class Campaign:
             doing: list[Future[None]] = []
             while time.monotonic() - self._began_at < cell.seconds:
                 hands.acquire()
-                choices = random.Random(f"{self._seed} {len(doing)}")  # whatever the others do meanwhile
+                choices = random.Random(f"{self._seed} {len(doing)}")  # independent of the other faults
                 doing.append(pool.submit(self._try, next(deck), replace(arena, random=choices), say, hands))
                 self._fill_vacancies(arena)
                 time.sleep(arena.between(cell.gap_s))
@@ -253,7 +252,7 @@ class Campaign:
             done.result()
 
     def _dealt(self) -> Iterator[str]:
-        """Names of faults: a shuffled deck after the other, so that none is left out."""
+        """Names of faults from one shuffled deck after another, so that none is left out."""
         names = [
             name
             for name, nemesis in self._cell.faults.items()
@@ -270,7 +269,7 @@ class Campaign:
             effect = self._cell.faults[name](arena)
         except NotNow:
             return
-        except (AssertionError, KonverseError, OSError) as error:  # the fault did not come about as it should
+        except (AssertionError, KonverseError, OSError) as error:  # the fault could not be completed
             self._scribe.info("nemesis", name=name, error=str(error))
         finally:
             hands.release()
@@ -281,14 +280,14 @@ class Campaign:
             say(f"{began - self._began_at:6.1f} s  {name}: {effect}")
 
     def _fill_vacancies(self, arena: Arena) -> None:
-        """Processes end of themselves when Kafka is away for too long."""
+        """Start new processes in vacant places. A process ends itself when Kafka is away for too long."""
         for place in arena.crew.parts:
             with suppress(NotNow), arena.taken(place):
                 if not arena.crew.members[place].alive:
                     arena.crew.start(place)
 
     def _calm(self, arena: Arena) -> None:
-        """Servers and processes are all there and at work."""
+        """Wait until all servers and processes are there and at work."""
         stack = arena.rig.stack
         for name, pid in stack.pids.items():
             if ProcessId.of(pid) is None:

@@ -1,6 +1,6 @@
-"""Holds what the processes did and believe against what the topics say, and names what does not fit together.
+"""Compares actions and beliefs of the processes with the topics, and names every contradiction.
 
-Everything is judged after faults have ended and the system had time to finish: what is missing then is missing.
+The judgement comes after the faults have ended and the system had time to finish. So a missing message is lost.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ ANOMALIES: Final = {
     UNSEEN: "something waits for ever although all faults have ended",
     BROKEN: "a partition stopped, or its logs contradict themselves",
 }
-"""Name -> what it means."""
+"""Name → its meaning."""
 
 BY_RULE: Final = {
     "I3": DIVERGENCE,
@@ -60,24 +60,24 @@ BY_RULE: Final = {
     "I4": DUPLICATE,
     "I23": PHANTOM,
 }
-"""What a finding of the verifier is called here."""
+"""Rule of a verifier's finding → name of the anomaly."""
 
 Folds = Mapping[str, Mapping[SideKey, Facts]]
-"""By partition: how all living sides stand."""
+"""Partition → states of all living sides."""
 
 
 class Anomaly(NamedTuple):
-    """Something that must not be."""
+    """A contradiction."""
 
     name: str
-    """Key of `ANOMALIES`."""
+    """A key of `ANOMALIES`."""
     where: str
     """A conversation, a partition or a process."""
     text: str
 
 
 def check(lines: Iterable[Line], topics: Topics, folded_again: Folds | None = None) -> list[Anomaly]:
-    """All anomalies; `folded_again` is what a product that was started anew makes of the logs."""
+    """All anomalies. `folded_again` holds the states that a restarted product folds from the logs."""
     deeds = Deeds.of(lines)
     talks = {(talk.conversation, talk.role): talk for talk in topics.talks}
     return [
@@ -103,7 +103,7 @@ def _verifier(topics: Topics) -> Iterator[Anomaly]:
 
 
 def _sends(deeds: Deeds, topics: Topics, talks: Mapping[SideKey, Talk]) -> Iterator[Anomaly]:
-    """What sessions sent has arrived, in order, without holes."""
+    """Check that messages of sessions arrived, in order and without holes."""
     for conversation, sends in deeds.sends.items():
         talk = talks.get((conversation, Role.TARGET))
         heard = [word.body for word in talk.heard] if talk else []
@@ -134,7 +134,7 @@ def _missing(
 
 
 def _together(deeds: Deeds, topics: Topics, talks: Mapping[SideKey, Talk]) -> Iterator[Anomaly]:
-    """Of what a client sent in one transaction all has arrived, save what came too late for a dialog, or nothing."""
+    """Check that the messages of one client transaction all arrived, except late ones, or none did."""
     for name, sends in deeds.together.items():
         arrived = absent = 0
         for conversation, body in sends:
@@ -150,7 +150,7 @@ def _together(deeds: Deeds, topics: Topics, talks: Mapping[SideKey, Talk]) -> It
 
 
 def _words(deeds: Deeds, topics: Topics) -> Iterator[Anomaly]:
-    """Everything that was accepted was sent there, by somebody who counts, and was accepted once."""
+    """Check that each accepted message was sent on its conversation, by a counting sender, and was accepted once."""
     seen: Counter[str] = Counter(word.body for talk in topics.talks for word in talk.heard if not word.ends)
     for body, times in seen.items():
         if times > 1:
@@ -177,7 +177,7 @@ def _words(deeds: Deeds, topics: Topics) -> Iterator[Anomaly]:
 
 
 def _outputs(deeds: Deeds, topics: Topics, talks: Mapping[SideKey, Talk]) -> Iterator[Anomaly]:
-    """What handler runs sent went out as a whole or not at all, arrived, and in order."""
+    """Check that the messages of a handler run went out together or not at all, and arrived in order."""
     sent: defaultdict[SideKey, list[str]] = defaultdict(list)
     for _, transaction in _counting(deeds, topics):
         for output in transaction.sends:
@@ -199,9 +199,9 @@ def _outputs(deeds: Deeds, topics: Topics, talks: Mapping[SideKey, Talk]) -> Ite
 
 
 def _excused(body: str, talk: Talk | None, topics: Topics) -> bool:
-    """Whether this very message came too late: it went back to its sender, or the side that it came to had ended.
+    """Whether this message came too late: it went back to its sender, or the receiving side had ended.
 
-    One that was sent again must have arrived there, or the same holds there.
+    If it was sent again, it must have arrived there, or have come too late there.
     """
     if body in topics.returned:
         return True
@@ -232,17 +232,18 @@ def _whole(
 
 
 def _counting(deeds: Deeds, topics: Topics) -> list[tuple[int, Transaction]]:
-    """The handler runs of commits that count, those of a conversation in their order wherever it lived meanwhile.
+    """Handler runs of commits that count. Those of a conversation are in order, in whatever partitions it lived.
 
-    The next one on a conversation begins when the commit of the one before counts, so times tell, and the logs of the
-    partitions must agree with them.
+    The next run on a conversation begins after the commit of the previous one counts. So times give the order, and the
+    logs
+    must agree with it.
     """
     runs = (run for each in topics.partitions.values() for run in deeds.counting(each.name, each.commits))
     return sorted(runs, key=lambda run: run[1].at_s)
 
 
 def _received(deeds: Deeds, topics: Topics, talks: Mapping[SideKey, Talk]) -> Iterator[Anomaly]:
-    """The handler runs of commits that count have received each accepted message once, in order."""
+    """Check that handler runs of commits that count received each accepted message once, in order."""
     got: defaultdict[SideKey, list[tuple[int, Take]]] = defaultdict(list)
     for number, transaction in _counting(deeds, topics):
         for take in transaction.takes:
@@ -323,13 +324,13 @@ def _folds(deeds: Deeds, topics: Topics, folded_again: Folds) -> Iterator[Anomal
             if sides.get(key) != theirs.get(key):
                 text = f"{who} has {sides.get(key)} for {key[0]}, the verifier {theirs.get(key)}"
                 yield Anomaly(DIVERGENCE, place, text)
-                break  # one of a fold is enough
+                break  # one for each fold is enough
 
 
 def _last_leader(deeds: Deeds, partition: Partition) -> str | None:
-    """Who led last in a run: whoever was replaced may not know it yet.
+    """The last owner in the journal that led in this run. A replaced owner may not know that it was replaced.
 
-    The journal knows the order. The times of lines do not: a process can be stopped before it tells what it did.
+    Times of lines would not tell: a process can be stopped before it writes a line.
     """
     return next((owner for owner in reversed(partition.claims) if (partition.name, owner) in deeds.leads), None)
 

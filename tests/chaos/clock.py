@@ -1,8 +1,8 @@
-"""Wrong clocks: what this process takes for the time of day, and for the time since the machine was started.
+"""Wrong clocks: shifts this process's time of day, and its time since the machine's start.
 
-The product reads no time of day: what ages does so by Kafka's time. From the other clock, which runs on while a machine
-sleeps, it takes durations, in `bridge.runtime.clock` alone; so that one can only jump ahead. Deadlines of calls stay.
-Whether the product has read a wrong clock is told.
+The product never reads the time of day; records age by Kafka's time. It takes durations from the other clock, which
+continues while a machine sleeps, only in `bridge.runtime.clock`. So that clock can only jump ahead. Deadlines of calls
+use a third clock, which stays right. Each read of a wrong clock by the product is reported.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ UPTIME: Final = "uptime"
 NS: Final = 1_000_000_000
 
 Used = Callable[[str, float, str], object]
-"""Told once for each error: which clock, by how many seconds it is wrong, and which module of the product read it."""
+"""Called once for each error: clock, error in seconds, and the module of the product that read it."""
 
 _CLOCKS: Final = {
     time.CLOCK_REALTIME: TIME_OF_DAY,
@@ -38,14 +38,14 @@ class Clocks:
         self._told: set[tuple[str, int, str]] = set()
 
     def install(self) -> None:
-        """From now on this process reads these."""
+        """Make this process read these clocks."""
         time.time_ns = lambda: self._read(time.CLOCK_REALTIME)
         time.time = lambda: self._read(time.CLOCK_REALTIME) / NS
         time.clock_gettime_ns = self._read
         time.clock_gettime = lambda clock: self._read(clock) / NS
 
     def shift(self, clock: str, error_s: float) -> None:
-        """From now on a clock differs from the machine's by so many seconds."""
+        """Set a clock's difference from the machine's clock, in seconds."""
         self._errors_ns[clock] = round(error_s * NS)
 
     def _read(self, clock: int) -> int:

@@ -1,4 +1,4 @@
-"""The processes of a run from outside: a place for each, and who has it now."""
+"""The processes of a run from outside: their places, and the current process in each."""
 
 from __future__ import annotations
 
@@ -60,26 +60,26 @@ class Member:
         self.process.send_signal(number)
 
     def kill(self) -> bool:
-        """End it with kill -9; True when that is what ended it."""
+        """Send SIGKILL; True when that ended the process."""
         self.process.kill()
         return self.process.wait(END_DEADLINE_S) == -signal.SIGKILL
 
     def state(self) -> str:
-        """The letter that the system has for what it does now: R, S, T ...; empty when it is gone."""
+        """The process state in /proc: R, S, T ...; empty when it is gone."""
         try:
             return Path(f"/proc/{self.pid}/stat").read_text().rpartition(") ")[2].split()[0]
         except FileNotFoundError:
             return ""
 
     def lines(self, op: str) -> list[Line]:
-        """What it has told of an operation so far."""
+        """Its history lines of an operation so far."""
         if not self.history.exists():
             return []
         sign = f'"op":"{op}"'.encode()
         return [json.loads(line) for line in self.history.read_bytes().split(b"\n")[:-1] if sign in line]
 
     def wait_for(self, op: str, count: int = 1, deadline_s: float = START_DEADLINE_S) -> None:
-        """Wait until it has told so many lines of an operation."""
+        """Wait until its history has `count` lines of an operation."""
 
         def told() -> bool:
             assert self.alive or len(self.lines(op)) >= count, f"{self.name} has ended:\n{self.errors}"
@@ -89,23 +89,23 @@ class Member:
 
     @property
     def errors(self) -> str:
-        """The end of what it wrote to its standard error."""
+        """The end of its standard error."""
         return self._errors.read_text(errors="replace")[-4_000:]
 
 
 @dataclass
 class Crew:
-    """Who works in which place; a place that falls vacant gets a new process with a name of its own."""
+    """The current process in each place. A vacant place gets a new process with a new name."""
 
     parts: dict[str, Part]
-    """By place: the process that is to work there."""
+    """Place → part of the processes there."""
     python_path: str | None = None
-    """Where processes find the product, if not where this one does."""
+    """PYTHONPATH of the processes' product, if another one than this process's."""
     members: dict[str, Member] = field(default_factory=dict)
     started: int = 0
 
     def start(self, place: str) -> Member:
-        """A new process takes the place."""
+        """Start a new process in the place."""
         self.started += 1
         part = self.parts[place]
         self.members[place] = Member(replace(part, name=f"{place}.{self.started}"), self.python_path)
@@ -117,30 +117,30 @@ class Crew:
             self.start(place)
 
     def at_work(self, work: str) -> Iterator[tuple[str, Member]]:
-        """Places and processes of a kind that are alive."""
+        """Places and living processes of a kind of work."""
         for place, member in list(self.members.items()):
             if self.parts[place].work == work and member.alive:
                 yield place, member
 
     def hush(self) -> None:
-        """Let clients send nothing more, and read on; wait until what they sent has an outcome."""
+        """Stop the clients' sending; they keep reading. Wait until everything sent has an outcome."""
         clients = [member for _, member in self.at_work("client")]
         for member in clients:
             member.send(signal.SIGUSR2)
-        with suppress(AssertionError):  # who cannot says so in the end
+        with suppress(AssertionError):  # a client that cannot flush reports it at the end
             until(lambda: all(member.lines("flush") or not member.alive for member in clients), "a flush", FLUSH_S)
 
     def ask_what_they_do(self) -> None:
-        """Something waits for too long: let every process say what its threads are at."""
+        """Something waits for too long: let every process write what its threads do."""
         for member in self.members.values():
             if member.alive:
                 member.send(signal.SIGQUIT)
 
     def finish(self) -> list[str]:
-        """Let everybody finish and tell what the own folds hold; returns who did not end well, and how."""
+        """Let all processes finish and write their folds. Returns the processes that did not end well, in words."""
         followers = [self.members[place] for place, part in self.parts.items() if part.work == "follower"]
         others = [member for member in self.members.values() if member not in followers]
-        return [*self._finish(others), *self._finish(followers)]  # they follow to the end
+        return [*self._finish(others), *self._finish(followers)]  # followers follow to the end
 
     @staticmethod
     def _finish(members: Sequence[Member]) -> list[str]:
@@ -158,7 +158,7 @@ class Crew:
         return failed
 
     def end(self) -> None:
-        """End whoever is left."""
+        """Kill the remaining processes."""
         for member in self.members.values():
             if member.alive:
                 member.process.kill()

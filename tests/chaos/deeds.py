@@ -1,4 +1,4 @@
-"""A history with its lines brought together: each send, transaction and commit with its outcome."""
+"""A history in digested form: each send, transaction and commit with its outcome."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ UNKNOWN: Final = "info"
 
 
 class Origin(NamedTuple):
-    """Who sent a body."""
+    """The sender of a body."""
 
     conversation: str
     role: int
-    """Of the side that sent it."""
+    """Role of the sending side."""
     transaction: str
-    """The handler run that did; empty for a session."""
+    """The handler run that sent it; empty for a session."""
 
 
 class Take(NamedTuple):
@@ -58,7 +58,7 @@ class Transaction:
     sends: list[Sent]
     ends: list[SideKey]
     at_s: float = 0.0
-    """When the handler ended, before its commit was made: by the machine's clock, so that what follows is later."""
+    """End of the handler, before its commit, by the machine's clock. Later events have later times."""
 
 
 @dataclass
@@ -73,7 +73,7 @@ class CommitTry:
 
 
 class State(NamedTuple):
-    """What the fold of an owner said of its partition when its process ended."""
+    """The owner's fold of its partition when its process ended."""
 
     process: str
     place: str
@@ -83,31 +83,31 @@ class State(NamedTuple):
 
 @dataclass
 class Deeds:
-    """What all processes did, by what they did it to."""
+    """The actions of all processes, by object."""
 
     sends: defaultdict[str, list[Send]] = field(default_factory=lambda: defaultdict(list))
-    """Conversation -> what the session wanted to send on it; the number of one that was refused comes again."""
+    """Conversation → sends on it. A refused send's number is used again."""
     transactions: dict[str, Transaction] = field(default_factory=dict)
     commits: dict[tuple[str, str, int], CommitTry] = field(default_factory=dict)
-    """By place, owner and number."""
+    """(place, owner, number) → commit."""
     leads: set[tuple[str, str]] = field(default_factory=set)
     """Place and owner of each claim that its process believes in."""
     states: list[State] = field(default_factory=list)
     followed: list[State] = field(default_factory=list)
-    """Of followers."""
+    """States that followers reached."""
     stops: list[tuple[str, str]] = field(default_factory=list)
-    """Processes that ended of themselves, and why."""
+    """Processes that ended themselves, and why."""
     together: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
-    """Transactions of clients: conversation and body of all that each was to send."""
+    """Client transaction → conversation and body of each message."""
     redirects: dict[str, set[str]] = field(default_factory=dict)
-    """Body that came back -> conversations on which it was to be sent again."""
+    """Bounced body → conversations to which it was to be redirected."""
     origins: dict[str, Origin] = field(default_factory=dict)
-    """Who sent a body; bodies are unique."""
+    """Body → its sender; bodies are unique."""
     _latest: dict[tuple[str, int], Send] = field(default_factory=dict)
 
     @classmethod
     def of(cls, lines: Iterable[Line]) -> Deeds:
-        """Bring the lines together; those of other operations say nothing here."""
+        """Digest the lines. Other operations are ignored."""
         deeds = cls()
         for line in lines:
             take_in = _OPERATIONS.get(line["op"])
@@ -116,7 +116,7 @@ class Deeds:
         return deeds
 
     def counting(self, place: str, commits: dict[int, str]) -> Iterator[tuple[int, Transaction]]:
-        """The handler runs of the commits that count, in the order in which they count, with the commit's number."""
+        """Number and handler run of each commit that counts, in order."""
         for number, owner in sorted(commits.items()):
             tried = self.commits.get((place, owner, number))
             for identifier in tried.transactions if tried else ():
@@ -173,7 +173,7 @@ class Deeds:
 
 
 def sides_of(rows: Iterable[Any]) -> dict[SideKey, Facts]:
-    """The sides that a `state` line holds: [conversation, role, facts...] each."""
+    """The sides in a `state` line: [conversation, role, facts...] each."""
     return {(conversation, role): (*facts,) for conversation, role, *facts in rows}
 
 

@@ -1,4 +1,4 @@
-"""A small disk of memory for the servers' files, which can be filled to the last byte."""
+"""A small memory disk for the servers' files that can be filled to the last byte."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class SmallDisk:
     root: Path
 
     def fill(self) -> None:
-        """Leave no room."""
+        """Fill the disk."""
         with (self.root / FILLER).open("ab", buffering=0) as filler:
-            with suppress(OSError):  # somebody else was quicker
+            with suppress(OSError):  # another process took the rest
                 os.posix_fallocate(filler.fileno(), 0, shutil.disk_usage(self.root).free)
             filler.seek(0, os.SEEK_END)
             with suppress(OSError):
@@ -33,13 +33,13 @@ class SmallDisk:
                     pass
 
     def free(self) -> None:
-        """Make room again."""
+        """Free the space."""
         (self.root / FILLER).unlink(missing_ok=True)
 
 
 @contextmanager
 def small_disk(root: Path) -> Iterator[SmallDisk | None]:
-    """Mount one at this folder while the block runs; None where that is not permitted."""
+    """Mount a small disk at this folder while the block runs; yields None where mounting is not permitted."""
     root.mkdir()
     command = ["mount", "-t", "tmpfs", "-o", f"size={SIZE_MIB}m,mode=700", "tmpfs", str(root)]
     try:

@@ -1,4 +1,4 @@
-"""A process that only follows a queue: it claims nothing, and makes a snapshot when nobody else does."""
+"""A process that only follows a queue. It claims nothing, and makes a snapshot when no owner does."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ POLL_S: Final = 0.1
 
 
 def follow(broker: Broker, queue: Queue, over: Callable[[], bool], tell: Callable[[Owner], None]) -> None:
-    """Stand by for every partition until it is over; then tell of each what its journal comes to."""
+    """Follow every partition until `over`, then pass each caught-up follower to `tell`."""
     with closing(Owning(broker._kafka, queue, Rules(broker.catalog.check_send), OwnerSettings())) as owning:
         owning.stand_by()
         while not over():
@@ -34,7 +34,7 @@ def follow(broker: Broker, queue: Queue, over: Callable[[], bool], tell: Callabl
 
 
 def _caught_up(broker: Broker, owning: Owning, number: int) -> Owner | None:
-    """The follower of a partition when it has folded the journal to its end."""
+    """The follower of a partition, once it has folded the journal to its end."""
     assert owning._standby is not None
     follower = owning._standby._followers.get(number)
     with closing(LogReader(broker._kafka)) as log:

@@ -1,6 +1,6 @@
-"""Kafka's requests as they travel: enough of the header to name them, and what a Produce is for.
+"""Parses Kafka's requests: enough of the header to name them, and the topics and records of a Produce.
 
-A frame is its size (4 bytes) and the request or the answer. Sources: kafka.apache.org/protocol, the message definitions
+A frame is a size (4 bytes) and a request or response. Sources: kafka.apache.org/protocol, the message definitions
 ProduceRequest.json and RequestHeader.json of Kafka 4.3.
 """
 
@@ -26,13 +26,13 @@ class Request(NamedTuple):
     api_key: int
     version: int
     correlation: int
-    """The answer has the same number."""
+    """The response has the same number."""
     data: bytes
-    """All of it, without its size."""
+    """The whole request, without its size."""
 
 
 class Produced(NamedTuple):
-    """What a Produce adds to one partition."""
+    """The records of a Produce for one partition."""
 
     topic: str
     partition: int
@@ -41,7 +41,7 @@ class Produced(NamedTuple):
 
 
 def request_of(data: bytes) -> Request:
-    """Name a request; `MalformedRecord` when it is too short to be one."""
+    """Parse the header of a request. `MalformedRecord` when the data is too short."""
     if len(data) < _HEADER.size:
         raise MalformedRecord(f"{len(data)} bytes are no request of Kafka")
     api_key, version, correlation, _ = _HEADER.unpack_from(data)
@@ -49,14 +49,14 @@ def request_of(data: bytes) -> Request:
 
 
 def correlation_of(data: bytes) -> int:
-    """The number of the request that an answer belongs to."""
+    """The number of the request that a response answers."""
     return int.from_bytes(data[:4], "big", signed=True)
 
 
 def produced(request: Request) -> Iterator[Produced]:
-    """What a Produce adds, partition by partition; nothing for other requests.
+    """Records of a Produce, partition by partition; nothing for other requests.
 
-    Raises `MalformedRecord` for one that is cut, or of a version that names topics by id.
+    Raises `MalformedRecord` for a truncated request, or a version that names topics by id.
     """
     if request.api_key != PRODUCE:
         return
@@ -65,7 +65,7 @@ def produced(request: Request) -> Iterator[Produced]:
     flexible = request.version >= _FLEXIBLE_PRODUCE
     fields = _Fields(request.data, flexible=flexible)
     fields.skip(8)
-    fields.plain_text()  # the client's id is written the old way in every version
+    fields.plain_text()  # the client id has the old encoding in every version
     fields.tags()
     fields.text()  # transactional id
     fields.skip(6)  # acks, time-out
@@ -115,7 +115,7 @@ class _Fields:
             self.skip(self._varint())
 
     def _length(self) -> int:
-        return max(0, self._varint() - 1)  # 0 stands for none at all
+        return max(0, self._varint() - 1)  # 0 stands for null
 
     def _varint(self) -> int:
         value = shift = 0

@@ -1,14 +1,14 @@
-"""What the processes of a run did and believe, as JSON lines that survive their death.
+"""The actions and beliefs of a run's processes, as JSON lines that survive the processes.
 
 A line is {t, process, op, type, ...}: `t` is the machine's monotonic clock in seconds, the same for all processes, and
 `type` one of
 
-    invoke   it is about to be done
+    invoke   the operation is about to begin
     ok       it was done, as far as the process knows
     fail     it was not done, as far as the process knows
-    info     nobody knows, or a mere fact
+    info     its outcome is unknown, or a plain fact
 
-What was invoked and has neither `ok` nor `fail` has an unknown outcome: its process died, or could not learn it.
+An invoked operation without `ok` and `fail` has an unknown outcome: its process died, or could not learn it.
 
 | op | fields | meaning |
 |---|---|---|
@@ -16,17 +16,17 @@ What was invoked and has neither `ok` nor `fail` has an unknown outcome: its pro
 | send | conversation, n, body | its n-th message on it; `ok`: Kafka has it; `fail`: nothing was written |
 | end | conversation | the session ends it |
 | flush | | everything that the process sent counts; nothing more comes |
-| transaction | id, place, owner, takes, sends, ends | what one handler run received and staged |
+| transaction | id, place, owner, takes, sends, ends | the messages that one handler run received and staged |
 | commit | place, owner, number, transactions | a COMMIT; `ok`: it counts; `fail`: it does not |
 | lead | place, owner | a claim; `ok`: it counts |
-| state | place, owner, sides | what the process's own fold says of a partition in the end |
+| state | place, owner, sides | the process's own fold of a partition at the end |
 | followed | place, owner, sides | the same of a follower |
-| confirm | conversation, body | a message that came back is let go |
-| redirect | conversation, body | a message that came back is to be sent on another conversation, if that goes on |
+| confirm | conversation, body | a bounced message is confirmed |
+| redirect | conversation, body | a bounced message is redirected to another conversation, if that goes on |
 | move | conversation, to | an operator moves a side of a conversation to another partition; `fail`: it cannot go |
 | clock | clock, error_s, reader | it differs from the machine's by this; `ok`: the product's `reader` has read it |
 | nemesis | name, effect | a fault; `ok`: its effect was seen |
-| stopped | reason | the process ends of itself |
+| stopped | reason | the process ends itself |
 
 `takes` are [conversation, role, n, body], `sends` [conversation, role, body], `ends` [conversation, role]: role is that
 of the side that receives, sends or ends, a body its digest in hexadecimal.
@@ -47,19 +47,19 @@ Line = dict[str, Any]
 
 
 def brief(body: bytes) -> str:
-    """A body as histories and the verifier name it."""
+    """A body's name in histories, as in the verifier."""
     return digest(body).hex()
 
 
 class Scribe:
-    """Writes the history of a process; each line is one write, so what was written is there also after kill -9."""
+    """Writes the history of a process. Each line is one write, so it survives kill -9."""
 
     def __init__(self, path: Path, process: str) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         self._process = process
 
     def invoke(self, op: str, **fields: Any) -> None:
-        """It is about to be done."""
+        """The operation is about to begin."""
         self._write(op, "invoke", fields)
 
     def ok(self, op: str, **fields: Any) -> None:
@@ -71,7 +71,7 @@ class Scribe:
         self._write(op, "fail", fields)
 
     def info(self, op: str, **fields: Any) -> None:
-        """Nobody knows, or a mere fact."""
+        """Its outcome is unknown, or a plain fact."""
         self._write(op, "info", fields)
 
     def close(self) -> None:
@@ -84,6 +84,6 @@ class Scribe:
 
 
 def read(paths: Iterable[Path]) -> list[Line]:
-    """All lines in the order of time; one that its process could not finish is left out."""
+    """All lines in order of time, without unfinished ones."""
     lines = [json.loads(line) for path in paths for line in path.read_bytes().split(b"\n")[:-1]]
     return sorted(lines, key=lambda line: float(line["t"]))

@@ -1,4 +1,4 @@
-"""The end of a run: wait until nothing is left to be done, then hold the history against the topics."""
+"""The end of a run: wait until everything has drained, then compare the history with the topics."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Views = Mapping[tuple[str, int], Shown]
 
 @dataclass
 class Verdict:
-    """What a run comes to."""
+    """Result of a run."""
 
     anomalies: list[Anomaly]
     figures: dict[str, int] = field(default_factory=dict)
@@ -49,9 +49,9 @@ class Verdict:
 def look(
     bootstrap: str, queues: Sequence[Queue], views: Views = MappingProxyType({}), archive: Archive | None = None
 ) -> tuple[list[PartitionVerdict], Topics]:
-    """What the verifier makes of the topics now, those of the transmission queue among them.
+    """The verifier's judgement of the topics, with those of the transmission queue.
 
-    With an archive of all that they ever held; what they still hold must be right by itself too.
+    With an archive, all records that the topics ever held are judged.
     """
     kafka = Kafka(Settings(kafka=f"kafka://{bootstrap}"))
     transmission = find_queue(kafka, kafka.settings.instance)
@@ -63,7 +63,7 @@ def look(
 
 
 def what_is_left(bootstrap: str, queues: Sequence[Queue]) -> list[Finding]:
-    """What the verifier objects to in logs whose beginnings were deleted."""
+    """The verifier's findings in logs whose beginnings were deleted."""
     return Verification(Kafka(Settings(kafka=f"kafka://{bootstrap}")), queues).run()[1]
 
 
@@ -74,12 +74,12 @@ def drained(
     deadline_s: float = DRAIN_S,
     archive: Archive | None = None,
 ) -> float:
-    """Wait until nothing is missing or waits; returns the seconds it took, also when patience ended before."""
+    """Wait until nothing is missing or waits. Returns the seconds it took, also after the deadline."""
     since = time.monotonic()
     while time.monotonic() - since < deadline_s:
         try:
             _, topics = look(bootstrap, queues, archive=archive)
-        except Unavailable:  # a broker that was started just now does not lead everything yet
+        except Unavailable:  # a broker that has just started does not lead all partitions yet
             continue
         if not {LOST, UNSEEN} & {anomaly.name for anomaly in check(read(histories.glob("*.jsonl")), topics)}:
             break
@@ -90,7 +90,7 @@ def drained(
 def judge(
     broker: Broker, queues: Sequence[Queue], histories: Path, redis_url: str, archive: Archive | None = None
 ) -> Verdict:
-    """Hold everything together; all processes of the run have ended."""
+    """Judge everything. All processes of the run have ended."""
     bootstrap = broker.settings.bootstrap
     views = _views(redis_url, queues)
     transmission = broker.transmission_queue()
@@ -146,7 +146,7 @@ def _figures(verdicts: Sequence[PartitionVerdict], topics: Topics) -> dict[str, 
 
 
 def _folds(broker: Broker, queues: Sequence[Queue]) -> tuple[dict[str, dict[SideKey, Facts]], list[Anomaly]]:
-    """All partitions folded again; a queue that the product refuses to fold is an anomaly."""
+    """Fold all partitions again. A queue that the product refuses to fold is an anomaly."""
     folds: dict[str, dict[SideKey, Facts]] = {}
     broken = []
     for queue in queues:
@@ -158,12 +158,12 @@ def _folds(broker: Broker, queues: Sequence[Queue]) -> tuple[dict[str, dict[Side
 
 
 def fold_again(broker: Broker, queue: Queue) -> dict[str, dict[SideKey, Facts]]:
-    """What the product makes of snapshots and logs once more, the goodbyes of the last senders included."""
+    """The product's fold of snapshots and logs in a new reader, with the last CLOSE_WRITERs ingested."""
     folds: dict[str, dict[SideKey, Facts]] = {}
     own = broker.catalog.find(Queue, queue.name) == queue
     reading = broker.reader(queue.name, partitions=tuple(range(queue.partitions))) if own else broker.transmitter()
     with reading as reader:
-        reader.wait_for_partitions(queue.partitions, DRAIN_S)  # also without a group: Kafka may have none any more
+        reader.wait_for_partitions(queue.partitions, DRAIN_S)  # without a group: Kafka may no longer have one
         ends = {one.place.partition: one.place.data_end for one in broker.verification([queue]).extents}
 
         def ingested() -> bool:

@@ -1,4 +1,4 @@
-"""What a client does about messages that came back: some it confirms, others it redirects to a dialog that goes on."""
+"""A client's handling of bounced messages: it confirms some, and redirects others to a dialog that goes on."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from konverse.schemas.errors import ConversationEnded, KafkaUnavailable, QueueFu
 from .history import Scribe, brief
 
 REMEMBERED: Final = 8
-"""Dialogs that are over, in whose mailboxes something may still come to lie."""
+"""Ended dialogs whose mailboxes may still get messages."""
 
 
 class Mail:
-    """The mailboxes of dialogs that are over, and for each the dialog that was begun in its place."""
+    """The mailboxes of ended dialogs, and for each the dialog begun in its place."""
 
     def __init__(self, scribe: Scribe, random: Random) -> None:
         self._scribe = scribe
@@ -24,11 +24,11 @@ class Mail:
         self._over: deque[tuple[Dialog, Dialog]] = deque(maxlen=REMEMBERED)
 
     def expect(self, over: Dialog, instead: Dialog) -> None:
-        """Messages of a dialog may come back. The other one has the same home."""
+        """Messages of `over` may come back. `instead` has the same home."""
         self._over.append((over, instead))
 
     def look(self) -> None:
-        """Ask one of the mailboxes."""
+        """Look into one of the mailboxes."""
         if not self._over:
             return
         over, instead = self._random.choice(self._over)
@@ -42,4 +42,4 @@ class Mail:
                     self._scribe.invoke("redirect", **facts)
                     bounced.redirect(instead)
         except (ConversationEnded, KafkaUnavailable, QueueFull):
-            return  # it stays in the mailbox
+            return  # the message stays in the mailbox

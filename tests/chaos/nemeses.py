@@ -1,7 +1,7 @@
-"""Faults for real processes. Each does something, sees that it had its effect, and says which; else it does not count.
+"""Faults for real processes. Each makes sure that it had an effect and describes it; otherwise it does not count.
 
-A fault of a process waits for no other: each takes the place that it works on (a process, Kafka or Redis) and gives it
-back whole, so that several can be under way at once and none undoes another.
+Each fault reserves the places that it works on (a process, Kafka or Redis) and leaves them intact. So several faults
+can be under way at the same time without undoing each other.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ PAUSE_S: Final = (7.0, 10.0)
 PARTITION_S: Final = (0.5, 7.0)
 LATENCY_S: Final = (0.02, 0.4)
 CATCH_S: Final = 6.0
-"""A trap for a request waits so long."""
+"""A trap waits this long for a request."""
 
 REPLACED_S: Final = (3.5, 5.5)
-"""A held request is released so long after its process was killed: its partitions have other owners by then."""
+"""Time from killing a process to releasing its held request: other owners have its partitions by then."""
 
 DAY_S: Final = 86_400.0
 CLOCK_READ_S: Final = 15.0
-"""Owners and sessions are told the other clock all the time."""
+"""Owners and sessions read the clock all the time, so they do within this."""
 
 SEEN_S: Final = 10.0
 GARBLED_KEYS: Final = 50
 
 
 class NotNow(Exception):
-    """Nobody is there whom the fault could hit, or somebody else is at it."""
+    """There is no target for the fault, or another fault has it."""
 
 
 @dataclass
@@ -65,13 +65,13 @@ class Arena:
     random: random.Random
     folder: Path
     topics: dict[str, list[str]]
-    """Kind of process -> topics that such processes produce to."""
+    """Kind of process → topics to which it produces."""
     _busy: set[str] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @contextmanager
     def taken(self, *places: str) -> Iterator[None]:
-        """Have these places alone; `NotNow` when somebody else has one of them."""
+        """Reserve these places. `NotNow` when another fault has one."""
         with self._lock:
             if self._busy & set(places):
                 raise NotNow
@@ -84,7 +84,7 @@ class Arena:
 
     @contextmanager
     def process(self, *works: str) -> Iterator[tuple[str, Member]]:
-        """Somebody at work, to be had alone."""
+        """Reserve a random process at work."""
         found = [each for work in works or WORKS for each in self.crew.at_work(work)]
         for place, member in self.random.sample(found, len(found)):
             try:
@@ -97,7 +97,7 @@ class Arena:
         raise NotNow
 
     def between(self, bounds: tuple[float, float]) -> float:
-        """A length of time."""
+        """A random length of time."""
         return self.random.uniform(*bounds)
 
 
@@ -105,12 +105,12 @@ class Arena:
 
 
 def kill_process(arena: Arena) -> str:
-    """Kill -9; another process takes the place."""
+    """Send SIGKILL. Another process takes the place."""
     return _kill(arena, *WORKS)
 
 
 def kill_follower(arena: Arena) -> str:
-    """Kill -9 of one that only follows, maybe while it makes a snapshot."""
+    """Send SIGKILL to a follower, perhaps while it makes a snapshot."""
     return _kill(arena, "follower")
 
 
@@ -138,7 +138,7 @@ def pause_process(arena: Arena) -> str:
 
 
 def shift_clock(arena: Arena) -> str:
-    """The time of day of a process is wrong by up to a day, also of whoever takes its place; the product reads none."""
+    """Shift the time of day of a process and its successors by up to a day. The product does not read it."""
     with arena.process("owner", "client") as (place, member):
         error_s = _move_clock(arena, (place, member), TIME_OF_DAY, lambda _: arena.random.uniform(-DAY_S, DAY_S))
         until(lambda: _told(member, TIME_OF_DAY, error_s, "invoke"), f"{member.name} to be told", CLOCK_READ_S)
@@ -146,7 +146,7 @@ def shift_clock(arena: Arena) -> str:
 
 
 def skip_time(arena: Arena) -> str:
-    """A process finds that up to a day has passed, as if its machine had slept."""
+    """A process finds that up to a day has passed, as after a sleep of its machine."""
     with arena.process() as (place, member):
         more_s = arena.random.uniform(1, DAY_S)
         error_s = _move_clock(arena, (place, member), UPTIME, lambda before_s: before_s + more_s)
@@ -155,7 +155,7 @@ def skip_time(arena: Arena) -> str:
 
 
 def _move_clock(arena: Arena, who: tuple[str, Member], clock: str, change: Callable[[float], float]) -> float:
-    """By how many seconds it is wrong now."""
+    """Change a clock's error in the place's file, and return the new error in seconds."""
     place, member = who
     file = arena.folder / f"{place}.clocks"
     errors: dict[str, float] = json.loads(file.read_text()) if file.exists() else {}
@@ -166,7 +166,7 @@ def _move_clock(arena: Arena, who: tuple[str, Member], clock: str, change: Calla
 
 
 def _told(member: Member, clock: str, error_s: float, kind: str) -> list[dict[str, Any]]:
-    """What its history says of a wrong clock: `invoke` when it takes it over, `ok` when the product reads it."""
+    """History lines about a wrong clock: `invoke` when it is set, `ok` when the product has read it."""
     known = (clock, error_s, kind)
     return [line for line in member.lines("clock") if (line["clock"], line["error_s"], line["type"]) == known]
 
@@ -191,7 +191,7 @@ def _ways(choices: random.Random) -> tuple[Way, ...]:
 
 
 def cut_from_kafka(arena: Arena) -> str:
-    """A partition between one process and Kafka, in one direction or both."""
+    """A partition between one process and Kafka, in one or both directions."""
     with arena.process() as (place, member):
         effect = _cut(arena.rig.proxies[place], _ways(arena.random), arena.between(PARTITION_S))
         return effect and f"{member.name} and Kafka: {effect}"
@@ -205,7 +205,7 @@ def cut_from_redis(arena: Arena) -> str:
 
 
 def slow_down(arena: Arena) -> str:
-    """All that a process says to Kafka and hears from it takes longer."""
+    """Delay all requests and responses between a process and Kafka."""
     with arena.process() as (place, member):
         proxy, latency, length = arena.rig.proxies[place], arena.between(LATENCY_S), arena.between(PARTITION_S)
         before = proxy.delayed
@@ -217,7 +217,7 @@ def slow_down(arena: Arena) -> str:
 
 
 def reset_connections(arena: Arena) -> str:
-    """Every connection of a process to Kafka is reset."""
+    """Reset every connection of a process to Kafka."""
     with arena.process() as (place, member):
         count = arena.rig.proxies[place].reset()
         return f"{count} connections of {member.name} were reset" if count else ""
@@ -234,12 +234,12 @@ def _trapped(arena: Arena, action: Action) -> Iterator[tuple[str, Member, Trap]]
         try:
             yield place, member, trap
         finally:
-            trap.caught.set()  # whatever comes now passes
+            trap.caught.set()  # later requests pass
             trap.release()
 
 
 def hold_produce(arena: Arena) -> str:
-    """A Produce is on its way when its process dies; it arrives after others have taken over: a zombie's write."""
+    """Hold a Produce, kill its process, and release it after a takeover: a zombie's write."""
     with _trapped(arena, Action.HOLD) as (place, member, trap):
         if not trap.caught.wait(CATCH_S) or not member.kill():
             return ""
@@ -264,12 +264,12 @@ def double_produce(arena: Arena) -> str:
 
 
 def drop_produce(arena: Arena) -> str:
-    """A Produce never arrives, and nobody says so."""
+    """A Produce is lost without an error."""
     return _befall(arena, Action.DROP, "never arrived")
 
 
 def mute_produce(arena: Arena) -> str:
-    """A Produce arrives, and its answer does not."""
+    """A Produce arrives, and its response is lost."""
     return _befall(arena, Action.MUTE, "was answered, and the answer did not arrive")
 
 
@@ -299,7 +299,7 @@ def garble_redis(arena: Arena) -> str:
 
 
 def kill_redis(arena: Arena) -> str:
-    """Kill -9, and start it again, empty."""
+    """SIGKILL, and an empty restart."""
     return _kill_server(arena, "redis")
 
 
@@ -329,12 +329,12 @@ def _restart(arena: Arena, name: str) -> None:
 
 
 def kill_broker(arena: Arena) -> str:
-    """Kill -9, and start it again."""
+    """SIGKILL, and a restart."""
     return _kill_server(arena, "kafka")
 
 
 def pause_broker(arena: Arena) -> str:
-    """SIGSTOP for longer than anybody waits for an append, then SIGCONT."""
+    """SIGSTOP for longer than any client waits for an append, then SIGCONT."""
     with arena.taken("kafka"):
         pid = arena.rig.stack.pids["kafka"]
         length = arena.between(PAUSE_S)
@@ -348,7 +348,7 @@ def pause_broker(arena: Arena) -> str:
 
 
 def fill_disk(arena: Arena) -> str:
-    """No room is left on the disk of Kafka's logs, until it ends; then there is room again, and it is started."""
+    """Fill the disk of Kafka's logs until Kafka ends, then make room and restart it."""
     disk, stack = arena.disk, arena.rig.stack
     if disk is None:
         raise NotNow
@@ -368,7 +368,7 @@ def fill_disk(arena: Arena) -> str:
 
 
 Nemesis = Callable[[Arena], str]
-"""Does a fault and says what effect was seen; empty when none was. `NotNow` when there is nobody to hit."""
+"""Makes a fault and returns the observed effect; empty without one. `NotNow` when there is no target."""
 
 KILLS: Final = {"kill a process": kill_process, "kill a follower": kill_follower}
 SERVERS: Final = {"kill Kafka": kill_broker, "stop Kafka": pause_broker}

@@ -1,12 +1,12 @@
 """The processes of a run: `python -m tests.chaos.process '<part>'`.
 
-An `owner` reads Orders and answers; a `follower` follows Orders and owns nothing; a `client` begins dialogs, sends on
-them, ends them, and reads the answers from Shop in a thread of its own. Each works until it is told to stop:
+An `owner` reads Orders and answers. A `follower` follows Orders and owns nothing. A `client` begins dialogs, sends on
+them, ends them, and reads the answers from Shop in a second thread. Each works until it gets a signal:
 
-    SIGUSR2   a client sends nothing more, and goes on reading
-    SIGTERM   finish, tell what the own folds hold, end
-    SIGQUIT   say in <process>.stderr what every thread is at
-    SIGUSR1   let clocks be wrong by what the file <place>.clocks says, which holds for later processes of the place too
+    SIGUSR2   a client stops sending, and goes on reading
+    SIGTERM   finish, write the own folds to the history, end
+    SIGQUIT   write the stack of every thread to <process>.stderr
+    SIGUSR1   set the clocks' errors from the file <place>.clocks, which later processes of the place read too
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ from .history import Scribe, brief
 from .mail import Mail
 
 GAVE_UP: Final = 3
-"""Exit code when Kafka was away for too long: whoever started the process starts another one."""
+"""Exit code when Kafka was away for too long. The crew then starts another process."""
 
 IDLE_S: Final = 0.5
 ANSWERS_MAX: Final = 3
@@ -70,10 +70,10 @@ FLUSH_S: Final = 60.0
 
 @dataclass(frozen=True)
 class Part:
-    """What a process does."""
+    """The task of a process."""
 
     name: str
-    """Of this process alone; its history is `<folder>/<name>.jsonl`."""
+    """Unique name of the process; its history is `<folder>/<name>.jsonl`."""
     work: str
     """`owner`, `follower` or `client`."""
     folder: str
@@ -83,22 +83,22 @@ class Part:
     batch: int = 10
     dialogs: int = 6
     messages: int = 40
-    """On a dialog before it is ended."""
+    """Messages on a dialog before it is ended."""
     messages_per_s: float = 60.0
     notes: float = 0.3
     """Share of messages that want no answer."""
     target_ends: float = 0.002
-    """Of the orders, after which the owner ends the dialog."""
+    """Share of the orders after which the owner ends the dialog."""
     together: float = 0.1
-    """Of the turns of a client, in which it sends on two dialogs in one transaction."""
+    """Share of a client's turns in which it sends on two dialogs in one transaction."""
     looks: float = 0.05
-    """Of the turns of a client, in which it looks for messages that came back."""
+    """Share of a client's turns in which it looks for bounced messages."""
     clerk_writes: float = 0.1
-    """Of the receipts, to which the queue's owner answers on the session's dialog."""
+    """Share of the receipts that the owner of Shop answers on the session's dialog."""
     moves: float = 0.01
-    """Of the handler runs, after which some conversation is moved to another partition of its queue."""
+    """Share of the handler runs after which a conversation is moved to another partition."""
     snapshot_every: int = 100
-    """Records and commits between two snapshots; the product waits for many more, which a short run never sees."""
+    """Records and commits between two snapshots. The product's number is too large for a short run."""
     settings: dict[str, Any] = field(default_factory=dict)
     """Further settings of `connect`."""
     standby: bool = False
@@ -121,7 +121,7 @@ class Chaotic:
         self._unknown: deque[tuple[str, int, Callable[[], bool]]] = deque()
 
     def run(self) -> None:
-        """Connect and work until told to stop."""
+        """Connect, and work until a signal ends it."""
         self.beliefs.listen()
         snapshots_every(self.part.snapshot_every)
         self.clocks.install()
@@ -145,18 +145,18 @@ class Chaotic:
 
     @property
     def over(self) -> bool:
-        """Told to stop, or left alone by whoever started the process."""
+        """SIGTERM has come, or the parent process has ended."""
         return self.stopping.is_set() or os.getppid() != self._parent
 
     def _guarded(self, work: Callable[..., None], *arguments: Any) -> None:
-        """A thread whose end is the end of the process."""
+        """Run a thread whose exception ends the process."""
         try:
             work(*arguments)
-        except Exception as error:  # noqa: BLE001  # whatever it is
+        except Exception as error:  # noqa: BLE001  # any error ends the process
             os._exit(self.ended_by(error))
 
     def ended_by(self, error: Exception) -> int:
-        """Note what ends the process; returns its exit code."""
+        """Note the error that ends the process; returns the exit code."""
         expected = isinstance(error, Unavailable | OutcomeUnknown)
         self.scribe.info("gave up" if expected else "stopped", reason=f"{type(error).__name__}: {error}")
         if not expected:
@@ -183,7 +183,7 @@ class Chaotic:
                         self._move(reader)
                     if self.over:
                         break
-            with suppress(SteppedDown):  # told once of the partitions that were lost since the reader began
+            with suppress(SteppedDown):  # raised once for the partitions lost since the reader began
                 reader.settle(FLUSH_S)
             reader.settle(FLUSH_S)
             for owner in reader.owners:
@@ -203,7 +203,7 @@ class Chaotic:
         self.scribe.invoke("transaction", id=run.name, takes=run.takes, sends=run.sends, ends=run.ends)
 
     def _answer(self, transaction: Transaction, message: Message, run: _Run) -> None:
-        """An order gets some receipts, each with a nonce that this run alone has; few dialogs are ended."""
+        """Answer an order with some receipts, each with a unique nonce; end few dialogs."""
         if message.type == ORDER and not run.ends:
             for number in range(self.random.randint(1, ANSWERS_MAX)):
                 run.send(transaction, message, RECEIPT, b"%s/%d" % (uuid.uuid4().hex.encode(), number))
@@ -211,12 +211,12 @@ class Chaotic:
                 run.end(transaction, message)
 
     def _hear(self, transaction: Transaction, message: Message, run: _Run) -> None:
-        """To some receipts the queue's owner says something itself: a second writer on the session's dialog."""
+        """The owner of Shop answers some receipts itself, as a second writer on the session's dialog."""
         if self.random.random() < self.part.clerk_writes:
             run.send(transaction, message, NOTE, uuid.uuid4().hex.encode())
 
     def _move(self, reader: Reader) -> None:
-        """Move some conversation to some partition, if it can go there."""
+        """Move a random conversation to a random partition, if it can go there."""
         living = [endpoint.conversation for owner in reader.owners for endpoint in owner.fold.state.live()]
         if not living:
             return
@@ -262,7 +262,7 @@ class Chaotic:
                 self.scribe.info("send", conversation=conversation, n=n)
 
     def _send_one(self, talk: _Talk) -> bool:
-        """False when the dialog is over."""
+        """Send one message; False when the dialog is over."""
         body = b"%s %d %s" % (self.part.name.encode(), talk.sent, uuid.uuid4().hex.encode())
         facts = {"conversation": talk.id, "n": talk.sent}
         self.scribe.invoke("send", **facts, body=brief(body))
@@ -277,7 +277,7 @@ class Chaotic:
         return True
 
     def _send_together(self, broker: Broker, talks: list[_Talk]) -> None:
-        """One or two messages on each of some dialogs, all of them or none."""
+        """Send one or two messages on each dialog, all of them or none."""
         self._runs += 1
         facts: list[tuple[_Talk, int, bytes]] = []
         for talk in talks:
@@ -292,7 +292,7 @@ class Chaotic:
             with broker.transaction() as transaction:
                 for talk, _, body in facts:
                     transaction.send(talk.dialog, ORDER, body)
-        except (ConversationEnded, InvalidState, QueueFull) as error:  # one has ended, or has redirected messages
+        except (ConversationEnded, InvalidState, QueueFull) as error:  # a dialog has ended, or has redirected messages
             for talk, n, _ in facts:
                 self.scribe.fail("send", conversation=talk.id, n=n, error=type(error).__name__)
             return
@@ -302,7 +302,7 @@ class Chaotic:
             talk.sent += 1
 
     def _learn(self) -> None:
-        """Note which messages Kafka has."""
+        """Note the messages that Kafka has acknowledged."""
         for _ in range(len(self._unknown)):
             conversation, n, there = self._unknown.popleft()
             if there():
@@ -313,7 +313,7 @@ class Chaotic:
 
 @dataclass
 class _Run:
-    """A handler run and what it does."""
+    """A handler run and its actions."""
 
     name: str
     takes: list[list[Any]] = field(default_factory=list)
@@ -333,7 +333,7 @@ class _Run:
 
 @dataclass
 class _Talk:
-    """A dialog of a client, and how many messages were sent on it."""
+    """A client's dialog, and the number of messages sent on it."""
 
     dialog: Dialog
     sent: int = 0
@@ -344,7 +344,7 @@ class _Talk:
 
 
 def main() -> int:
-    """Do the part that the command line holds."""
+    """Do the part on the command line."""
     process = Chaotic(Part(**json.loads(sys.argv[1])))
     logging.basicConfig(level=logging.INFO, format="%(relativeCreated)d ms %(levelname)s %(message)s")
     faulthandler.register(signal.SIGQUIT)

@@ -1,8 +1,8 @@
-"""A TCP proxy that knows Kafka's frames: it cuts, delays and resets connections, and holds, drops or doubles requests.
+"""A TCP proxy that parses Kafka's frames. It cuts, delays and resets connections, and holds, drops or doubles requests.
 
-It stands before one listener of a broker (or before Redis, with `framed=False`) and runs in a thread of its own. Every
-fault is ordered from other threads. What a cut holds back is delivered when it is healed, also for a client that has
-died meanwhile: a network may do so, and it is what fencing is for.
+It stands in front of one listener of a broker (or of Redis, with `framed=False`) and runs in a thread of its own; other
+threads order the faults. When a cut is healed, held bytes are delivered, even for a client that has died meanwhile.
+Networks may do so, and fencing exists for that.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .frames import PRODUCE, SIZE_BYTES, Request, correlation_of, produced, requ
 
 START_DEADLINE_S: Final = 10.0
 ANSWER_DEADLINE_S: Final = 5.0
-"""The connection of a client that is gone stays open so long for what the broker has not answered."""
+"""Time for which the connection of a client that is gone stays open for the broker's responses."""
 
 _CHUNK_BYTES: Final = 65_536
 
@@ -35,43 +35,43 @@ class Way(Enum):
 
 
 class Action(Enum):
-    """What is done with the request that a trap catches."""
+    """The effect of a trap on its request."""
 
     HOLD = "hold"
-    """It and what follows on its connection wait until `Trap.release`."""
+    """The request and everything behind it on its connection wait until `Trap.release`."""
     DROP = "drop"
     """The server never sees it."""
     DOUBLE = "double"
-    """The server gets it twice, the client one answer."""
+    """The server gets it twice, the client one response."""
     MUTE = "mute"
-    """The server gets it, the client never its answer."""
+    """The server gets it, the client never gets the response."""
 
 
 @dataclass(eq=False)
 class Trap:
-    """Waits for the n-th request of a kind and does something with it, once."""
+    """Waits for the n-th request of a kind and acts on it, once."""
 
     action: Action
     api_key: int = PRODUCE
     topic: str = ""
-    """Only requests that produce to it; empty: all."""
+    """Only requests that produce to this topic; empty: all."""
     nth: int = 1
     caught: threading.Event = field(default_factory=threading.Event)
     answered: threading.Event = field(default_factory=threading.Event)
-    """The server has answered what was caught, both times what it got twice."""
+    """The server has answered the caught request; a doubled one twice."""
     request: Request | None = None
     _released: threading.Event = field(default_factory=threading.Event)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _loop: asyncio.AbstractEventLoop | None = None
 
     def release(self) -> None:
-        """Let a held request go on its way."""
+        """Let a held request pass."""
         self._released.set()
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._wake.set)
 
     def takes(self, request: Request) -> bool:
-        """Whether this is the request; counts those of its kind."""
+        """Whether this is the request to catch. Counts the requests of its kind."""
         if self.caught.is_set() or request.api_key != self.api_key:
             return False
         if self.topic and self.topic not in _topics(request):
@@ -104,11 +104,11 @@ class _Link:
     client: tuple[StreamReader, StreamWriter]
     server: tuple[StreamReader, StreamWriter]
     unanswered: dict[int, Trap | None] = field(default_factory=dict)
-    """Requests by number, with the trap that caught them."""
+    """Correlation → the trap that caught the request."""
     superfluous: dict[int, Trap] = field(default_factory=dict)
-    """Doubled requests by number: the second of their answers is for nobody."""
+    """Correlation of doubled requests: one of their two responses is dropped."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
-    """An answer came, or none will come any more."""
+    """A response came, or none can come any more."""
 
     def abort(self) -> None:
         for _, writer in (self.client, self.server):
@@ -116,16 +116,16 @@ class _Link:
 
 
 class Proxy:
-    """Listens on `port` and passes everything on to `upstream`, both on the loopback interface."""
+    """Listens on `port` and forwards to `upstream`, both on the loopback interface."""
 
     def __init__(self, port: int, upstream: int, *, framed: bool = True) -> None:
         self.port = port
         self.latency_s = 0.0
-        """Every request and answer takes so much longer."""
+        """Delay of every request and response."""
         self.held_bytes = dict.fromkeys(Way, 0)
-        """What cuts have held back so far."""
+        """Bytes that cuts have held back so far."""
         self.delayed = 0
-        """Requests and answers that took longer so far."""
+        """Delayed requests and responses so far."""
         self._upstream = upstream
         self._framed = framed
         self._traps: list[Trap] = []
@@ -137,7 +137,7 @@ class Proxy:
         self._thread = threading.Thread(target=self._run, name=f"proxy {port}", daemon=True)
 
     def start(self) -> Self:
-        """Listen; raise what prevents it."""
+        """Listen; AssertionError when that fails."""
         self._thread.start()
         if not self._ready.wait(START_DEADLINE_S) or self._failure is not None:
             raise AssertionError(f"the proxy on port {self.port} does not listen") from self._failure
@@ -160,16 +160,16 @@ class Proxy:
     # ------------------------------------------------------------------------------------------------------ faults
 
     def cut(self, *ways: Way) -> None:
-        """Nothing passes in these directions until `heal`; connections stay open and new ones can be made."""
+        """Let nothing pass in these directions until `heal`. Connections stay open, and new ones can be made."""
         self._cut.update(ways)
 
     def heal(self) -> None:
-        """Everything passes again, what was held back first."""
+        """Let everything pass again, held bytes first."""
         self._cut.clear()
         self._loop.call_soon_threadsafe(self._healed.set)
 
     def reset(self) -> int:
-        """Reset every connection; returns how many there were."""
+        """Reset every connection; returns their number."""
         links = list(self._links)
         for link in links:
             self._loop.call_soon_threadsafe(link.abort)
@@ -228,7 +228,7 @@ class Proxy:
             link.abort()
 
     async def _to_server(self, link: _Link) -> None:
-        """Until the client has nothing more to say."""
+        """Forward until the client closes."""
         reader, writer = link.client[0], link.server[1]
         with suppress(OSError, asyncio.IncompleteReadError):
             while chunk := await self._read(reader):
@@ -240,7 +240,7 @@ class Proxy:
                 await writer.drain()
 
     async def _judge(self, link: _Link, frame: bytes) -> int:
-        """How often the request is passed on, as late as a trap wants it."""
+        """Return how often to forward the request, after waiting for a trap that holds it."""
         try:
             request = request_of(frame[SIZE_BYTES:])
         except MalformedRecord:
@@ -259,7 +259,7 @@ class Proxy:
         return 2
 
     async def _to_client(self, link: _Link) -> None:
-        """Until the server has nothing more to say; a client that is gone does not end it."""
+        """Forward until the server closes, even when the client is gone."""
         reader, writer = link.server[0], link.client[1]
         with suppress(OSError, asyncio.IncompleteReadError):
             while chunk := await self._read(reader):
@@ -275,7 +275,7 @@ class Proxy:
         writer.close()
 
     def _answers(self, link: _Link, frame: bytes) -> bool:
-        """Whether the client gets this answer."""
+        """Whether the client gets this response."""
         number = correlation_of(frame[SIZE_BYTES:])
         link.changed.set()
         if number in link.superfluous and number not in link.unanswered:

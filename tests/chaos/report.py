@@ -1,4 +1,4 @@
-"""The page about a run: verdict, time line of the faults, figures, and how to run it again. One file, no network."""
+"""The HTML page about a run: verdict, timeline of the faults, figures, and the command to repeat the run."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _anomalies(outcome: Outcome) -> Iterable[str]:
 
 
 def _time_line(outcome: Outcome) -> str:
-    """A row for each kind of fault, and below them what went on meanwhile."""
+    """A row for each kind of fault, and below them curves of the load."""
     rows = sorted({fault.name for fault in outcome.faults})
     lines = [line for line in read(outcome.folder.glob("*-*.jsonl")) if line["t"] >= outcome.began_at]
     length = max([outcome.cell.seconds, *(fault.ended_s for fault in outcome.faults)]) + outcome.drain_s
@@ -120,7 +120,7 @@ def _bar(fault: Fault, y: int, scale: float) -> str:
 
 
 def _rates(lines: Iterable[Line], sign: tuple[str, str], began_at: float, length: float) -> list[int]:
-    """How many such lines each second had."""
+    """Number of such lines in each second."""
     times = Counter(int(line["t"] - began_at) for line in lines if (line["op"], line["type"]) == sign)
     return [times[second] for second in range(int(length) + 1)]
 

@@ -1,7 +1,7 @@
-"""A local stack whose processes reach Kafka and Redis through proxies, each process through one of its own.
+"""A local stack whose processes reach Kafka and Redis through proxies. For Kafka, each process has its own proxy.
 
-The broker has a listener for each of them, advertised at the port of its proxy: whatever a client learns about the
-cluster leads it back through the same proxy. The stack's own address goes past all proxies.
+The broker has a listener for each process, advertised at the port of its proxy. So everything that a client learns
+about the cluster leads it back through that proxy. The stack's own address bypasses all proxies.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from konverse.deploy.stack.stack import LocalStack
 from .proxy import Proxy
 
 SESSION_TIMEOUT_MS: Final = "3000"
-"""A process that says nothing for so long is replaced by the others."""
+"""The group replaces a member after this silence."""
 
 
 @dataclass(frozen=True)
 class Rig:
-    """Servers that run, and the proxies before them."""
+    """Running servers, and the proxies in front of them."""
 
     stack: LocalStack
     proxies: dict[str, Proxy]
-    """Before the broker, by the name of the process that each is for."""
+    """Name of a process → its proxy in front of the broker."""
     redis: Proxy
 
     def bootstrap(self, name: str) -> str:
@@ -43,7 +43,7 @@ class Rig:
 
 @contextmanager
 def rig(names: Sequence[str], directory: Path | None = None) -> Iterator[Rig]:
-    """Servers with a proxy for each name; they end with the block. `directory` is where the stack keeps its files.
+    """Start servers with a proxy for each name; they end with the block. The stack keeps its files in `directory`.
 
     Raises a `StackError` when the servers cannot run here.
     """
@@ -66,7 +66,7 @@ def rig(names: Sequence[str], directory: Path | None = None) -> Iterator[Rig]:
 
 
 def _listeners(kafka: int, controller: int, ports: Sequence[tuple[int, int]]) -> dict[str, str]:
-    """Settings of a broker that listens at further ports and says that it is at the ports of their proxies."""
+    """Settings of a broker that listens at further ports and advertises the ports of their proxies."""
     names = [f"PROXY{number}" for number in range(len(ports))]
     plain = f"PLAINTEXT://{HOST}:{kafka}"
     listening = [f"{name}://{HOST}:{theirs}" for name, (theirs, _) in zip(names, ports, strict=True)]

@@ -1,4 +1,4 @@
-"""What the topics say of a run, as far as the checker asks: taken from the product's verifier, the one second fold."""
+"""The facts in the topics that the checker needs, taken from the second fold of the product's verifier."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ SideKey = tuple[str, int]
 """Conversation and role of a side."""
 
 Facts = tuple[str, int, int, int, int, bool]
-"""How a side stands: state, number of its next output, accepted, consumed, unread, whether an Error waits."""
+"""State, number of the next output, accepted, consumed, unread, whether an Error waits."""
 
 Bodies = Mapping[BounceId, Sequence[str]]
-"""Record, named as bounces name it -> the messages that it brings: one, or those of a client's transaction."""
+"""Name of a record → digests of its messages: one, or those of a client's transaction."""
 
 DISCARDED: Final = ("discarded", "no peer")
-"""What the verifier calls messages for a side that has ended, and for an initiator that is forgotten."""
+"""The verifier's verdicts on messages for a side that has ended, and for a forgotten initiator."""
 
 
 class Word(NamedTuple):
@@ -37,23 +37,23 @@ class Word(NamedTuple):
     body: str
     """Digest in hexadecimal; empty for an END."""
     ends: bool = False
-    """It was the peer's END or ERROR."""
+    """The record is the peer's END or ERROR."""
 
 
 @dataclass
 class Talk:
-    """One side of a conversation, with all that it accepted."""
+    """One side of a conversation, with all records that it accepted."""
 
     conversation: str
     role: int
     place: str
     heard: list[Word] = field(default_factory=list)
     consumed: list[int] = field(default_factory=list)
-    """The number of the commit that consumed it, for each that was consumed."""
+    """For each consumed record, the number of the commit that consumed it."""
     ended: bool = False
-    """This side ended: what came later was discarded."""
+    """This side has ended; later messages were discarded."""
     facts: Facts | None = None
-    """How it stands now; None when both sides have ended and it was forgotten."""
+    """Current state; None when the side was forgotten after both ends."""
 
 
 @dataclass
@@ -62,35 +62,35 @@ class Partition:
 
     name: str
     commits: dict[int, str] = field(default_factory=dict)
-    """Number of each COMMIT that counts -> its owner."""
+    """Number of each COMMIT that counts → its owner."""
     claims: list[str] = field(default_factory=list)
-    """Owners whose CLAIM counts, one after the other."""
+    """Owners whose CLAIMs count, in order."""
     not_ingested: int = 0
     """Records at the end of the data log that no commit has ingested."""
     not_delivered: int = 0
-    """Outputs that the journal does not know to be delivered."""
+    """Outputs that the journal does not acknowledge."""
 
 
 @dataclass
 class Topics:
-    """All that the logs say."""
+    """All facts from the logs."""
 
     partitions: dict[str, Partition] = field(default_factory=dict)
     talks: list[Talk] = field(default_factory=list)
     said: Counter[str] = field(default_factory=Counter)
-    """Bodies of the messages that commits which count have sent."""
+    """Bodies of the messages sent by commits that count."""
     returned: set[str] = field(default_factory=set)
-    """Bodies of the messages that came too late, and are in the mailbox of their home or were confirmed there."""
+    """Bodies of late messages that are in the mailbox of their home, or were confirmed there."""
     redirected: dict[str, set[str]] = field(default_factory=dict)
-    """Bodies that came too late and were sent again -> the conversations on which that was."""
+    """Late body → conversations to which it was redirected."""
     discarded: set[str] = field(default_factory=set)
-    """Bodies of the messages that came to a side that had ended."""
+    """Bodies of messages for a side that had ended."""
     findings: list[Finding] = field(default_factory=list)
-    """What the verifier itself objects to."""
+    """The verifier's own findings."""
 
 
 def bodies_in(address: Address, data: Iterable[LogRecord]) -> Iterator[tuple[BounceId, tuple[str, ...]]]:
-    """The messages in records of a data log, which the verifier has shortened: bodies are digests there already."""
+    """The messages in records of a data log. The verifier has shortened their bodies to digests."""
     for record in data:
         try:
             envelope = decode(record.header or b"")
@@ -105,7 +105,7 @@ def bodies_in(address: Address, data: Iterable[LogRecord]) -> Iterator[tuple[Bou
 
 
 def observe(verdicts: Iterable[PartitionVerdict], findings: Iterable[Finding], bodies: Bodies) -> Topics:
-    """Take over what the verifier has read, and what became of each message that was not accepted."""
+    """Collect the verifier's facts, and the fate of each message that was not accepted."""
     topics = Topics(findings=[*findings])
     parts: list[tuple[str, Side, bool]] = []
     for verdict in verdicts:
@@ -135,12 +135,12 @@ def observe(verdicts: Iterable[PartitionVerdict], findings: Iterable[Finding], b
 
 
 def place_name(topic: str, partition: int) -> str:
-    """How histories name a partition: by topic and number."""
+    """A partition's name in histories: topic and number."""
     return f"{topic}/{partition}"
 
 
 def living(topics: Topics) -> dict[str, dict[SideKey, Facts]]:
-    """How all sides stand that are not forgotten, by partition."""
+    """Partition → states of all sides that are not forgotten."""
     found: defaultdict[str, dict[SideKey, Facts]] = defaultdict(dict)
     for talk in topics.talks:
         if talk.facts is not None:
@@ -160,7 +160,7 @@ def _not_delivered(fold: SecondFold) -> int:
 
 
 def _talks(parts: list[tuple[str, Side, bool]]) -> Iterator[Talk]:
-    """Each side with all that it accepted, in all the places where it lived."""
+    """Each side with all records that it accepted, in all partitions where it lived."""
     known: dict[tuple[int, bytes], Talk] = {}
     for place, side, living in sorted(parts, key=lambda part: part[1].generation):
         role, conversation = side.key

@@ -1,6 +1,7 @@
 """Start the stack of `deploy/compose.yaml` for real, hold a conversation through it and take it down again.
 
-Exit codes: 0 all checks hold; 1 one does not; 77 this machine has no Docker engine and can get none (1 if CI=true).
+Exit codes: 0 all checks hold; 1 a check fails; 77 no Docker engine on this machine and none can be installed (1 if
+CI=true).
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ SPARK_SUBMIT: Final = ["spark-submit", "--master", SPARK, "--conf", "spark.ui.en
 
 @dataclass
 class Report:
-    """Progress as it is printed, and the checks that failed."""
+    """Prints progress and collects the failed checks."""
 
     began_s: float = field(default_factory=time.monotonic)
     failed: list[str] = field(default_factory=list[str])
@@ -49,14 +50,14 @@ class Report:
         print(f"[{time.monotonic() - self.began_s:6.1f} s] {text}", flush=True)
 
     def must(self, title: str, action: Callable[[], str | None]) -> None:
-        """Do a step that the rest stands on."""
+        """Do a step that all later steps need."""
         self.say(f"{title} ...")
         began_s = time.monotonic()
         outcome = action()
         self.say(f"{title}: {outcome or 'done'} ({time.monotonic() - began_s:.1f} s)")
 
     def check(self, title: str, action: Callable[[], str | None]) -> None:
-        """Do a step whose failure does not keep the next from being done."""
+        """Do a step. A failure does not stop later steps."""
         try:
             self.must(title, action)
         except (CheckFailed, KafkaException, RedisError) as failed:
@@ -65,7 +66,7 @@ class Report:
 
 
 def check_image(stack: Stack) -> str:
-    """Our image runs its command, and not as root."""
+    """Our image runs its command, not as root."""
     user = stack.run("id", "-u").strip()
     if user == "0":
         raise CheckFailed("our image runs as root")
@@ -79,7 +80,7 @@ def check_conversation(stack: Stack) -> str:
 
 
 def check_spark(stack: Stack) -> str:
-    """A job given to the Spark master has both workers route and answer orders, and the verifier finds no fault."""
+    """A Spark job routes and answers orders on both workers, and the verifier finds no fault."""
     database = f"routed_{uuid.uuid4().hex[:8]}"
     said = stack.run(*SPARK_SUBMIT, "tests/compose/spark_job.py", database, str(SERVERS["spark-worker"])).strip()
     stack.run("konverse", "verify", "--spark", "--master", SPARK, "--database", database)
@@ -104,7 +105,7 @@ def check_stack(report: Report, stack: Stack) -> None:
 
 
 def build(stack: Stack) -> str:
-    """Build our image; its size is worth knowing."""
+    """Build our image and return its name and size."""
     stack.build()
     size = int(stack.engine.docker("image", "inspect", "--format", "{{.Size}}", stack.image))
     return f"{stack.image}, {size / 1e9:.2f} GB"
@@ -137,7 +138,7 @@ def _provide(docker: Engine, cache: Path, provided: dict[str, str]) -> str:
 
 
 def _clean(docker: Engine, provided: dict[str, str], image: str) -> None:
-    """Our own engine keeps images in the cache, save those of earlier days; another's gets rid of ours."""
+    """Remove images. Our own engine keeps recent ones in the cache; any other engine keeps none of ours."""
     if docker.ours:
         docker.shell.succeeds(["docker", "image", "prune", "--force", "--filter", "until=24h"], within_s=300)
     else:
@@ -145,7 +146,7 @@ def _clean(docker: Engine, provided: dict[str, str], image: str) -> None:
 
 
 def _write_end(stack: Stack, provided: dict[str, str]) -> Path:
-    """Write the commands that end what is kept."""
+    """Write a script that ends a kept stack."""
     made = [] if stack.engine.ours else [stack.image, *images.made_here(provided)]
     folder = stack.shell.log.parent
     commands = [
@@ -161,7 +162,7 @@ def _write_end(stack: Stack, provided: dict[str, str]) -> Path:
 
 
 def run(options: argparse.Namespace, folder: Path) -> int:
-    """Everything between two clean states of this machine; the exit code."""
+    """Run everything and clean up; returns the exit code."""
     report = Report()
     shell = Shell(folder / "log")
     cache: Path = options.cache
@@ -190,7 +191,7 @@ def run(options: argparse.Namespace, folder: Path) -> int:
 
 
 def main() -> int:
-    """Read the options, work in a folder of our own, and delete it unless it is of use."""
+    """Read the options, work in a temporary folder, and delete it unless it is needed."""
     default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "konverse" / "compose"
     parser = argparse.ArgumentParser(prog="python -m tests.compose", description=__doc__)
     parser.add_argument("--keep", action="store_true", help="leave the stack and an engine started here running")
@@ -212,7 +213,7 @@ def main() -> int:
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
-    """A request to end is answered like Ctrl-C: everything is taken down first."""
+    """SIGTERM acts like Ctrl-C: everything is taken down first."""
     raise KeyboardInterrupt
 
 

@@ -1,7 +1,7 @@
 """Conversations through the stack, from a container inside its network: `python -m tests.compose.conversation`.
 
-First plain clients reach Kafka and Redis by their names in the network, so that a failure after that is ours. Then
-some dialogs are held: orders go out, a receipt comes back for each, the target ends, the initiator sees it and ends.
+First plain clients reach Kafka and Redis by their names in the network, so that a later failure is ours. Then some
+dialogs are held: the initiator sends orders, the target answers each with a receipt and ends, and the initiator ends.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ DIALOGS: Final = 3
 ORDERS: Final = 5
 WITHIN_S: Final = 60.0
 SILENCE_S: Final = 20.0
-"""How long a reader waits for the next message before it is taken for lost."""
+"""How long a reader waits for the next message before it is considered lost."""
 
 EXPECTED: Final = {dialog: list(range(ORDERS)) for dialog in range(DIALOGS)}
 
 
 def connect_plainly(kafka: str, redis: str) -> None:
-    """Write a record and read it back, and hear from Redis, with nothing of ours in between."""
+    """Write a record and read it back, and ping Redis, without konverse."""
     topic = f"compose-{uuid.uuid4().hex}"
     admin = AdminClient({"bootstrap.servers": kafka})
     admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(WITHIN_S)
@@ -58,7 +58,7 @@ def connect_plainly(kafka: str, redis: str) -> None:
 
 
 def define(broker: konverse.Broker) -> None:
-    """Make the catalogue: two message types, a contract, two queues and their services."""
+    """Fill the catalog: two message types, a contract, two queues and their services."""
     broker.create_message_type(ORDER)
     broker.create_message_type(RECEIPT)
     broker.create_contract(CONTRACT, {ORDER: "INITIATOR", RECEIPT: "TARGET"})
@@ -69,7 +69,7 @@ def define(broker: konverse.Broker) -> None:
 
 
 def send_orders(broker: konverse.Broker) -> None:
-    """Begin the dialogs and send their orders, turn about."""
+    """Begin the dialogs and send their orders in turn."""
     dialogs = [broker.begin_dialog("//sales/ShopService", "//sales/OrderService", CONTRACT) for _ in range(DIALOGS)]
     for order in range(ORDERS):
         for number, dialog in enumerate(dialogs):
@@ -116,7 +116,7 @@ def take_receipts(broker: konverse.Broker) -> None:
 
 
 def converse(kafka: str, redis: str) -> None:
-    """Hold the dialogs in a database of this run's own."""
+    """Hold the dialogs in a new database."""
     broker = konverse.connect(f"kafka://{kafka}", redis=redis, database=f"sales_{uuid.uuid4().hex[:8]}")
     try:
         define(broker)

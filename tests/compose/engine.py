@@ -1,7 +1,7 @@
-"""A Docker engine: the one that answers, or Debian's, installed and started for this run alone.
+"""A Docker engine: a running one, or Debian's, installed and started for this run alone.
 
-An engine of our own has its own socket and its own storage under the cache folder, so it meets no other engine and no
-other images. What an engine leaves in the kernel when it ends (the bridge docker0, rules, forwarding) is taken back.
+An engine of our own has its own socket, and its own storage under the cache folder. So it interferes with no other
+engine. Its traces in the kernel (the bridge docker0, rules, forwarding) are removed when it ends.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ INSTALL_S: Final = 600
 
 @dataclass(frozen=True)
 class Engine:
-    """An engine that answers, and the programs to speak to it with."""
+    """A running engine, and the commands to control it."""
 
     shell: Shell
     compose: tuple[str, ...]
-    """How compose is called: `docker compose`, or `docker-compose`."""
+    """The compose command: `docker compose`, or `docker-compose`."""
     pid: int | None = None
-    """The engine's process when this program has started it."""
+    """The engine's process, when this program has started it."""
     kernel: Kernel | None = None
-    """What the kernel held before this program has started it."""
+    """The kernel's settings before this program started the engine."""
 
     @property
     def ours(self) -> bool:
@@ -46,7 +46,7 @@ class Engine:
         return self.pid is not None
 
     def ending(self) -> list[list[str]]:
-        """The commands that end an engine of ours and take back what it has left in the kernel."""
+        """The commands that end our engine and restore the kernel."""
         if self.pid is None or self.kernel is None:
             return []
         end = ["sh", "-c", f"kill {self.pid}; while kill -0 {self.pid}; do sleep 0.2; done"]
@@ -88,7 +88,7 @@ def engine(shell: Shell, cache: Path, run: Path, *, keep: bool) -> Iterator[Engi
 
 
 def answers(shell: Shell) -> bool:
-    """Whether an engine answers at the place that the environment names."""
+    """Whether an engine answers at the address in the environment."""
     return bool(shutil.which("docker")) and shell.succeeds(["docker", "version"], within_s=20)
 
 
@@ -102,7 +102,7 @@ def find_compose(shell: Shell) -> tuple[str, ...]:
 
 
 def install(shell: Shell, packages: dict[str, str]) -> None:
-    """Install Debian's packages for those programs (the keys) that are missing; CannotRunHere where that cannot be."""
+    """Install the Debian packages (values) of missing programs (keys). CannotRunHere where that is impossible."""
     missing = {program: package for program, package in packages.items() if not shutil.which(program)}
     if not missing:
         return
@@ -113,7 +113,7 @@ def install(shell: Shell, packages: dict[str, str]) -> None:
     installer = replace(shell, environment={**shell.environment, "DEBIAN_FRONTEND": "noninteractive"})
     try:
         installer.run([*apt, "update"], within_s=INSTALL_S)
-        # Without the recommended packages: one of them, needrestart, restarts the services of others.
+        # --no-install-recommends leaves out needrestart, which restarts other services.
         installer.run([*apt, "--no-install-recommends", "install", *missing.values()], within_s=INSTALL_S)
     except CommandFailed as failed:
         raise CannotRunHere(f"missing: {names}; apt-get could not install it: {failed}") from failed
@@ -127,7 +127,7 @@ def _distribution() -> str:
 
 @contextmanager
 def _only_one(cache: Path) -> Iterator[IO[str]]:
-    """Two engines on one storage would spoil it."""
+    """Lock the cache: two engines on one storage would damage it."""
     with (cache / "lock").open("w", encoding="utf-8") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -172,7 +172,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 @dataclass(frozen=True)
 class Kernel:
-    """What the kernel held before an engine of ours came."""
+    """The kernel's settings before our engine started."""
 
     other_engine: bool
     forwarding: str
@@ -180,14 +180,14 @@ class Kernel:
 
     @classmethod
     def before(cls, shell: Shell) -> Kernel:
-        """Look at the kernel now. Rules of Docker without an engine are what a killed run has left."""
+        """Read the kernel's settings. Docker's rules without an engine come from a killed run."""
         rules = _rules(shell, "filter")
         policy = next((line.split()[1] for line in rules if line.startswith(":FORWARD ")), "ACCEPT")
         left = any(line.startswith(":DOCKER") for line in rules)
         return cls(_engine_runs(), FORWARDING.read_text(encoding="ascii").strip(), "ACCEPT" if left else policy)
 
     def restoring(self, shell: Shell) -> list[list[str]]:
-        """The commands that take back the rules, the forwarding and the bridge; none beside another engine."""
+        """The commands that restore rules, forwarding and bridge; none beside another engine."""
         if self.other_engine:
             return []
         return [
@@ -199,7 +199,7 @@ class Kernel:
 
 
 def undo(table: str, rules: list[str]) -> list[list[str]]:
-    """The commands that take Docker's rules and chains out of a table, given as `iptables-save` prints it."""
+    """The commands that remove Docker's rules and chains from a table, given as `iptables-save` prints it."""
     iptables = ["iptables", "-t", table]
     chains = [rule.split()[0][1:] for rule in rules if rule.startswith(":DOCKER")]
     appended = [shlex.split(rule)[1:] for rule in rules if rule.startswith("-A ")]
@@ -212,7 +212,7 @@ def undo(table: str, rules: list[str]) -> list[list[str]]:
 
 
 def _is_docker(words: list[str]) -> bool:
-    """Whether a rule is the engine's own; those of a network of compose (br-...) go with that network."""
+    """Whether a rule is the engine's own. Those of a compose network (br-...) go with the network."""
     return any(word.startswith(("DOCKER", "docker0")) for word in words) and not any(
         word.startswith("br-") for word in words
     )

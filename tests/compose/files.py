@@ -1,4 +1,4 @@
-"""Where the files of the stack are, and which variables its compose file reads."""
+"""Paths of the stack's files, and the variables of its compose file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ VARIABLE: Final = re.compile(r"\$\{(?P<name>\w+):-(?P<default>[^}]*)\}")
 
 
 def variables() -> dict[str, str]:
-    """The variables of the compose file, with their defaults; two defaults for one name are a mistake of ours."""
+    """The variables of the compose file, with their defaults. AssertionError when one has two defaults."""
     found: dict[str, str] = {}
     for match in VARIABLE.finditer(COMPOSE_FILE.read_text(encoding="utf-8")):
         name, default = match["name"], match["default"]

@@ -1,4 +1,4 @@
-"""What a program on the host sees of the stack: its ports, its settings, and data that outlives the containers."""
+"""The stack from the host: its ports, its settings, and data that outlives the containers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SETTINGS: Final = {"auto.create.topics.enable": "false"}
 
 
 def reach(stack: Stack) -> str:
-    """Reach Kafka and Redis through the published ports and read back the settings that matter."""
+    """Reach Kafka and Redis through the published ports and check the settings that matter."""
     admin = AdminClient(_client(stack))
     metadata = admin.list_topics(timeout=WITHIN_S)
     addresses = {f"{broker.host}:{broker.port}" for broker in metadata.brokers.values()}
@@ -38,7 +38,7 @@ def reach(stack: Stack) -> str:
 
 
 def write(stack: Stack) -> str:
-    """Leave one record in Kafka and one key in Redis."""
+    """Write one record to Kafka and one key to Redis."""
     admin = AdminClient(_client(stack))
     admin.create_topics([NewTopic(TOPIC, 1, 1)])[TOPIC].result(WITHIN_S)
     producer = Producer(_client(stack))
@@ -51,7 +51,7 @@ def write(stack: Stack) -> str:
 
 
 def read(stack: Stack) -> str:
-    """Find the record and the key again."""
+    """Read the record and the key again."""
     consumer = Consumer(_client(stack) | {"group.id": "compose-check", "enable.auto.commit": False})
     try:
         consumer.assign([TopicPartition(TOPIC, 0, 0)])

@@ -1,7 +1,7 @@
-"""The images that the stack is made of: pulled, or, where no image registry can be reached, stood in for.
+"""The images of the stack: pulled, or replaced by stand-ins where no image registry can be reached.
 
-A stand-in has the name, the folders and the behaviour of the image that it stands for, as far as the stack sees them.
-It is made from what package registries hold: Debian's packages and the jars of Maven Central.
+A stand-in has the name, the folders and the behavior of its image, as far as the stack needs them. It is made from
+package registries: Debian's packages and the jars of Maven Central.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.compose.shell import POLL_INTERVAL_S, CannotRunHere, CheckFailed, Com
 BASE: Final = "konverse-standin/debian:bookworm"
 LABEL: Final = "konverse.standin"
 RECIPES: Final = {"KAFKA_IMAGE": "kafka", "REDIS_IMAGE": "redis", "BASE_IMAGE": "python"}
-"""Variable of the compose file -> folder of `standins/` that can stand in for its default image."""
+"""Variable of the compose file → folder of `standins/` with the stand-in for its default image."""
 
 CERTIFICATES: Final = Path("/etc/ssl/certs/ca-certificates.crt")
 KEYRING: Final = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
@@ -39,17 +39,17 @@ BUILD_S: Final = 900
 
 
 def wanted() -> dict[str, str]:
-    """The images by the variable that names them, as compose will see them."""
+    """Variable → image, as compose will see it."""
     defaults = variables()
     return {variable: os.environ.get(variable) or defaults[variable] for variable in RECIPES}
 
 
 def provide(engine: Engine, cache: Path) -> dict[str, str]:
-    """Have every image in the engine; give back how each was come by: `present`, `pulled` or `stand-in`."""
+    """Make sure that the engine has every image. Returns image → `present`, `pulled` or `stand-in`."""
     images = wanted()
     missing = {variable: image for variable, image in images.items() if not _is_present(engine, image)}
     provided = {image: "present" for variable, image in images.items() if variable not in missing}
-    # The smallest first: whether there is a registry is then known soon.
+    # The smallest image first, which soon shows whether a registry answers.
     for variable in sorted(missing, key=lambda name: name != "REDIS_IMAGE"):
         if not _pull(engine, missing[variable]):
             break
@@ -65,13 +65,13 @@ def provide(engine: Engine, cache: Path) -> dict[str, str]:
 
 
 def made_here(provided: dict[str, str]) -> list[str]:
-    """The stand-ins and their base: an engine that others use must not keep them under the names of real images."""
+    """The stand-ins and their base. A shared engine must not keep them under the names of real images."""
     standins = [image for image, how in provided.items() if how == "stand-in"]
     return [*standins, BASE] if standins else []
 
 
 def _is_present(engine: Engine, image: str) -> bool:
-    """Whether the engine has the real image; a stand-in is renewed each time, which costs little."""
+    """Whether the engine has the real image. A stand-in is rebuilt each time, which is cheap."""
     with suppress(CommandFailed):
         format_ = f'{{{{index .Config.Labels "{LABEL}"}}}}'
         return not engine.docker("image", "inspect", "--format", format_, image).strip()
@@ -79,7 +79,7 @@ def _is_present(engine: Engine, image: str) -> bool:
 
 
 def _pull(engine: Engine, image: str) -> bool:
-    """Pull `image`; False when it cannot be, or when no registry has answered after some seconds."""
+    """Pull `image`. False when that fails, or when no registry answers within some seconds."""
     began_s = time.monotonic()
     with NamedTemporaryFile("w", encoding="utf-8") as printed:
         command = ["docker", "pull", image]
@@ -107,10 +107,11 @@ def _check_can_stand_in(missing: dict[str, str]) -> None:
 
 
 def _make_base(engine: Engine, cache: Path) -> None:
-    """Debian without manuals, as slim images are, that trusts what this machine trusts.
+    """Build Debian without manuals, like slim images, with this machine's certificates.
 
-    A package mirror may be behind a proxy whose certificate only this machine knows; the variables tell every
-    program in the containers, and they stand here because no image of ours should carry them.
+    A package mirror may be behind a proxy whose certificate only this machine has. The variables tell the programs in
+    the
+    containers about it. They are set here because our own images should not contain them.
     """
     trusted = hashlib.sha256(CERTIFICATES.read_bytes()).hexdigest() if CERTIFICATES.exists() else "nothing"
     with suppress(CommandFailed):
@@ -131,7 +132,7 @@ def _make_base(engine: Engine, cache: Path) -> None:
 
 
 def _mirror(engine: Engine) -> str:
-    """The Debian mirror that this machine's apt uses for its own release."""
+    """The Debian mirror of this machine's apt."""
     targets = engine.shell.run(
         ["apt-get", "indextargets", "--format", "$(REPO_URI) $(COMPONENT) $(ORIGIN)", "Created-By: Packages"]
     )

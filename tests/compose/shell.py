@@ -1,4 +1,4 @@
-"""Programs that are run, with a deadline each, and the one log file that holds what they printed."""
+"""Runs programs with deadlines, and keeps their output in one log file."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ POLL_INTERVAL_S: Final = 0.3
 
 
 class CheckFailed(Exception):
-    """Something that should hold does not: exit code 1."""
+    """A check does not hold: exit code 1."""
 
 
 class CannotRunHere(Exception):
-    """What the check needs is not on this machine: exit code 77, or 1 where CI asks for it."""
+    """The machine lacks a requirement of the check: exit code 77, or 1 in CI."""
 
 
 class CommandFailed(CheckFailed):
-    """A program ended with a code other than 0, or did not end in time."""
+    """A program ended with a code other than 0, or not in time."""
 
 
 @dataclass(frozen=True)
 class Shell:
-    """Runs programs with `environment` added to this process's own, and appends what they print to `log`."""
+    """Runs programs with `environment` added to this process's own, and appends their output to `log`."""
 
     log: Path
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def variables(self) -> dict[str, str]:
-        """The environment that programs get: ours without what belongs to this Python."""
+        """The environment of programs: ours without Python's variables."""
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
         return inherited | dict(self.environment)
 
     def run(self, command: Sequence[str | Path], *, within_s: float = 60) -> str:
-        """Run `command`, wait at most `within_s` seconds for it and return what it printed on standard output."""
+        """Run `command` for at most `within_s` seconds and return its standard output. Raises CommandFailed."""
         words = [str(word) for word in command]
         try:
             done = subprocess.run(
@@ -65,7 +65,7 @@ class Shell:
         return True
 
     def note(self, command: Sequence[str], printed: str) -> None:
-        """Put into the log what a command has printed."""
+        """Append a command and its output to the log."""
         with self.log.open("a", encoding="utf-8") as log:
             log.write(f"\n$ {' '.join(command)}\n{printed}")
 
@@ -75,7 +75,7 @@ def _text(printed: str | bytes | None) -> str:
 
 
 def wait_until(condition: Callable[[], bool], *, within_s: float, what: str) -> None:
-    """Ask for `condition` until it holds; after `within_s` seconds fail with `what` was waited for."""
+    """Poll `condition` until it holds. After `within_s` seconds raise CheckFailed with `what`."""
     deadline_s = time.monotonic() + within_s
     while not condition():
         if time.monotonic() > deadline_s:

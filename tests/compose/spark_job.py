@@ -1,8 +1,8 @@
 """A job for the Spark of the stack: `spark-submit tests/compose/spark_job.py DATABASE WORKERS`.
 
-Orders are routed by their content to the services of two regions, answered there by a function over Arrow batches, and
-the receipts are routed back and read. Given to `spark-submit` inside our image, which has no other file of the
-repository; what runs in the workers has konverse from that image.
+It routes orders by content to the services of two regions, answers them there with a function over Arrow batches, and
+routes the receipts back and reads them. `spark-submit` runs it inside our image, which has no other file of the
+repository. Code in the workers has konverse from that image.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ WORKERS_S: Final = 60.0
 
 
 def body(dialog: int, order: int) -> bytes:
-    """What an order says: its region, its dialog and its number there."""
+    """Body of an order: its region, its dialog and its number there."""
     return f"{REGIONS[dialog % len(REGIONS)]} {dialog} {order}".encode()
 
 
 def define(broker: konverse.Broker) -> None:
-    """Make the catalogue: a shop, the service that is routed, and one for each region."""
+    """Fill the catalog: a shop, the routed service, and one service for each region."""
     broker.create_message_type(ORDER)
     broker.create_message_type(RECEIPT)
     broker.create_contract(CONTRACT, {ORDER: "INITIATOR", RECEIPT: "TARGET"})
@@ -51,7 +51,7 @@ def define(broker: konverse.Broker) -> None:
 
 
 def send_orders(broker: konverse.Broker) -> None:
-    """Begin the dialogs and send their orders, turn about."""
+    """Begin the dialogs and send their orders in turn."""
     dialogs = [broker.begin_dialog("//sales/Shop", "//sales/Orders", CONTRACT) for _ in range(DIALOGS)]
     for order in range(ORDERS):
         for number, dialog in enumerate(dialogs):
@@ -66,15 +66,15 @@ def receipts(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def hosts(context: SparkContext, workers: int) -> set[str]:
-    """Where tasks run once every worker has an executor."""
-    java: Any = context._jsc  # Python has no word for it
+    """Hosts of the tasks, once every worker has an executor."""
+    java: Any = context._jsc  # Python has no API for it
     deadline_s = time.monotonic() + WORKERS_S
     while java.sc().getExecutorMemoryStatus().size() <= workers:  # the driver counts as one
         assert time.monotonic() < deadline_s, f"{workers} workers have not joined within {WORKERS_S:.0f} s"
         time.sleep(0.1)
 
     def host(_number: int) -> str:
-        time.sleep(1.0)  # so that no task is done before all have begun
+        time.sleep(1.0)  # so that no task ends before all have begun
         return socket.gethostname()
 
     tasks = context.defaultParallelism

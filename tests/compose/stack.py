@@ -1,4 +1,4 @@
-"""The stack of `deploy/compose.yaml`, started under a name and on ports of its own."""
+"""The stack of `deploy/compose.yaml`, with a project name and ports of its own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.compose.files import COMPOSE_FILE, HERE
 from tests.compose.shell import CheckFailed, Shell, wait_until
 
 SERVERS: Final = Counter({"kafka": 1, "redis": 1, "spark-master": 1, "spark-worker": 2})
-"""Service -> how many containers it has."""
+"""Service → number of its containers."""
 PROFILE: Final = "spark"
 PORTS: Final = ("KAFKA_PORT", "REDIS_PORT", "SPARK_PORT", "SPARK_UI_PORT")
 STATE: Final = (
@@ -38,7 +38,7 @@ class Stack:
 
     @classmethod
     def named(cls, engine: Engine, project: str, image: str) -> Stack:
-        """A stack of that project name, on free ports of this machine."""
+        """A stack with that project name, on free ports of this machine."""
         return cls(engine, project, image, free_ports())
 
     @property
@@ -58,34 +58,34 @@ class Stack:
         return self.shell.run(self.command(*words), within_s=within_s)
 
     def build(self) -> None:
-        """Build our image; all services that use it share it."""
+        """Build our image, which several services share."""
         self.compose("build", "spark-master", within_s=BUILD_S)
 
     def up(self) -> None:
-        """Start every server and wait until all are healthy; a second call starts what is missing."""
+        """Start every server and wait until all are healthy. A second call starts missing ones."""
         self.compose("up", "--detach", within_s=HEALTHY_S)
         wait_until(self._is_healthy, within_s=HEALTHY_S, what=f"{', '.join(SERVERS)} are healthy")
 
     def discard(self, *services: str) -> None:
-        """Stop and remove the containers of `services`; of their volumes, those with a name stay."""
+        """Stop and remove the containers of `services`. Named volumes stay."""
         self.compose("rm", "--stop", "--force", "-v", *services, within_s=STOP_S)
 
     def run(self, *words: str, within_s: float = COMMAND_S) -> str:
-        """Run a command in a new container of our image, with `tests/compose` at hand and as working folder's child."""
+        """Run a command in a new container of our image, with `tests/compose` below its working folder."""
         options = ["--rm", "-T", "--volume", f"{HERE}:/check/tests/compose:ro", "--workdir", "/check"]
         return self.compose("run", *options, "konverse", *words, within_s=within_s)
 
     def down(self) -> None:
-        """Stop and remove containers, networks and volumes, and see that none is left."""
+        """Stop and remove containers, networks and volumes, and check that none is left."""
         self.compose("down", "--volumes", "--remove-orphans", within_s=STOP_S)
         left = {kind: self._listed(kind) for kind in ("container", "volume", "network")}
-        if self.engine.ours:  # then volumes without a name, which bear no label, cannot be another's either
+        if self.engine.ours:  # in our own engine, volumes without a name are ours too
             left["volume"] = self.engine.docker("volume", "ls", "--quiet").split()
         if any(left.values()):
             raise CheckFailed(f"compose down has left: {left}")
 
     def logs(self) -> None:
-        """Put what the servers have printed into our log."""
+        """Append the servers' output to our log."""
         self.compose("logs", "--no-color", "--tail", "60")
 
     def _listed(self, kind: str) -> list[str]:
@@ -101,7 +101,7 @@ class Stack:
         return Counter(service for service, state in states if state == "healthy") == SERVERS
 
     def _states(self) -> list[tuple[str, str]]:
-        """Each container's service, and its health, or its status where it is not running."""
+        """Each container's service and health, or its status when it is not running."""
         containers = self._listed("container")
         printed = self.engine.docker("inspect", "--format", STATE, *containers) if containers else ""
         found = [line.split() for line in printed.splitlines()]
@@ -109,7 +109,7 @@ class Stack:
 
 
 def free_ports() -> dict[str, int]:
-    """A port for each port variable of the compose file that nothing listens on now."""
+    """A free port for each port variable of the compose file."""
     with ExitStack() as held:
         sockets = {name: held.enter_context(socket.socket()) for name in PORTS}
         for each in sockets.values():

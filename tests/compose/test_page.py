@@ -1,4 +1,4 @@
-"""What docs/docker.md and the stand-ins say is what deploy/compose.yaml says."""
+"""docs/docker.md and the stand-ins agree with deploy/compose.yaml."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A shop and an order service on real servers, for each behaviour anew."""
+"""The shop and the order service on real servers, new for each test."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.kit.shop import connected, open_shop
 
 @pytest.fixture
 def broker(servers: Servers, database: str) -> Iterator[Broker]:
-    """Connected to a database of its own, in which the shop is open."""
+    """A broker of a new database with the shop."""
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker)
         yield broker

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.stack
 
 @contextmanager
 def at_work(broker: Broker, handler: Callable[[Transaction], object], max_readers: int) -> Iterator[None]:
-    """The readers of a process of `konverse run`, in this one, while the block runs."""
+    """Run the readers of a `konverse run` process in this process while the block runs."""
     broker.activate("Orders", max_readers=max_readers, max_messages=1)(handler)
     working = Working(broker, broker, until_drained=False)
     thread = threading.Thread(target=working.run)
@@ -39,7 +39,7 @@ def at_work(broker: Broker, handler: Callable[[Transaction], object], max_reader
 
 
 class Counted:
-    """A handler that knows how many of it run, and waits until `together` of them have come together, or are enough."""
+    """A handler that counts its concurrent executions, and waits until `together` of them run, or are enough."""
 
     def __init__(self, together: int) -> None:
         self.most = 0

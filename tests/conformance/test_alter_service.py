@@ -1,4 +1,4 @@
-"""Behaviour 19: a service goes to another queue, with everything that waits for it."""
+"""Behaviour 19: a service moves to another queue, with everything that waits for it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ pytestmark = pytest.mark.stack
 
 @pytest.fixture
 def later(broker: Broker) -> str:
-    """Another queue."""
+    """A second queue."""
     return broker.create_queue("Later", partitions=2).name
 
 
@@ -55,7 +55,7 @@ def by_dialog(messages: list[Message]) -> dict[bytes, list[bytes]]:
 
 
 def lives(reader: Reader, *dialogs: Dialog, role: Role = Role.TARGET) -> bool:
-    """All of them are in the partitions of the reader."""
+    """Whether all these sides are in the reader's partitions."""
     return all(state_of(reader, role, dialog) for dialog in dialogs)
 
 
@@ -87,7 +87,7 @@ def test_019_a_queue_that_nobody_reads_is_looked_after_by_who_reads_the_new_one(
 
 
 def test_019_both_sides_go_on_and_the_old_queue_can_be_dropped_when_all_is_over(broker: Broker, later: str) -> None:
-    """And 22: DROP QUEUE is refused as long as what began on a queue is not over, wherever it is."""
+    """And 22: DROP QUEUE is refused until all conversations that began on the queue are over, wherever they are."""
     dialog = sent(broker, b"question")
     broker.alter_service(ORDER_SERVICE, queue=later)
     handle(broker, later, answer)
@@ -107,7 +107,7 @@ def test_019_both_sides_go_on_and_the_old_queue_can_be_dropped_when_all_is_over(
             handled.end(handled.dialog)
         with pumped(reader, shop):
             until(lambda: is_dropped(broker, "Orders"), "nothing needs the old queue any more")
-    broker.create_queue("Orders")  # whoever sent there says goodbye there
+    broker.create_queue("Orders")  # the senders close their session there
 
 
 def answer(transaction: Transaction) -> None:
@@ -116,7 +116,7 @@ def answer(transaction: Transaction) -> None:
 
 
 def is_dropped(broker: Broker, queue: str) -> bool:
-    """It can be dropped, and is."""
+    """Whether the queue can be dropped; drops it then."""
     try:
         broker.drop_queue(queue)
     except StillUsed:
@@ -196,7 +196,7 @@ def test_019_a_group_moves_as_a_whole(broker: Broker, later: str) -> None:
 
 
 def test_019_a_dialog_is_begun_with_its_group_also_when_the_service_came_back(servers: Servers, database: str) -> None:
-    """The group comes back to the partition that its id chooses, and not to the one that the process read then."""
+    """The group returns to the partition that its id chooses, not to the one that the process reads."""
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker, home_partitions=2)
         later = broker.create_queue("Later").name
@@ -257,7 +257,7 @@ def test_079_a_receive_with_where_that_waits_fails_when_the_service_is_moved(
 def test_079_what_cannot_follow_its_service_is_received_where_it_is(
     broker: Broker, later: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a WHERE as without it; also what comes for it while that waits."""
+    """With and without a WHERE, including messages that arrive while it waits."""
     monkeypatch.setattr(moving, "INSTALL_BYTES_MAX", 0)
     dialog = sent(broker, b"0")
     with broker.reader("Orders") as orders, ThreadPoolExecutor(1) as pool:
@@ -275,7 +275,7 @@ def test_079_what_cannot_follow_its_service_is_received_where_it_is(
 
 
 def test_018_a_service_is_not_moved_to_where_it_is(broker: Broker, later: str) -> None:
-    """Nor to a queue that is not there."""
+    """Nor to a queue that does not exist."""
     with pytest.raises(NothingChanged) as unchanged:
         broker.alter_service(ORDER_SERVICE, queue="Orders")
     assert unchanged.value.number == 8493

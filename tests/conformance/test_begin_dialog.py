@@ -108,7 +108,7 @@ def test_035_a_related_dialog_joins_the_group_of_the_other(broker: Broker) -> No
 
 
 def test_035_a_handler_gathers_the_answers_to_what_it_asked_in_the_group_of_the_order(broker: Broker) -> None:
-    """Fan-out and fan-in: the order, what was asked for it and the answers are one group, locked as one."""
+    """Fan-out and fan-in: the order, its questions and their answers are one group, locked together."""
     broker.create_service("//sales/Depot", queue="Shop", contracts=[ORDERING])
     begin(broker).send(ORDER, b"two lamps")
     broker.flush()
@@ -233,7 +233,7 @@ def test_041_a_begin_that_is_repeated_gives_the_same_conversation(broker: Broker
 
 
 def end(transaction: Transaction) -> None:
-    """End all that is received."""
+    """End every received conversation."""
     for dialog in dict.fromkeys(message.dialog for message in transaction):
         transaction.end(dialog)
 
@@ -241,7 +241,7 @@ def end(transaction: Transaction) -> None:
 def test_041_an_order_that_is_over_is_not_begun_again_by_its_id(
     servers: Servers, broker: Broker, database: str
 ) -> None:
-    """In no way and by no process, unless that is asked for."""
+    """No process can begin it again in any way, unless that is requested."""
     order = uuid.uuid5(uuid.NAMESPACE_URL, "order 4711")
     begin(broker, conversation_id=order).send(ORDER, b"0")
     broker.flush()
@@ -280,7 +280,7 @@ def test_041_anew_is_about_an_id(broker: Broker) -> None:
 
 @pytest.mark.parametrize("named", ["by words", "by its id", "by the text of its id"])
 def test_042_naming_the_current_database_pins_the_dialog_to_its_broker_id(broker: Broker, named: str) -> None:
-    """Both sides of every dialog are in one database, so all are pinned; whoever named it finds it in the BEGIN."""
+    """Both sides of every dialog are in one database, so all are pinned. A named database stands in the BEGIN."""
     own = broker.catalog.broker_id
     instances: dict[str, uuid.UUID | str] = {
         "by words": "CURRENT DATABASE",

@@ -1,4 +1,4 @@
-"""Behaviours 230 and 232: the classifier of the original's sample, which looks the service up in the message."""
+"""Behaviours 230 and 232: the classifier of the original's sample, which reads the service's name in the message."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ NORTH = service_of("north")
 
 
 def named(service: str) -> bytes:
-    """A message that names its service as the sample's do."""
+    """A message that names its service in the sample's form."""
     return f"<message><toServiceName>{service}</toServiceName><body>an order</body></message>".encode()
 
 
 def route(broker: Broker) -> Routed:
-    """Route what waits for the order service, as a handler does."""
+    """Route everything that waits for the order service, in a handler."""
     router, routed, classify = Router(), Routed(), broker.classifier(to_service_name())
     with broker.reader("Orders", timeout=1.0) as reader:
         for transaction in reader:

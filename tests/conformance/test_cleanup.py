@@ -1,4 +1,4 @@
-"""Behaviours 111, 120, 121, 125 to 127 and 136: what ends a conversation in the middle, and what is left of it."""
+"""Behaviours 111, 120, 121, 125 to 127 and 136: premature ends of a conversation, and their traces."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ pytestmark = pytest.mark.stack
 
 @contextmanager
 def worked(*readers: Reader) -> Iterator[None]:
-    """These readers work, and do what operators want."""
+    """Run these readers, with the orders of operators."""
     owners = [owner for reader in readers for owner in reader.owners]
 
     def journaled() -> bool:
@@ -52,7 +52,7 @@ def worked(*readers: Reader) -> Iterator[None]:
 
 
 def cleaned(broker: Broker, queue: str) -> None:
-    """A handler takes what is there and ends WITH CLEANUP."""
+    """A handler receives everything and ends WITH CLEANUP."""
 
     def end(transaction: Transaction) -> None:
         list(transaction)
@@ -62,7 +62,7 @@ def cleaned(broker: Broker, queue: str) -> None:
 
 
 def test_111_an_end_with_error_sends_only_the_error(broker: Broker) -> None:
-    """What an earlier transaction has sent is not sent either, as far as it is not known to have arrived."""
+    """Messages of earlier transactions are withdrawn too, unless their arrival is known."""
     sent(broker, b"0")
 
     def refuse(transaction: Transaction) -> None:
@@ -86,7 +86,7 @@ def test_111_a_clients_transaction_sends_only_the_error_too(broker: Broker) -> N
 
 
 def test_120_a_cleanup_removes_the_endpoint_and_its_messages_and_the_peer_gets_nothing(broker: Broker) -> None:
-    """Outputs that are not delivered yet go with it; what this transaction has sent is not."""
+    """Undelivered outputs go too. Messages of the same transaction are not sent."""
     dialog = sent(broker, b"0", b"1")
     with broker.reader("Orders", max_messages=1) as orders:
         fill(orders, 2)
@@ -103,7 +103,7 @@ def test_120_a_cleanup_removes_the_endpoint_and_its_messages_and_the_peer_gets_n
 
 
 def test_120_an_operator_cleans_up_a_conversation_whose_other_side_is_gone(broker: Broker) -> None:
-    """Also one that has ended and waits for a peer that will not."""
+    """Also a side that has ended and waits in vain for its peer."""
     sent(broker, b"0")
     end_at_target(broker)
     dialog = sent(broker, b"1")
@@ -122,7 +122,7 @@ def test_120_an_operator_cleans_up_a_conversation_whose_other_side_is_gone(broke
 
 
 def test_121_a_later_message_of_the_initiator_gives_it_error_8462(broker: Broker) -> None:
-    """And 110: whose peer is gone gets it, once, and the message itself comes back."""
+    """And 110: the sender gets the Error, once, and the message itself comes back."""
     dialog = sent(broker, b"0")
     cleaned(broker, "Orders")
     dialog.send(ORDER, b"late")
@@ -152,13 +152,13 @@ def test_121_a_later_message_of_the_target_gives_it_error_8462(broker: Broker) -
 
 
 def verified(broker: Broker) -> list[Finding]:
-    """What `konverse verify` finds in the logs of the shop."""
+    """Findings of `konverse verify` in the shop's logs."""
     verification = broker.verification([queue_of(broker, name) for name in ("Orders", "Shop")])
     return verification.run()[1]
 
 
 def firsts(servers: Servers, broker: Broker, dialog: Dialog) -> list[RawRecord]:
-    """The records that carry message 0 of a dialog, as they stand in the log of its target."""
+    """The records of message 0 of a dialog in the log of its target."""
     found = []
     for record in read_raw(servers.bootstrap, queue_of(broker, "Orders").topic, 0):
         header = next((value for name, value in record.headers if name == HEADER), None)
@@ -169,7 +169,7 @@ def firsts(servers: Servers, broker: Broker, dialog: Dialog) -> list[RawRecord]:
 
 
 def replay(servers: Servers, broker: Broker, dialog: Dialog) -> None:
-    """Message 0 arrives once more, byte by byte as it was."""
+    """Message 0 arrives again, with the same bytes."""
     (first,) = firsts(servers, broker, dialog)
     with Producer({"bootstrap.servers": servers.bootstrap}) as plain:
         plain.produce(queue_of(broker, "Orders").topic, first.value, first.key, 0, headers=[*first.headers])
@@ -178,7 +178,7 @@ def replay(servers: Servers, broker: Broker, dialog: Dialog) -> None:
 
 
 def test_121_a_replay_of_the_first_message_brings_nothing_back_to_life(servers: Servers, broker: Broker) -> None:
-    """The original warns of it; here a message is known by its writer and counter, whatever has ended since."""
+    """The original warns of this. Here the writer and counter identify a message, whatever has ended since."""
     dialog = sent(broker, b"0")
     cleaned(broker, "Orders")
     replay(servers, broker, dialog)
@@ -222,7 +222,7 @@ def test_126_a_target_that_was_fired_and_forgotten_is_gone_when_it_ends(broker: 
 
 
 def test_127_a_replay_of_message_0_makes_no_new_conversation(servers: Servers, broker: Broker) -> None:
-    """Not while it lives, nor when it is over; and when its writer is forgotten, that is too old to be heard."""
+    """Neither while it lives nor when it is over. A forgotten writer's record is too old to be heard."""
     dialog = sent(broker, b"0")
     replay(servers, broker, dialog)
     assert [message.body for message in drain(broker, "Orders")] == [b"0"]
@@ -235,7 +235,7 @@ def test_127_a_replay_of_message_0_makes_no_new_conversation(servers: Servers, b
 
 
 def test_136_all_open_conversations_of_a_database_get_error_9719(broker: Broker) -> None:
-    """On both sides, and each once; what was received before still can be."""
+    """On both sides, once each. Messages received before can still be received."""
     ended(broker, b"over")
     dialogs = [sent(broker, b"0"), sent(broker, b"1")]
     with broker.reader("Orders", timeout=1) as orders, broker.reader("Shop", timeout=1) as shop:

@@ -64,7 +64,7 @@ def test_013_types_and_directions_of_a_contract_cannot_be_changed(broker: Broker
 
 
 def test_016_a_dialog_to_a_service_that_does_not_list_its_contract_gets_an_error(broker: Broker) -> None:
-    """And 132: one that is not bound to the service."""
+    """And 132: the contract is not bound to the service."""
     broker.create_service("//sales/Mute", queue="Orders")
     begin(broker).send(ORDER)
     broker.begin_dialog("//sales/Mute", ORDER_SERVICE, ORDERING).send(ORDER, b"it can begin dialogs")
@@ -115,7 +115,7 @@ def test_014_a_contract_that_a_service_lists_and_a_type_that_a_contract_has_are_
 
 
 def test_015_the_conversations_of_a_dropped_contract_fail(broker: Broker) -> None:
-    """On both sides, at once; what was received before still can be."""
+    """On both sides, at once. Messages that arrived before can still be received."""
     dialog = begin(broker)
     dialog.send(ORDER)
     broker.flush()
@@ -135,7 +135,7 @@ def test_015_the_conversations_of_a_dropped_contract_fail(broker: Broker) -> Non
 def test_015_a_message_behind_the_drop_of_its_contract_fails_too(
     servers: Servers, database: str, broker: Broker
 ) -> None:
-    """It may be received before its owner has seen the catalog. And 132: or later, when it is missing (-8425)."""
+    """It may be received before its owner has read the catalog. And 132: or later, without the contract (-8425)."""
     with connected(servers.bootstrap, database) as sender:
         dialog = begin(sender)
         dialog.send(ORDER)
@@ -176,7 +176,7 @@ def test_020_the_conversations_of_a_dropped_service_end_and_the_far_sides_get_an
         held = orders.receive(dialog=dialogs[0].id, timeout=20)
         assert held is not None
         errors: list[Message] = []
-        with suppress(LookupError), held:  # it is waited for
+        with suppress(LookupError), held:  # the drop is waited for
             broker.drop_service(ORDER_SERVICE)
             with pumped(orders):
                 errors += receive(broker, "Shop", 2)
@@ -279,7 +279,7 @@ def test_027_the_name_of_a_queue_does_not_begin_like_a_temporary_object(broker: 
 def test_022_what_is_left_of_a_queue_is_deleted_by_another_call(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Kafka was away when the queue was dropped already and its topics were not deleted."""
+    """Kafka was away when the queue was dropped, so its topics were not deleted."""
     queue = broker.create_queue("Short")
     delete = Topics.delete
 

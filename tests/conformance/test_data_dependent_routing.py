@@ -31,13 +31,13 @@ SOUTH = service_of("south")
 
 @pytest.fixture
 def regions(broker: Broker) -> Broker:
-    """The shop, and behind the order service those of the regions."""
+    """The shop with the regions' services behind the order service."""
     open_regions(broker)
     return broker
 
 
 class Classifier:
-    """Says for which region an order is, by its first word."""
+    """Returns the region of an order, from its first word."""
 
     def __init__(self) -> None:
         self.asked: list[bytes] = []
@@ -50,7 +50,7 @@ class Classifier:
 
 
 def route(broker: Broker, classifier: Callable[[Message], Decision], router: Router | None = None) -> Routed:
-    """Route what waits for the order service, as a handler does."""
+    """Route everything that waits for the order service, in a handler."""
     router, routed = router or Router(), Routed()
     with broker.reader("Orders", timeout=1.0) as reader:
         for transaction in reader:
@@ -165,7 +165,7 @@ def test_230_nothing_of_a_step_is_left_when_it_is_rolled_back(regions: Broker) -
 
 
 def by_word(message: Message) -> str | None:
-    """The same classifier as a function that gives names."""
+    """The same classifier as a function that returns names."""
     word = message.body.decode().partition(" ")[0]
     return {"north": NORTH, "south": SOUTH}.get(word)
 

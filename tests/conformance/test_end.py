@@ -62,7 +62,7 @@ def test_106_the_end_comes_after_all_earlier_messages(broker: Broker) -> None:
 
 
 def test_107_what_remains_can_be_received_although_the_peer_has_ended(broker: Broker) -> None:
-    """And 108: the end of the side that was disconnected sends nothing, and closes."""
+    """And 108: the end of the disconnected side sends nothing, and closes."""
     dialog = sent(broker, b"0", b"1", b"2")
     dialog.end()
     broker.flush()
@@ -174,7 +174,7 @@ def test_114_an_error_after_the_peer_has_ended_is_told_to_nobody(broker: Broker)
 
 
 def test_115_an_error_is_received_before_messages_that_were_sent_earlier(broker: Broker) -> None:
-    """And 116: those can still be received."""
+    """And 116: the messages can still be received."""
     dialog = sent(broker, b"0", b"1")
     dialog.end(error=1, description="never mind")
     broker.flush()
@@ -227,7 +227,7 @@ def test_118_an_end_in_a_transaction_behind_one_outside_of_it_fails(broker: Brok
 
 
 def test_118_a_second_end_of_a_client_fails_also_where_the_peer_has_ended(broker: Broker) -> None:
-    """Where the peer has ended, this side is still to be ended, once."""
+    """When the peer has ended, this side must still be ended, once."""
     dialog = sent(broker, b"0")
     end_at_target(broker)
     with broker.reader("Shop") as shop, next(iter(shop)) as transaction:
@@ -254,7 +254,7 @@ def test_119_an_end_that_is_rolled_back_leaves_everything_in_its_place(broker: B
 
 
 def test_122_a_conversation_stays_in_error_until_it_is_ended(broker: Broker) -> None:
-    """In error by its peer, or because its lifetime is over."""
+    """By an Error of its peer, or because its lifetime is over."""
     dialog = sent(broker, b"0")
     end_at_target(broker, error=1)
     old = begin(broker, lifetime=0.01)
@@ -303,7 +303,7 @@ PRINTED = b"""<?xml version="1.0"?>
 
 
 def test_130_an_error_is_read_by_programs_that_were_written_for_the_original(broker: Broker) -> None:
-    """And 131: by its namespace, as T-SQL does, and by names alone, as whoever has the sample of the page."""
+    """And 131: by its namespace, as T-SQL does, and by local names alone, like the page's sample."""
     code, description = read_error(PRINTED)
     sent(broker, b"an expense report")
     handle(broker, "Orders", lambda reports: reports.end(reports.dialog, error=code, description=description))
@@ -331,18 +331,18 @@ def test_130_the_sample_of_the_original_crosses_as_a_message_of_well_formed_xml(
     assert read_error(copy.body) == read_error(PRINTED)
 
 
-# --------------------------------------------------------------------------------------- what the receiver rejects
+# -------------------------------------------------------------------------------------- rejections by the receiver
 
 
 @pytest.fixture
 def lenient(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Broker:
-    """The catalog of its senders lets everything through; that of receivers is the database's."""
+    """A broker whose senders' catalog allows everything; receivers use the database's."""
     monkeypatch.setattr(Catalog, "check_send", lambda *_: None)
     return broker
 
 
 def error_at_home(broker: Broker, message_type: str) -> int:
-    """The code that a sender gets for a message of this type."""
+    """The error code that a sender gets for a message of this type."""
     begin(broker).send(message_type, b"nobody receives it")
     broker.flush()
     with broker.reader("Orders") as orders, pumped(orders):

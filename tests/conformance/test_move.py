@@ -88,7 +88,7 @@ def test_088_what_is_queued_and_what_comes_later_is_received_with_the_new_group(
             assert {dialog.id for dialog in transaction.dialogs} == {one.id, two.id}
             assert sorted(message.body for message in transaction) == [b"3", b"4", b"5"]
         reader.settle()
-    with broker.reader("Orders", timeout=1) as reader:  # the next owner knows it from the log
+    with broker.reader("Orders", timeout=1) as reader:  # the next owner learns it from the log
         two.send(ORDER, b"6")
         broker.flush()
         with taken(reader, group=group) as transaction:
@@ -98,7 +98,7 @@ def test_088_what_is_queued_and_what_comes_later_is_received_with_the_new_group(
 def test_089_a_group_of_another_queue_is_refused(broker: Broker) -> None:
     dialog = sent(broker, b"1")
     with broker.reader("Orders") as reader, taken(reader, dialog=dialog.id) as transaction:
-        for group in (dialog.id, uuid.uuid4()):  # the initiator's, which lives in the shop's queue, and nobody's
+        for group in (dialog.id, uuid.uuid4()):  # the initiator's, which is in the shop's queue, and an unused one
             with pytest.raises(InvalidGroup) as refused:
                 transaction.move(transaction.dialog, group)
             assert refused.value.number == 8439
@@ -147,7 +147,7 @@ def test_088_a_group_whose_partition_another_process_has_is_found_and_joined(ser
             fill(here, 2)
             with taken(here, dialog=one.id) as transaction:
                 list(transaction)
-                transaction.move(transaction.dialog, group)  # nobody has the partition of the group now
+                transaction.move(transaction.dialog, group)  # the partition of the group has no owner
             here.settle()
             one.send(ORDER, b"later")
             broker.flush()
@@ -238,7 +238,7 @@ def _partition_of(reader: Reader, conversation: uuid.UUID) -> int:
 
 
 def _in_two_partitions(broker: Broker, reader: Reader) -> tuple[Dialog, Dialog, uuid.UUID]:
-    """Conversations with two messages and with one, whose targets live in two partitions; the group of the other."""
+    """Two conversations in two partitions, with two messages and one, and the second one's group."""
     dialogs = [sent(broker, b"0", b"1") for _ in range(8)]
     fill(reader, 16)
     places = {_partition_of(reader, dialog.id): dialog for dialog in dialogs}
@@ -252,7 +252,7 @@ def _in_two_partitions(broker: Broker, reader: Reader) -> tuple[Dialog, Dialog, 
 
 
 def _waiting(reader: Reader, group: uuid.UUID, *others: Reader) -> list[bytes]:
-    """What waits in a group in the partitions of a reader, while this one and others work."""
+    """Bodies that wait in a group in the reader's partitions, while these readers work."""
     for one in (reader, *others):
         one.keep_up()
     members = [member for owner in reader.owners for member in owner.fold.state.members(group.bytes)]

@@ -1,4 +1,4 @@
-"""Behaviour 234: the multicast sample, of which subscriber n wants the n-th of its tags."""
+"""Behaviour 234: the multicast sample. Subscriber n wants the n-th tag."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.kit.shop import ORDER, begin, drain
 pytestmark = pytest.mark.stack
 
 COUNTS = [1, 1, 1, 0, 0, 1, 0, 0, 0, 0]
-"""What ten subscribers get of an article with the tags A, B and C."""
+"""Messages that ten subscribers get for an article with the tags A, B and C."""
 
 ARTICLE = b"A,B,C: three of a kind"
 
@@ -40,7 +40,7 @@ def publish(broker: Broker, *articles: bytes) -> None:
 
 
 def received(broker: Broker, dialogs: list[Dialog], queue: str) -> list[int]:
-    """How many messages came on each of the dialogs."""
+    """Number of messages on each of the dialogs."""
     counts: Counter[UUID] = Counter(message.dialog.id for message in drain(broker, queue))
     return [counts[dialog.id] for dialog in dialogs]
 

@@ -63,7 +63,7 @@ def test_010_a_message_shows_what_its_type_says_of_bodies(broker: Broker) -> Non
         broker.alter_message_type(name, validation)
     dialog.send(ORDER)
     dialog.send(NOTE, b"<note/>")
-    broker.flush()  # else an END WITH ERROR takes them back
+    broker.flush()  # else an END WITH ERROR would withdraw them
     dialog.end(error=1, description="no more")
     broker.flush()
     with broker.reader("Shop") as shop, pumped(shop):
@@ -105,7 +105,7 @@ def test_009_system_messages_arrive_under_every_contract(broker: Broker) -> None
     for error in (0, 1):
         dialog = begin(broker)
         dialog.send(NOTE)
-        broker.flush()  # else an END WITH ERROR takes it back
+        broker.flush()  # else an END WITH ERROR would withdraw it
         dialog.end(error=error, description="no more" if error else "")
     broker.flush()
     with broker.reader("Shop") as shop, pumped(shop):
@@ -116,7 +116,7 @@ def test_009_system_messages_arrive_under_every_contract(broker: Broker) -> None
 
 
 def rejected(broker: Broker, message_type: str, body: bytes, *others: bytes) -> tuple[list[bytes], list[int]]:
-    """What a target receives of these bodies, in this order, and the codes of the Errors at their initiator."""
+    """The bodies that a target receives, in order, and the codes of the Errors at their initiator."""
     broker.create_contract("checked", {message_type: "INITIATOR"}, if_not_exists=True)
     broker.create_service("checking", queue="Orders", contracts=["checked"], if_not_exists=True)
     dialog = broker.begin_dialog(SHOP_SERVICE, "checking", "checked")
@@ -171,7 +171,7 @@ def test_131_the_error_names_the_parsers_reason_the_conversation_the_role_and_th
 
 @pytest.mark.parametrize("way", ["direct", "transaction", "several", "handler"])
 def test_004_all_ways_of_sending_are_judged_alike(broker: Broker, way: str) -> None:
-    """A body that was left out, an empty one, marks and encodings; the last one is broken."""
+    """A missing body, an empty one, byte order marks and encodings; the last one is broken."""
     broker.create_message_type("document", "WELL_FORMED_XML")
     broker.create_contract("both", {ORDER: "INITIATOR", "document": "ANY"})
     broker.create_service("checking", queue="Orders", contracts=["both"])
@@ -237,7 +237,7 @@ def test_005_xml_that_violates_its_schema_is_rejected_as_broken_xml_is(broker: B
 
 
 def test_006_the_receiver_alone_validates(broker: Broker) -> None:
-    """Sender and receiver are of one database here: nothing is refused when it is sent."""
+    """Sender and receiver are in one database here. No send is refused."""
     broker.create_message_type("document", "WELL_FORMED_XML")
     assert rejected(broker, "document", b"<order/>", b"no document")[1] == [-9615]
     broker.alter_message_type("document", "NONE")

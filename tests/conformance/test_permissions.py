@@ -1,4 +1,4 @@
-"""Behaviour 135: who may not send."""
+"""Behaviour 135: senders without permission."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ AUTHORIZER = {
 
 @pytest.fixture
 def guarded() -> Iterator[tuple[Broker, AdminClient]]:
-    """A shop on a Kafka that asks who may do what."""
+    """A shop on a Kafka with access control."""
     try:
         stack = LocalStack.start(StackSettings(redis=False, broker_settings=AUTHORIZER))
     except StackError as error:

@@ -1,4 +1,4 @@
-"""Behaviours 224 to 229: conversations that are used again, recycled, and replaced with what they did not deliver."""
+"""Behaviours 224 to 229: conversations are reused, recycled, and replaced together with their undelivered messages."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_228_what_was_not_acknowledged_is_resent_in_order_with_its_types_for_fou
     stream: Broker, monkeypatch: pytest.MonkeyPatch, code: int, again: bool
 ) -> None:
     assert RESENT == (-8489, -8462, -9719, -28052)
-    monkeypatch.setattr("konverse.bridge.client.pool.keeper.REST_S", 3600.0)  # it hears of the end when we want it to
+    monkeypatch.setattr("konverse.bridge.client.pool.keeper.REST_S", 3600.0)  # it hears of the end when the test wants
     sent = [b"%d" % number for number in range(6)]
     with pool_of(stream, read=False) as pool:
         pool.send(ORDER, b"first")
@@ -122,7 +122,7 @@ def test_228_what_was_not_acknowledged_is_resent_in_order_with_its_types_for_fou
             reader.settle()
         for number, body in enumerate(sent):
             pool.send(ORDER if number % 2 else NOTE, body)
-        pool.flush()  # nobody here has heard of the end so far
+        pool.flush()  # no sender here has heard of the end
         with stream.reader("Shop") as shop, pumped(shop), taking(stream, Taker()) as taker:
             pool._look_at_all_ms = 0
 
@@ -140,12 +140,12 @@ def test_228_what_was_not_acknowledged_is_resent_in_order_with_its_types_for_fou
 
 
 def test_229_what_an_ended_dialog_did_not_deliver_is_taken_before_its_end(stream: Broker) -> None:
-    """Its end empties what waits: the pool ends it when all has come back, and nothing is left behind."""
+    """The target's end bounces waiting messages. The pool ends after all came back, and nothing stays behind."""
     sent = [b"%d" % number for number in range(6)]
     with pool_of(stream, read=False) as pool:
         pool.send(ORDER, b"first")
         end_at_target(stream)
-        for body in sent:  # nobody reads the shop's queue, so the pool has not heard of the end
+        for body in sent:  # no reader reads the shop's queue, so the pool has not heard of the end
             pool.send(ORDER, body)
         pool.flush()
         with taking(stream, pool.answer, "Shop"):

@@ -18,7 +18,7 @@ SLOW = "//sales/Slow"
 
 @pytest.fixture
 def ranked(broker: Broker) -> Broker:
-    """The shop, with a contract that is urgent for both sides and one that is not."""
+    """The shop with two contracts, one urgent for both sides."""
     for contract, level in ((RUSH, 10), (SLOW, 1)):
         broker.create_contract(contract, {ORDER: "INITIATOR", RECEIPT: "TARGET", NOTE: "ANY"})
         broker.alter_service(ORDER_SERVICE, add=[contract])
@@ -27,13 +27,13 @@ def ranked(broker: Broker) -> Broker:
 
 
 def priorities(broker: Broker, dialog: Dialog) -> dict[bool, int]:
-    """Of both sides, by whether it is the initiator's."""
+    """Whether the side is the initiator's → its priority."""
     rows = broker.views.conversation_endpoints()
     return {row.is_initiator: row.priority for row in rows if row.conversation_id == dialog.id}
 
 
 def order(broker: Broker, contract: str, **options: object) -> Dialog:
-    """An order under that contract, which Kafka has."""
+    """An order under that contract, acknowledged by Kafka."""
     dialog = broker.begin_dialog(SHOP_SERVICE, ORDER_SERVICE, contract, **options)  # type: ignore[arg-type]
     dialog.send(ORDER, contract.encode())
     broker.flush()
@@ -41,7 +41,7 @@ def order(broker: Broker, contract: str, **options: object) -> Dialog:
 
 
 def contracts(reader: Reader, count: int) -> list[str]:
-    """Of the next groups, all of which are held until the last one is there."""
+    """Contracts of the next groups. Their transactions stay open until the last one."""
     taken: list[Transaction] = [next(reader) for _ in range(count)]
     for transaction in taken:
         with transaction:
@@ -70,7 +70,7 @@ def test_216_a_side_keeps_the_priority_of_its_beginning(ranked: Broker) -> None:
 
 
 def test_216_an_initiator_keeps_the_priority_of_its_begin(ranked: Broker) -> None:
-    """Also when no reader has seen that begin yet: CREATE, ALTER and DROP come later."""
+    """Also when no reader has seen the BEGIN before CREATE, ALTER and DROP."""
     dialogs: dict[int, list[Dialog]] = {level: [] for level in (5, 8, 3)}
     dialogs[5].append(order(ranked, ORDERING))
     ranked.create_broker_priority("replies", contract=ORDERING, local_service=SHOP_SERVICE, level=8)
@@ -85,7 +85,7 @@ def test_216_an_initiator_keeps_the_priority_of_its_begin(ranked: Broker) -> Non
         replies.wait_for_partitions(replies.queue.partitions)
 
         def known() -> dict[int, list[int | None]] | None:
-            """The priorities of all, when the reader has them."""
+            """All priorities, once the reader has them."""
             found = {level: [priorities(ranked, one).get(True) for one in ones] for level, ones in dialogs.items()}
             return None if any(None in values for values in found.values()) else found
 

@@ -85,7 +85,7 @@ def test_069_a_reader_waits_until_its_time_is_over_or_a_message_comes(broker: Br
 
 
 def test_071_groups_that_a_transaction_has_are_passed_over(broker: Broker) -> None:
-    """And 72: a second one gets another group."""
+    """And 72: a second transaction gets another group."""
     send_orders(broker, dialogs=2, messages=4)
     with broker.reader("Orders", timeout=2) as reader:
         fill(reader, 4)
@@ -124,7 +124,7 @@ def test_081_a_message_is_received_once(broker: Broker) -> None:
 
 
 def test_091_groups_are_those_of_one_side(broker: Broker) -> None:
-    """And 92: the first message that arrives makes a group of its own at the target."""
+    """And 92: the first message that arrives creates a group at the target."""
     first = begin(broker)
     second = begin(broker, related_to=first)
     for dialog in (first, second):

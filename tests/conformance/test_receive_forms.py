@@ -1,4 +1,4 @@
-"""Behaviours 80 and 82: what RECEIVE gives, and what it does not give yet."""
+"""Behaviours 80 and 82: the rows of RECEIVE, and messages that it does not return yet."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_080_receive_has_one_form(broker: Broker) -> None:
 
 
 def test_082_what_is_not_complete_or_out_of_order_is_not_received(broker: Broker, servers: Servers) -> None:
-    """Rows of a query that writes in batches: they are whole, and in order, when their batch was decided."""
+    """Rows of a batch query are complete and in order once their batch is decided."""
     orders, shop = queue_of(broker, "Orders").address(0), queue_of(broker, "Shop").address(0)
     query, conversation = uuid.uuid4().bytes, uuid.uuid4().bytes
     task = Task(TaskOf(query, shop, uuid.uuid4().bytes, batch=0, number=0), uuid.uuid4().bytes)

@@ -1,4 +1,4 @@
-"""Behaviours 36, 70 to 79 and 83 to 95: RECEIVE with a WHERE or without end, and groups that are locked."""
+"""Behaviours 36, 70 to 79 and 83 to 95: RECEIVE with a WHERE, RECEIVE without a time limit, and group locks."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ pytestmark = pytest.mark.stack
 
 
 def bodies(transaction: Transaction | None) -> list[bytes]:
-    """What is received of it; nothing of nothing."""
+    """Bodies of the transaction's messages; none without a transaction."""
     if transaction is None:
         return []
     with transaction:
@@ -60,7 +60,7 @@ def bodies(transaction: Transaction | None) -> list[bytes]:
 
 
 def next_or_none(reader: Reader) -> Transaction | None:
-    """The next transaction; None while the reader has not noticed yet that its queue is on."""
+    """The next transaction; None while the reader has not noticed that its queue is on."""
     try:
         return next(reader)
     except QueueDisabled:
@@ -79,7 +79,7 @@ def give_receipts(transaction: Transaction) -> None:
 
 
 def groups(reader: Reader) -> int:
-    """Conversation groups of several in the reader's partition."""
+    """Number of groups with several conversations in the reader's partition."""
 
     def count(state: Partition) -> int:
         return len(state.groups)
@@ -212,7 +212,7 @@ def test_075_who_has_no_partition_is_told_so(
     with connected(servers.bootstrap, database) as late, broker.reader("Shop") as one, late.reader("Shop") as another:
         dialog = begin(late)
         deadline = time.monotonic() + 2
-        while time.monotonic() < deadline:  # the group knows both by then
+        while time.monotonic() < deadline:  # the group knows both members by then
             work(one)
             work(another)
         having, without = (one, another) if one.partitions else (another, one)
@@ -251,7 +251,7 @@ def test_078_a_receive_that_waits_fails_when_its_queue_is_dropped(
 
 
 def test_077_receive_from_a_queue_that_is_off_fails_and_the_reader_goes_on(broker: Broker) -> None:
-    """And 152: what comes meanwhile waits at the receiver's side, and the sender is not kept."""
+    """And 152: messages that come meanwhile wait at the receiver's side, and the sender does not wait."""
     dialog = begin(broker)
     dialog.send(ORDER, b"0")
     broker.alter_queue("Orders", status=False)
@@ -335,7 +335,7 @@ def test_079_a_receive_with_where_that_waits_fails_when_the_service_is_dropped(
 
 
 def test_083_the_group_of_a_transaction_is_locked_and_can_be_received(broker: Broker) -> None:
-    """And 84: when nothing is available there is none."""
+    """And 84: without an available group there is none."""
     begin(broker).send(ORDER, b"0")
     broker.flush()
     with broker.reader("Orders", timeout=0) as reader:

@@ -175,7 +175,7 @@ def test_053_what_a_transaction_sends_is_seen_when_it_commits_and_never_when_it_
 
 
 def test_054_messages_of_several_transactions_are_numbered_from_0_on_without_holes(broker: Broker) -> None:
-    """And 55: what was rolled back leaves none."""
+    """And 55: rolled-back messages leave none."""
     dialog = begin(broker)
     for number in range(6):
         try:

@@ -1,4 +1,4 @@
-"""What is faster than what; how fast it is stands in the benchmark."""
+"""Comparisons of speed; the benchmark has the figures."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ MESSAGES = 2_000
 
 
 class Work(NamedTuple):
-    """What receiving all messages took."""
+    """Cost of receiving all messages."""
 
     seconds: float
     cpu_s: float
-    """Of the thread that receives: unlike the time on the clock it does not count what others on the machine do."""
+    """CPU of the receiving thread, which other processes on the machine do not affect."""
     transactions: int
     commits: int
 
 
 def receive_all(broker: Broker, dialogs: int, **options: Any) -> Work:
-    """Receive MESSAGES messages on so many dialogs that wait in the queue, and nothing else."""
+    """Receive MESSAGES messages of `dialogs` dialogs that wait in the queue."""
     send_orders(broker, dialogs=dialogs, messages=MESSAGES)
     with broker.reader("Orders", timeout=20, **options) as reader:
         reader.wait_for_partitions(1)

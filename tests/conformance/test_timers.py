@@ -47,12 +47,12 @@ def types(messages: list[Message]) -> list[str]:
 
 
 def codes(messages: list[Message]) -> list[int]:
-    """Of Errors."""
+    """Codes of Errors."""
     return [read_error(message.body)[0] for message in messages]
 
 
 def test_096_a_timer_puts_one_empty_message_on_the_local_queue_when_it_is_due(broker: Broker) -> None:
-    """And 101: a reader that waits gets it as it gets any message."""
+    """And 101: a waiting reader gets it like any message."""
     dialog = begin(broker)
     with broker.reader("Shop") as shop:
         shop.wait_for_partitions(1)
@@ -129,7 +129,7 @@ def test_100_it_is_received_before_any_other_message_an_error_included(broker: B
 
 
 def everything_waits(shop: Reader) -> bool:
-    """Two messages that overtake, and one that they overtake."""
+    """Whether two urgent messages and the message that they overtake wait."""
     work(shop)
     endpoints = [endpoint for owner in shop.owners for endpoint in owner.fold.state.live()]
     return any(endpoint.rings and endpoint.error and endpoint.queue for endpoint in endpoints)
@@ -264,7 +264,7 @@ def test_039_a_lifetime_that_is_none_is_refused(broker: Broker, lifetime: Any) -
 
 
 def test_123_each_side_that_is_open_gets_an_error_when_the_lifetime_is_over(broker: Broker) -> None:
-    """And 124: each by itself; sending fails afterwards."""
+    """And 124: each side separately; later sends fail."""
     dialog = begin(broker, lifetime=0.8)
     dialog.send(ORDER, b"0")
     broker.flush()

@@ -1,4 +1,4 @@
-"""Behaviours that are seen in the views: states, queues' contents, and what has not arrived."""
+"""Behaviours in the views: states, contents of queues, and undelivered messages."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ pytestmark = pytest.mark.stack
 
 
 def states(broker: Broker, dialog: Dialog) -> dict[bool, str]:
-    """State by `is_initiator`."""
+    """`is_initiator` → state."""
     rows = broker.views.conversation_endpoints()
     return {row.is_initiator: row.state_desc for row in rows if row.conversation_id == dialog.id}
 
@@ -170,7 +170,7 @@ def test_113_an_error_is_seen_with_its_state_and_what_it_overtakes(broker: Broke
         transaction.end(transaction.dialog, error=4711, description="no")
         return list(transaction)
 
-    with broker.reader("Orders") as reader:  # the Error takes back what has not arrived
+    with broker.reader("Orders") as reader:  # the Error withdraws undelivered messages
         with next(iter(reader)) as transaction:
             for message in transaction:
                 transaction.send(message.dialog, RECEIPT)
@@ -186,7 +186,7 @@ def test_113_an_error_is_seen_with_its_state_and_what_it_overtakes(broker: Broke
 
 
 def test_150_what_kafka_refuses_shows_the_failure_and_empty_is_success(servers: Servers, broker: Broker) -> None:
-    """And 151: it is there until it is taken."""
+    """And 151: the message is there until Kafka takes it."""
     dialog, other = begin(broker), begin(broker)
     dialog.send(ORDER, b"small")
     broker.flush()
@@ -206,7 +206,7 @@ def test_150_what_kafka_refuses_shows_the_failure_and_empty_is_success(servers: 
 
 
 def test_150_what_does_not_leave_says_why(broker: Broker) -> None:
-    """And 151: when all has arrived there is nothing."""
+    """And 151: once all messages have arrived, the view is empty."""
     dialog = begin(broker)
     dialog.send(ORDER)
     dialog.end()
@@ -234,7 +234,7 @@ def test_150_what_a_transaction_sends_waits_for_whoever_transmits(
             transaction.send(dialog, ORDER, b"cup")
             transaction.send(dialog, NOTE, b"pot")
         assert client._sender is not None
-        client._sender.settle()  # Kafka has it, and nobody transmits
+        client._sender.settle()  # Kafka has it, and no process transmits
 
         def rows() -> list[tuple[str, int | None, bytes, str | None]]:
             return [

@@ -1,4 +1,4 @@
-"""The two stands: each test here runs on both."""
+"""The two stands: each test runs on both."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OWN_KAFKA: Final = (pytest.mark.stack, pytest.mark.xdist_group("own Kafka"))
 
 @pytest.fixture(params=["simulated", pytest.param("real", marks=OWN_KAFKA)])
 def own_stand(request: pytest.FixtureRequest) -> Iterator[Stand]:
-    """One whose Kafka nobody else uses: it can be silent."""
+    """A stand with a Kafka of its own, which can be silenced."""
     if request.param == "simulated":
         yield Simulated()
         return

@@ -1,4 +1,4 @@
-"""The stand of contracts on a real Kafka: the bridge's drivers, as programs use them."""
+"""The stand on a real Kafka: the bridge's drivers, as programs use them."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ CONTRACT = "c"
 SETTLE_S = 10.0
 
 SILENCE_S = 1.5
-"""Less than what an owner waits for its journal."""
+"""Shorter than an owner waits for its journal."""
 
 QUIET_S = 0.5
-"""A reader that has got nothing for so long gets nothing."""
+"""A reader that has received nothing for this long gets nothing."""
 
 
 class Real:
@@ -60,12 +60,12 @@ class Real:
         self.broker = broker
         self._bootstrap = bootstrap
         self._stack = stack
-        """When no other test uses it."""
+        """The local stack, when no other test uses it."""
         self._admin = AdminClient({"bootstrap.servers": bootstrap})
         self._losing: int | None = None
         self._begun: list[UUID] = []
         self._readers = dict.fromkeys(QUEUES, 0)
-        """How many were opened."""
+        """Queue → number of readers opened."""
         broker.create_message_type(TYPE)
         broker.create_contract(CONTRACT, {TYPE: "ANY"})
         for number, name in QUEUES.items():
@@ -74,7 +74,7 @@ class Real:
 
     @property
     def sender(self) -> Sender:
-        """That of the connection; there is one as soon as it has begun a dialog."""
+        """The connection's sender. It exists once a dialog has begun."""
         assert self.broker._sender is not None
         return self.broker._sender
 
@@ -125,7 +125,7 @@ class Real:
 
     @contextmanager
     def _owners(self, *queues: int) -> Iterator[None]:
-        """These queues have owners, which work; without any, all of them."""
+        """Run owners of these queues; without arguments, of all queues."""
         with ExitStack() as exits:
             readers = [exits.enter_context(self._reader(queue)) for queue in queues or QUEUES]
             with pumped(*readers):
@@ -143,7 +143,7 @@ class Real:
         return received
 
     def _lose(self, appending: Appending) -> None:
-        """The next answer of the journal is lost."""
+        """Lose the next answer of the journal."""
         self._losing = None
         poll = appending.poll
 
@@ -158,7 +158,7 @@ class Real:
 
         appending.poll = without_answer  # type: ignore[method-assign]
 
-    # ------------------------------------------------------------------------------------------------- what happened
+    # -------------------------------------------------------------------------------------------------------- events
 
     def written(self, queue: int = ORDERS) -> list[Written]:
         found = []
@@ -211,7 +211,7 @@ class Real:
         until(lambda: len(self.session.ids) > before or self._wait(), "another id")
 
     def _wait(self) -> bool:
-        """Somebody waits, so the session gets its id."""
+        """Wait like a caller, so that the session gets its id."""
         try:
             self.broker.flush(0.05)
         except KonverseError:
@@ -290,7 +290,7 @@ class Real:
         until(lambda: self.bounds(queue)[1] == self._last(queue), "Kafka writes the mark behind its answer")
 
     def _last(self, queue: int) -> int:
-        """The end of the data log, whatever is open."""
+        """The end of the data log, including open transactions."""
         everything = {"group.id": "konverse.contracts", "isolation.level": "read_uncommitted"}
         consumer = Consumer({"bootstrap.servers": self._bootstrap, **everything})
         try:
@@ -326,7 +326,7 @@ def _leads(reader: Reader) -> bool:
 
 
 def _fail_once(outputs: Outputs) -> None:
-    """When Kafka has what is handed over next, the producer is taken for failed."""
+    """After the next outputs are in Kafka, treat the producer as failed."""
     pump = outputs.pump
 
     def failing() -> None:

@@ -1,4 +1,4 @@
-"""The stand of contracts on the simulated Kafka: the simulator's drivers, with nothing left to chance."""
+"""The stand on the simulated Kafka: the simulator's drivers, without randomness."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from .stand import HOME, ORDERS, Written
 STEPS_MAX = 300
 ROUNDS = 6
 MUCH = 1_000
-"""An owner reads on while fewer messages wait, as one of the library does."""
+"""An owner reads on while fewer messages wait, like an owner of the library."""
 
 LONG_MS = 1_100
-"""Longer than what was ingested waits for a commit."""
+"""Longer than ingested records wait for a commit."""
 
 
 class Simulated:
-    """One world without faults but those that a test asks for."""
+    """One world without faults, except those that a test asks for."""
 
     def __init__(self) -> None:
         self._choices = Choices(0, ())
@@ -125,7 +125,7 @@ class Simulated:
         assert self.session.idle, "something waits"
 
     def _commit(self, queue: int) -> None:
-        """What waits for a commit is committed when it has waited long enough."""
+        """Let time pass until everything that waits for a commit is committed."""
         for _ in range(2):
             self.world.kafka.now_ms += LONG_MS
             calm.settle_down(self._owner(queue))
@@ -177,7 +177,7 @@ class Simulated:
         self._commit(queue)
         return received
 
-    # ------------------------------------------------------------------------------------------------- what happened
+    # -------------------------------------------------------------------------------------------------------- events
 
     def written(self, queue: int = ORDERS) -> list[Written]:
         found = []

@@ -1,7 +1,6 @@
-"""A session, its home and its targets, on the simulated Kafka or on a real one: what both drivers must make of it.
+"""A session, its home and its targets, on the simulated Kafka or on a real one: the common view of both drivers.
 
-A test tells a `Stand` what happens and compares what the driver made of that with what the protocol says. It never asks
-which of the two it has.
+A test makes events on a `Stand` and compares the driver's actions with the protocol. It never asks which stand it has.
 """
 
 from __future__ import annotations
@@ -14,22 +13,22 @@ from konverse.dialog.session.session import Session
 from konverse.schemas.wire.records import Kind
 
 HOME, ORDERS, OTHERS = 0, 1, 2
-"""The queues of a stand, a partition each: where dialogs begin, and two that they lead to."""
+"""The queues of a stand, of one partition each: the home of the dialogs, and their two targets."""
 
 
 @dataclass
 class Written:
-    """A record in the data log of a queue, by the session of the stand."""
+    """A record of the stand's session in the data log of a queue."""
 
     id: int
-    """Which of the session's ids, in the order in which it had them."""
+    """Index of the session's id, in the order of its ids."""
     kind: Kind
     counter: int
     body: bytes | None = field(default=None, repr=False)
 
 
 class Stand(Protocol):
-    """What a test does with a driver, and what it sees of it."""
+    """The actions of a test on a driver, and its observations."""
 
     @property
     def session(self) -> Session:
@@ -41,7 +40,7 @@ class Stand(Protocol):
         ...
 
     def send(self, dialog: Any, body: bytes) -> None:
-        """Send a message; nothing is waited for."""
+        """Send a message without waiting."""
         ...
 
     def end(self, dialog: Any) -> None:
@@ -49,77 +48,77 @@ class Stand(Protocol):
         ...
 
     def let_go(self) -> None:
-        """Let the driver of the session work until it has nothing to do, or waits for owners or a refusal."""
+        """Let the session's driver work until it has nothing to do, or waits for owners or a refusing partition."""
         ...
 
     def flush(self) -> None:
-        """The same, with the owners at work. Raises what the session says, or that something still waits."""
+        """Let the driver and the owners work. Raises the session's error, or another when something still waits."""
         ...
 
     def receive(self, queue: int = ORDERS) -> list[tuple[str, bytes]]:
-        """The owner takes what is there; types and bodies of the messages, each committed."""
+        """The owner receives and commits everything that waits. Returns types and bodies."""
         ...
 
     def written(self, queue: int = ORDERS) -> list[Written]:
-        """What the session wrote, as it stands in the log."""
+        """The session's records in the log."""
         ...
 
     def silence(self) -> AbstractContextManager[None]:
-        """Kafka neither answers nor refuses what it is asked in the block; afterwards it does what it was asked."""
+        """Kafka answers no request inside the block; afterwards it handles them all."""
         ...
 
     def flushed(self) -> bool:
-        """Whether a flush returns; False: it says that the outcome is unknown. Owners rest meanwhile."""
+        """Whether a flush returns; False when its outcome is unknown. Owners do nothing meanwhile."""
         ...
 
     def commit_in_silence(self, queue: int = ORDERS) -> tuple[list[bytes], bool, bool]:
         """The owner receives and commits while Kafka is silent.
 
-        The bodies, and whether it is told that this counts: during the silence, and behind it.
+        Returns the bodies, and whether the commit is known to count: during the silence, and after it.
         """
         ...
 
     def failing_producer(self) -> AbstractContextManager[None]:
-        """All records of the block reach Kafka, and the producer fails before it says so."""
+        """All records of the block reach Kafka, and the producer fails before it reports them."""
         ...
 
     def doubt(self) -> None:
-        """A destination does not hear the session under its present id."""
+        """A destination notifies the session that it does not hear it under its present id."""
         ...
 
     def grow_old(self) -> None:
-        """So much time passes that the session has to go on under another id."""
+        """Let enough time pass that the session must change its id."""
         ...
 
     def close_from_outside(self, queue: int = ORDERS) -> None:
-        """A stranger closes the session's present id in a queue: it takes the session for dead."""
+        """A stranger takes the session for dead and closes its present id in a queue."""
         ...
 
     def asked_from_outside(self) -> dict[int, int]:
-        """Somebody with the session's token asks what became of what it did not know: which dialogs miss something.
+        """Another process asks with the session's token for the outcome of its messages.
 
-        Place of the dialog among those that were begun -> number of its first message that was not received.
+        Returns index of the dialog, in order of beginning → number of its first message that was not received.
         """
         ...
 
     def delete_unread(self, queue: int = ORDERS) -> None:
-        """Somebody deletes what is in the data log and nobody has received."""
+        """Delete everything in the data log that was not received."""
         ...
 
     def refuse(self, queue: int, *, refuses: bool) -> None:
-        """The partition takes no record of the session, or takes them again."""
+        """Let the partition refuse the session's records, or accept them again."""
         ...
 
     def lose_answer(self, queue: int = ORDERS) -> None:
-        """The answer to the next COMMIT of the owner is lost; the COMMIT is there."""
+        """The owner's next COMMIT lands, and its answer is lost."""
         ...
 
     def claimed_again(self, queue: int = ORDERS) -> int:
-        """How often an owner claimed the partition anew, beside the CLAIM with which each begins."""
+        """How often an owner claimed the partition again, besides its first CLAIM."""
         ...
 
     def answer(self, body: bytes, *, fails: bool, queue: int = ORDERS) -> None:
-        """The owner receives what is there and answers. It `fails`: its producer does, when Kafka has the answers."""
+        """The owner receives everything and answers. With `fails`, its producer fails after Kafka has the answers."""
         ...
 
     def answers(self) -> list[tuple[int, bytes]]:
@@ -127,13 +126,13 @@ class Stand(Protocol):
         ...
 
     def bounds(self, queue: int = ORDERS) -> tuple[int, int]:
-        """First offset of the data log, and its end, for who reads what is committed."""
+        """First offset of the data log, and its last stable offset."""
         ...
 
     def strangers_transaction(self, queue: int = ORDERS) -> AbstractContextManager[None]:
-        """A stranger's transaction that writes a record, is open during the block, and is aborted in the end."""
+        """A stranger's transaction writes a record, is open during the block, and is aborted afterwards."""
         ...
 
     def overtaken(self, queue: int = ORDERS) -> tuple[list[bytes], bool]:
-        """An owner receives; before it commits another one claims. The bodies, and whether the commit counts."""
+        """An owner receives; another claims before its commit. Returns the bodies, and whether the commit counts."""
         ...

@@ -1,6 +1,6 @@
-"""One scenario, two drivers: the simulator's over its Kafka, the bridge over a real one. Both must make the same of it.
+"""The same scenarios for two drivers: the simulator's over its Kafka, and the bridge's over a real one.
 
-What the simulator proves holds for the product only as far as their drivers do the same with the same outcomes.
+The simulator's proof holds for the product only as far as both drivers act alike on the same outcomes.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from .stand import HOME, ORDERS, OTHERS, Stand, Written
 
 
 def bodies(stand: Stand, queue: int = ORDERS) -> list[bytes]:
-    """Of the messages that are received; nothing else may come."""
+    """Bodies of the received messages."""
     received = stand.receive(queue)
     return [body for _, body in received]
 
 
 def messages(first: int, count: int, writer: int = 0) -> list[Written]:
-    """Messages of one id, in the order of their counters."""
+    """Messages under one id, in order of their counters."""
     return [Written(writer, Kind.MESSAGE, number) for number in range(first, first + count)]
 
 
@@ -44,7 +44,7 @@ def test_a_first_message_leaves_when_its_home_has_the_begin(stand: Stand) -> Non
 
 
 def test_the_answer_for_one_record_says_nothing_of_those_before_it(stand: Stand) -> None:
-    """Kafka has them all, and the producer failed before it ran empty: all go again, with the same counters."""
+    """Kafka has all records, and the producer failed before it was empty. All go again, with the same counters."""
     dialog = stand.begin()
     stand.flush()
     with stand.failing_producer():
@@ -83,7 +83,7 @@ def test_where_everything_counts_a_new_id_goes_on_at_once(stand: Stand) -> None:
 
 
 def test_where_something_is_on_its_way_nothing_goes_on_before_the_destination_has_answered(stand: Stand) -> None:
-    """Silence: nobody owns the destination. Then it says where the former id was closed, and the rest follows."""
+    """First the destination has no owner. Then it tells where the former id was closed, and the rest follows."""
     dialog = stand.begin()
     stand.flush()
     stand.send(dialog, b"0")
@@ -114,7 +114,7 @@ def test_an_id_that_is_given_up_while_its_answer_is_awaited_asks_again(stand: St
 
 
 def test_a_session_that_a_stranger_has_closed_ends_and_says_so(stand: Stand) -> None:
-    """What the stranger was told is not received is never sent again."""
+    """Messages reported to the stranger as not received are never sent again."""
     dialog = stand.begin()
     stand.send(dialog, b"0")
     stand.flush()
@@ -128,7 +128,7 @@ def test_a_session_that_a_stranger_has_closed_ends_and_says_so(stand: Stand) -> 
 
 
 def test_somebody_who_asks_closes_the_session_and_is_told_what_is_missing(stand: Stand) -> None:
-    """What waits for a BEGIN is not received and never will be; what Kafka has is, when its owner takes it."""
+    """Messages that wait for a BEGIN are never received; those in Kafka are, once an owner takes them."""
     known = stand.begin()
     stand.flush()
     stand.send(known, b"0")
@@ -170,7 +170,7 @@ def test_a_destination_that_refuses_holds_up_nobody_else_and_gets_everything_whe
 
 
 def test_in_a_silent_kafka_nothing_is_a_success_before_it_is_and_then_all_of_it_once(own_stand: Stand) -> None:
-    """Sends, a dialog that begins, and the commit of what is received: each is unknown, and succeeds later."""
+    """Sends, a new dialog, and a commit: each outcome is unknown, and each succeeds later."""
     stand = own_stand
     dialog = stand.begin()
     stand.flush()
@@ -201,7 +201,7 @@ def test_in_a_silent_kafka_nothing_is_a_success_before_it_is_and_then_all_of_it_
 
 
 def test_a_commit_whose_outcome_is_unknown_is_judged_by_the_log(stand: Stand) -> None:
-    """The answer is lost, the COMMIT is there: the owner claims anew and receives nothing twice."""
+    """The answer is lost and the COMMIT is there: the owner claims again and receives nothing twice."""
     dialog = stand.begin()
     stand.send(dialog, b"0")
     stand.flush()
@@ -237,7 +237,7 @@ def test_answers_whose_producer_failed_go_again_with_the_same_counters_and_count
 
 
 def test_offsets_that_hold_nothing_are_no_loss(stand: Stand) -> None:
-    """Marks of transactions and what was aborted: the log ends behind them, and no reader ever gets them."""
+    """Transaction markers and aborted records: the log ends behind them, and no reader gets them."""
     dialog = stand.begin()
     stand.flush()
     for number in range(3):
@@ -252,7 +252,7 @@ def test_offsets_that_hold_nothing_are_no_loss(stand: Stand) -> None:
 
 
 def test_behind_an_open_transaction_of_a_stranger_nothing_is_received_before_it_ends(stand: Stand) -> None:
-    """What Kafka has acknowledged behind it counts all the same."""
+    """Records that Kafka acknowledged behind it count anyway."""
     dialog = stand.begin()
     stand.send(dialog, b"0")
     stand.flush()

@@ -1,4 +1,4 @@
-"""A journal written by hand: what the simulator never does, and every field of a record, in a few commits."""
+"""A hand-written journal with everything that the simulator never does, and every field of a record."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TIME_MS: Final = 1_700_000_000_000
 
 
 class Chronicle:
-    """The logs of the partition `orders/0` as they grow. Every second data offset is a hole, as markers leave them."""
+    """The growing logs of the partition `orders/0`. Every second data offset is a hole, as markers leave it."""
 
     def __init__(self) -> None:
         self.journal: list[JournalRecord] = []
@@ -45,24 +45,24 @@ class Chronicle:
         self._hash = GENESIS_HASH
 
     def arrive(self, header: bytes | None, body: bytes | None = None, headers: Any = ()) -> None:
-        """A record for this partition."""
+        """Append a record for this partition."""
         offset = 2 * len(self.data)
         self.data.append(DataRecord(offset, header, body, TIME_MS + 10 * offset, tuple(headers)))
 
     def append(self, data: bytes) -> None:
-        """A record of the journal; the broker's clock goes back now and then."""
+        """Append a journal record. The broker's clock sometimes goes back."""
         offset = len(self.journal)
         self.journal.append(JournalRecord(offset, data, TIME_MS + 1_000 * offset - 1_500 * (offset % 3 == 0)))
 
     def claim(self, owner: str, *, clean: bool = False) -> None:
-        """The next owner."""
+        """Append the CLAIM of the next owner."""
         identity = log_of()
         self._epoch, self._owner = self._epoch + 1, identifier(owner)
         ids = (identity.incarnation, identity.data_topic_id, identity.journal_topic_id)
         self.append(encode_claim(Claim(self._epoch, self._owner, FOLD_VERSION, *ids, clean)))
 
     def commit(self, parts: int = 1, **columns: Any) -> bytes:
-        """A commit that has ingested everything; in so many parts. Its bytes."""
+        """Append a COMMIT that ingests everything, in `parts` parts. Returns its bytes."""
         others = {
             key: columns.pop(key) for key in ("output_acks", "release", "rejected", "contested") if key in columns
         }
@@ -78,7 +78,7 @@ class Chronicle:
         return data
 
     def place_of(self, conversation: bytes, role: Role = Role.TARGET) -> int:
-        """Where the endpoint of a conversation lives, as a fold says."""
+        """The index of a conversation's endpoint, from a fold."""
         case = self.case()
         fold = case.fold()
         fold.feed_journal(case.journal)
@@ -88,12 +88,12 @@ class Chronicle:
         return endpoint.index
 
     def case(self) -> Case:
-        """What there is so far."""
+        """The case with the logs so far."""
         return Case("by hand", log_of(), [*self.journal], [*self.data], 2 * len(self.data), [], [], {})
 
 
 def by_hand() -> Case:
-    """A life of a partition; it ends in the middle of things, with something of every kind."""
+    """A partition's history with something of every kind, up to a moment with work left."""
     chronicle = Chronicle()
     _sessions(chronicle)
     _own_conversations(chronicle)
@@ -105,7 +105,7 @@ def by_hand() -> Case:
 
 
 def _sessions(c: Chronicle) -> None:
-    """Conversations that a session began: answered, ended, ended with an error; commits in parts."""
+    """Conversations begun by a session: answered, ended, ended with an error; commits in parts."""
     one, two, three = map(identifier, ("one", "two", "three"))
     c.claim("first owner")
     c.arrive(c.client.first(HERE, one, begin_block(group=one, key=b"a key")), b"0", [("trace", b"\x00\xff")])
@@ -156,7 +156,7 @@ def _own_conversations(c: Chronicle) -> None:
 
 
 def _begun_anew(c: Chronicle) -> None:
-    """An id of a caller's choice is over and begun anew by another session; the first one knows nothing of it."""
+    """A caller-chosen id is over and begun anew by another session, unknown to the first."""
     order = identifier("an order")
     c.arrive(c.client.first(HERE, order, begin_block(group=order), flags=FIRST | NAMED), b"first")
     c.commit()
@@ -169,7 +169,7 @@ def _begun_anew(c: Chronicle) -> None:
 
 
 def _strangers(c: Chronicle) -> None:
-    """Ends and messages that find nobody, writers that are closed, records that are none."""
+    """Ends and messages without an endpoint, closed writers, and malformed records."""
     never, late, lost = map(identifier, ("never", "late", "lost"))
     opener = Scribe("another client")
     for conversation in (never, late):
@@ -190,7 +190,7 @@ def _strangers(c: Chronicle) -> None:
 
 
 def _takeover(c: Chronicle) -> None:
-    """A release, a successor, and what the one before left behind: all of it void."""
+    """A release, a successor, and late records of the previous owner, all void."""
     old = c.commit(release=True)
     c.claim("second owner", clean=True)
     c.append(old)
@@ -208,7 +208,7 @@ def _takeover(c: Chronicle) -> None:
 
 
 def _what_waits(c: Chronicle) -> None:
-    """Messages and an Error that nobody has received, a place that is free, and data that nobody has ingested."""
+    """Unreceived messages and an Error, a free index, and data that is not ingested."""
     failed, waiting, asked = map(identifier, ("failed", "waiting", "asked"))
     for conversation in (failed, waiting):
         c.arrive(c.client.first(HERE, conversation, begin_block(group=conversation)), b"0", [("trace", b"1")])

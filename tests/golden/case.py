@@ -1,7 +1,7 @@
-"""A golden journal: the logs of one partition, and what they come to. A release has one Avro file of them.
+"""A golden journal: the logs of one partition, and their recorded results. A release has one Avro file of them.
 
-The file describes itself, so that it can be read when the schemas of the product are long different ones. Journal, data
-and snapshots are the bytes that stood in Kafka.
+The file contains its schema, so that it can be read after the product's schemas have changed. Journal, data and
+snapshots are the bytes from Kafka.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ class DataRecord(NamedTuple):
     body: bytes | None
     timestamp_ms: int
     headers: Headers = ()
-    """The sender's own."""
+    """The sender's own headers."""
 
 
 class Outcome(NamedTuple):
-    """The state behind a record of the journal, and what judges the next one."""
+    """The state behind a journal record, and the head that judges the next one."""
 
     offset: int
-    """Of the journal record."""
+    """Offset of the journal record."""
     epoch: int
     owner: bytes
     number: int
@@ -54,7 +54,7 @@ class Outcome(NamedTuple):
     digest: bytes
     """SHA-256 of the state."""
     snapshots_to: int
-    """The snapshot topic up to here holds a snapshot of this state."""
+    """The snapshot topic up to this offset contains a snapshot of this state."""
 
 
 class Case(NamedTuple):
@@ -68,9 +68,9 @@ class Case(NamedTuple):
     data_end: int
     snapshots: list[bytes]
     outcomes: list[Outcome]
-    """The fullest state on the way, and the last one unless it is the same."""
+    """The fullest state on the way, and the last one if it differs."""
     counts: dict[str, int]
-    """What the verifier counts."""
+    """Counts of the verifier."""
 
     @property
     def name(self) -> str:
@@ -78,13 +78,13 @@ class Case(NamedTuple):
         return f"{self.world}/{self.identity.data_topic}/{self.identity.partition}"
 
     def fold(self) -> Fold:
-        """A fold that has all of the data and nothing of the journal."""
+        """A fold with all of the data and nothing of the journal."""
         fold = Fold(self.identity)
         self.feed_data(fold)
         return fold
 
     def feed_data(self, fold: Fold) -> None:
-        """Give a fold what it lacks of the data."""
+        """Give a fold the data that it lacks."""
         fold.feed_data(
             Columns(
                 [record.offset for record in self.data],
@@ -97,22 +97,22 @@ class Case(NamedTuple):
         )
 
     def place(self) -> Verified:
-        """The partition as the verifier takes it."""
+        """The partition in the form that the verifier judges."""
         i = self.identity
         ids = (i.incarnation, i.data_topic_id, i.journal_topic_id)
         return Verified(i.data_topic, i.partition, *ids, self.data_end, self.data_end)
 
     def journal_records(self) -> list[Record]:
-        """The journal as the verifier takes it."""
+        """The journal in the verifier's form."""
         return [Record(one.offset, one.header, one.data, one.timestamp_ms) for one in self.journal]
 
     def data_records(self) -> list[Record]:
-        """The data log as the verifier takes it."""
+        """The data log in the verifier's form."""
         return [Record(*record[:4]) for record in self.data]
 
 
 def outcome_of(fold: Fold, snapshots_to: int) -> Outcome:
-    """Where a fold stands."""
+    """The current outcome of a fold."""
     h = fold.head
     return Outcome(
         h.offset, h.epoch, h.owner, h.number, h.hash, h.claim_offset, h.now_ms, h.clean,
@@ -121,7 +121,7 @@ def outcome_of(fold: Fold, snapshots_to: int) -> Outcome:
 
 
 def counts_of(verdict: PartitionVerdict) -> dict[str, int]:
-    """What a verdict counts."""
+    """The counts of a verdict."""
     verdicts = [*verdict.fold.verdicts.values()]
     return {
         "conversations": verdict.conversations,
@@ -196,7 +196,7 @@ SCHEMA: Final = _record(
 
 
 def write(path: Path, cases: Sequence[Case]) -> None:
-    """A new file; FileExistsError where there is one: what was recorded never changes."""
+    """Write a new file. FileExistsError when it exists: recorded cases never change."""
     with path.open("xb") as out:
         marker = sha256(path.name.encode()).digest()[:16]
         fastavro.writer(out, SCHEMA, map(_to_avro, cases), codec="deflate", sync_marker=marker, strict=True)

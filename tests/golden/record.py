@@ -1,7 +1,7 @@
 """`python -m tests.golden.record --release X`: records the golden journals of a release.
 
-Seeds of the simulator are tried until every path has been walked that leaves its mark in a log; those that added one
-are kept, and a journal written by hand. What is there already is never written again.
+Seeds of the simulator are tried until every path that leaves a trace in a log was walked. The worlds that added a path
+are kept, and a hand-written journal. An existing file is never overwritten.
 """
 
 from __future__ import annotations
@@ -54,20 +54,20 @@ PATHS: Final = frozenset({
     "taken back", "cleaned up and spoken to", "given up", "timer cancelled", "lifetime over behind an end",
     "gone with its lifetime", "begun when over", "FIRST when over", "forged",
 })  # fmt: skip
-"""Those of `tests.kit.simulator.sometimes` that leave their mark in a log."""
+"""Paths of `tests.kit.simulator.sometimes` that leave a trace in a log."""
 
 RECORDS_MAX: Final = 2_500
-"""Of a world that is kept."""
+"""Most records of a kept world."""
 
 DIGESTS: Final = 4
-"""What stands behind a state is random bytes, and the same in every version."""
+"""Digests of recent records in a snapshot. They look random and are the same in every version, so a few suffice."""
 
 CHUNK_BYTES: Final = 4_000
-"""So that a snapshot has several chunks."""
+"""Small, so that a snapshot has several chunks."""
 
 
 def worlds(wanted: Iterable[str] = PATHS) -> list[list[Case]]:
-    """Simulated worlds that have walked all these paths together."""
+    """Simulated worlds that together walk all these paths."""
     missing = set(wanted)
     found: list[tuple[set[str], list[Case]]] = []
     for seed in count():
@@ -87,7 +87,7 @@ def worlds(wanted: Iterable[str] = PATHS) -> list[list[Case]]:
 
 
 def _needed(found: list[tuple[set[str], list[Case]]]) -> list[list[Case]]:
-    """Without the worlds that add nothing to those behind them: the first ones walked little that is rare."""
+    """Drop worlds that add nothing to the later ones: the first worlds walked few rare paths."""
     needed: list[list[Case]] = []
     kept: set[str] = set()
     for number, (walked, cases) in enumerate(found):
@@ -124,7 +124,7 @@ def _cases(world: World, name: str) -> list[Case]:
 
 
 def completed(world: list[Case]) -> list[Case]:
-    """The cases of a world with what they come to. AssertionError where the product's two readings differ."""
+    """The cases of a world with their outcomes. AssertionError where the product's fold and the verifier differ."""
     owners = {owner_writer(case.identity.incarnation, case.identity.partition) for case in world}
     verdicts = [judge(case.place(), case.journal_records(), case.data_records(), owners) for case in world]
     findings = [finding for verdict in verdicts for finding in verdict.findings] + [*compare(verdicts)]
@@ -136,7 +136,7 @@ def completed(world: list[Case]) -> list[Case]:
 
 
 def _with_outcomes(case: Case) -> Case:
-    """A snapshot of the fullest state on the way, and one of the last state unless it is the same."""
+    """Add a snapshot of the fullest state on the way, and of the last state if it differs."""
     fold = case.fold()
     fullest, most = len(case.journal), -1
     for number, record in enumerate(case.journal, 1):
@@ -184,12 +184,12 @@ def _snapshot(fold: Fold) -> list[bytes]:
 
 
 def file_of(release: str) -> Path:
-    """Where the cases of a release are."""
+    """The file of a release."""
     return FOLDER / f"{release}.avro"
 
 
 def main() -> int:
-    """Record, say what; returns the exit code."""
+    """Record and print the result; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.golden.record", description="Record golden journals.")
     parser.add_argument("--release", required=True, metavar="X", help="version of konverse, such as 0.1.0")
     path = file_of(parser.parse_args().release)

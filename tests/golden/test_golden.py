@@ -1,4 +1,4 @@
-"""Journals of every release come to the same hash, by the product's fold, from snapshots, and by the verifier."""
+"""Journals of every release give the same hashes: by the product's fold, from snapshots, and by the verifier."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from tests.kit.simulator.forgers import honest
 from tests.kit.simulator.losses import wrong
 
 BYTES_MAX: Final = 307_200
-"""Of a release."""
+"""Size limit of a release's file."""
 
 FILES: Final = sorted(FOLDER.glob("*.avro"))
 
 
 def folded(case: Case, fold: Fold) -> Iterator[Outcome]:
-    """Where a fold stands at each recorded outcome that is still before it."""
+    """The fold's outcomes at each recorded offset still ahead of it."""
     for outcome in case.outcomes:
         if outcome.offset > fold.head.offset:
             fold.feed_journal([r for r in case.journal if fold.head.offset < r.offset <= outcome.offset])
@@ -41,7 +41,7 @@ def folded(case: Case, fold: Fold) -> Iterator[Outcome]:
 
 
 def newest_snapshot(case: Case, end: int) -> Found:
-    """What a recovering owner finds when the snapshot topic ends there."""
+    """The snapshot that a recovering owner finds when the snapshot topic ends there."""
     search = SnapshotSearch(case.identity, Recover(0, 0, 0, 0, end))
     while span := search.next_read():
         start, to = span
@@ -99,11 +99,11 @@ def test_the_version_of_the_distribution_has_its_journals() -> None:
 
 
 NOT_RECORDED: Final = {
-    "let go",  # by a mailbox of 50,000 messages
-    "installed from pieces",  # of a state of more than 960,000 bytes
+    "let go",  # only in a mailbox of 50,000 messages
+    "installed from pieces",  # only for a state of more than 960,000 bytes
     "redirected first, opened by another",  # in one run of thousands
 }
-"""Kinds of events that are in no recorded journal; the simulator has them all."""
+"""Kinds of events that no recorded journal has. The simulator has them all."""
 
 
 @pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
@@ -172,7 +172,7 @@ def test_a_commit_that_was_changed_halts_or_comes_to_another_hash() -> None:
     (case,) = record.completed([by_hand()])
     datas = [record.data for record in case.journal]
     for at, kept in enumerate(case.journal):
-        if kept.data[0] != 2 or kept.data in datas[:at]:  # only commits in one piece that count
+        if kept.data[0] != 2 or kept.data in datas[:at]:  # only COMMITs in one piece that count
             continue
         journal = [*case.journal]
         journal[at] = kept._replace(data=kept.data[:-2] + bytes([kept.data[-2] ^ 1]) + kept.data[-1:])

@@ -1,4 +1,4 @@
-"""A worker that books orders in SQLite and is killed, once at each step: `python -m … KAFKA DATABASE FOLDER`."""
+"""A worker that books orders in SQLite and is killed once at each step: `python -m … KAFKA DATABASE FOLDER`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STEPS = ("received", "noted", "changed", "committed there", "answered", "over")
 
 
 def main() -> None:
-    """Book what comes, until nothing has come for a while."""
+    """Book orders until none has come for a while."""
     kafka, database, folder = sys.argv[1:]
 
     def step(name: str) -> None:

@@ -1,4 +1,4 @@
-"""The publisher of the pattern, as an application whose table outlives its processes; and subscribers."""
+"""The publisher of the news pattern, with a table that outlives its processes, and subscribers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.kit.shop import until
 
 TAGS: Final = ("%", "A", "B", "C")
 ARTICLES: Final = {b"A,B: one": 3, b"B: two": 2, b"A: three": 2}
-"""How many subscribers want each."""
+"""Article → number of subscribers that want it."""
 
 PATIENCE_S: Final = 30.0
 
@@ -31,13 +31,13 @@ def table() -> closing[sqlite3.Connection]:
 
 @app.activate("Publisher")
 def publish(transaction: konverse.Transaction) -> None:
-    """As the pattern does it."""
+    """The pattern's handler."""
     with table() as tables:
         Publisher(tables).handle(transaction)
 
 
 def subscribed() -> int:
-    """Subscriptions that are known, with what they want."""
+    """Number of known subscriptions with their tags."""
     with table() as tables:
         Publisher(tables)
         (count,) = tables.execute("SELECT count(tag) FROM subscriptions").fetchone()
@@ -45,7 +45,7 @@ def subscribed() -> int:
 
 
 def main() -> None:
-    """Subscribers with tags; articles, each when the one before has arrived; and the end of all."""
+    """Subscribe with tags, send articles one after another, and end everything."""
     with konverse.connect() as broker:
         dialogs = subscribe(broker, TAGS)
         until(lambda: subscribed() == len(TAGS), "all have subscribed", PATIENCE_S)

@@ -1,4 +1,4 @@
-"""Queues whose topics somebody changes, and everybody who is there: what each of them is told (docs/outside.md)."""
+"""Queues whose topics are changed from outside, and the errors of each client (docs/outside.md)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ READ_SERVICE: Final = "//sales/ReadService"
 
 
 def table(heading: str = "The queue that is sent to and read") -> dict[tuple[str, str], str]:
-    """What the page says under a heading: row and column -> the cell."""
+    """The table under a heading of the page: (row, column) → cell."""
     part = PAGE.read_text(encoding="utf-8").split(f"\n## {heading}\n")[1].split("\n## ")[0]
     heads, _, *rows = ([cell.strip() for cell in line.split("|")] for line in LINE.findall(part))
     return {(row[0], column): cell for row in rows for column, cell in zip(heads[1:], row[1:], strict=True)}
@@ -56,7 +56,7 @@ def table(heading: str = "The queue that is sent to and read") -> dict[tuple[str
 
 @dataclass
 class Scene:
-    """Two queues of a database, of which one is read, and those who send to the other."""
+    """Two queues of a database, one with a reader, and senders to the other."""
 
     servers: Servers
     admin: AdminClient
@@ -69,23 +69,23 @@ class Scene:
     reader: Reader
     running: threading.Thread
     acknowledged: dict[bytes, UUID | None] = field(default_factory=dict)
-    """What a sender was told of that it is in the log: body -> conversation."""
+    """Body reported to a sender as being in the log → its conversation."""
     read: list[bytes] = field(default_factory=list)
-    """Received by the reader that runs."""
+    """Bodies received by the running reader."""
     ended: list[BaseException] = field(default_factory=list)
-    """What ended it."""
+    """Errors that ended the running reader."""
     received: list[bytes] = field(default_factory=list)
-    """By the next reader."""
+    """Bodies received by the next reader."""
     failed: set[UUID] = field(default_factory=set)
     """Conversations whose initiator got an Error."""
 
     @property
     def topics(self) -> list[str]:
-        """The data topics that are harmed."""
+        """The data topics that are changed."""
         return [queue_of(self.broker, name).topic for name in ("Orders", "Read")]
 
     def another(self) -> AbstractContextManager[Broker]:
-        """A process that comes later."""
+        """A broker in a later process."""
         settings = self.broker.settings
         return connected(
             self.servers.bootstrap,
@@ -99,7 +99,7 @@ Harm = Callable[[Scene], None]
 
 
 def _each(scene: Scene, part: str) -> dict[str, dict[str, str]]:
-    """Topics -> the settings that each is created with."""
+    """Topic → settings with which it is created."""
     instance = scene.broker.settings.instance
     if part == "catalog":
         return {catalog_topic(instance): JOURNAL_CONFIG}
@@ -135,7 +135,7 @@ def gone(part: str) -> Harm:
 
 
 def again(part: str) -> Harm:
-    """Delete the topic, and create one of its name."""
+    """Delete the topic, and create another with its name."""
 
     def harm(scene: Scene) -> None:
         for topic, config in _each(scene, part).items():
@@ -158,7 +158,7 @@ def grown(*parts: str) -> Harm:
 
 
 def setting(part: str, name: str, value: str, *, mended: str | None = None) -> Harm:
-    """Change a setting; with `mended` back again."""
+    """Change a setting; with `mended`, change it back afterwards."""
 
     def harm(scene: Scene) -> None:
         for topic in _each(scene, part):
@@ -170,14 +170,14 @@ def setting(part: str, name: str, value: str, *, mended: str | None = None) -> H
 
 
 def created(scene: Scene) -> None:
-    """Create the snapshot topics that are missing."""
+    """Create the missing snapshot topics."""
     for data in scene.topics:
         topic = snapshot_topic(data)
         create(scene.admin, topic, 1, dict(topics_of(data)[topic]))
 
 
 class Row(NamedTuple):
-    """What was there before, what is done, and what an administrator does about it."""
+    """The situation before, the change, and the administrator's remedy."""
 
     before: str
     harm: Harm
@@ -216,7 +216,7 @@ HARMS: Final = {
         "journal", "message.timestamp.type", "CreateTime", "LogAppendTime"
     ),
 }
-"""Row of the page -> what happens."""
+"""Row of the page → the change."""
 
 QUICK: Final = (
     "records deleted before they were read",
@@ -226,7 +226,7 @@ QUICK: Final = (
 
 
 def begin_scene(servers: Servers, database: str, before: str, exits: ExitStack, *, instance: str = "konverse") -> Scene:
-    """Everybody is there, and nothing has happened yet."""
+    """Set up all clients, before anything is changed."""
     for module in (topic_watch, beginnings, catalog_log):
         exits.callback(setattr, module, "WATCH_EVERY_S", module.WATCH_EVERY_S)
         setattr(module, "WATCH_EVERY_S", 0.2)  # noqa: B010  # a constant, for the checkers
@@ -275,7 +275,7 @@ def begin_scene(servers: Servers, database: str, before: str, exits: ExitStack, 
 
 
 def forget(servers: Servers, instance: str) -> None:
-    """Delete the topics of an instance, as a small broker holds a thousand or so."""
+    """Delete the topics of an instance, because a small broker holds about a thousand."""
     admin = AdminClient({"bootstrap.servers": servers.bootstrap})
     with suppress(KafkaException):
         names = [name for name in admin.list_topics(timeout=10).topics if name.startswith(f"{instance}.")]

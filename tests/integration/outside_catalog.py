@@ -1,4 +1,4 @@
-"""What happens to the catalog of an instance from outside, and what everybody is told (docs/outside.md)."""
+"""Changes of an instance's catalog from outside, and the errors of each client (docs/outside.md)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HEADING: Final = "The catalog"
 
 
 def begun_anew(scene: Scene) -> None:
-    """Stop its programs, and delete all topics of the instance."""
+    """Stop the instance's programs and delete all its topics."""
     scene.broker.close()
     for topic in scene.admin.list_topics(timeout=10).topics:
         if topic.startswith(f"{scene.broker.settings.instance}."):
@@ -51,7 +51,7 @@ HARMS: Final = {
     "`max.message.bytes` lowered": _changed("max.message.bytes", "50", "1000000"),
     "`message.timestamp.type` changed": _changed("message.timestamp.type", "CreateTime", "LogAppendTime"),
 }
-"""Row of the page -> what happens."""
+"""Row of the page → the change."""
 
 
 def _topics(scene: Scene) -> list[str]:
@@ -69,7 +69,7 @@ def _said(scene: Scene, call: Callable[[], object]) -> str:
 
 
 class Said(Handler):
-    """What the log says of the catalog."""
+    """Collects log lines about the catalog."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -81,7 +81,7 @@ class Said(Handler):
 
 
 def listen(exits: ExitStack) -> Said:
-    """Hear what is said of the catalog."""
+    """Begin to collect log lines about the catalog."""
     said, logger = Said(), getLogger("konverse.catalog")
     logger.addHandler(said)
     exits.callback(logger.removeHandler, said)
@@ -98,7 +98,7 @@ def administrator(scene: Scene) -> str:
 
 
 def new_administrator(scene: Scene) -> str:
-    """A program that creates what it needs whenever it starts."""
+    """A program that creates its objects whenever it starts."""
 
     def call() -> None:
         with scene.another() as another:
@@ -115,7 +115,7 @@ def newly_sending(scene: Scene) -> str:
 
 
 def running_reader(scene: Scene) -> str:
-    """What is sent to it; the program that sends was there before."""
+    """A message to a running reader, from a sender that was there before."""
     dialog = scene.broker.begin_dialog(SHOP_SERVICE, READ_SERVICE, ORDERING)
     dialog.send(ORDER, b"to a reader that runs")
     dialog.flush()
@@ -172,7 +172,7 @@ def views(scene: Scene) -> str:
 
 
 def way_on(scene: Scene, row: Row) -> str:
-    """An administrator does what the errors say; then programs create what they need, send and receive."""
+    """An administrator follows the errors; then programs create their objects, send and receive."""
     if row.mend is not None:
         row.mend(scene)
     kept = row.mend is not begun_anew
@@ -203,4 +203,4 @@ PROBES: Final[dict[str, Callable[[Scene], str]]] = {
     "why": why,
     "views": views,
 }
-"""Column of the page -> what is tried; in the order in which it is."""
+"""Column of the page → the attempt, in order."""

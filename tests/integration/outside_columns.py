@@ -1,4 +1,4 @@
-"""What everybody does when topics were changed, and the word of docs/outside.md for what they are told."""
+"""Attempts of each client after a change of topics, and docs/outside.md's word for the result."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from tests.kit.shop import DEADLINE_S, ORDER, ORDER_SERVICE, ORDERING, SHOP_SERV
 
 QUIET_S: Final = 2.0
 SEEN_S: Final = 2.0
-"""A reader that runs finds within this what happened."""
+"""A running reader notices a change within this time."""
 
 
 def word_for(error: BaseException, topics: list[str]) -> str:
-    """How the page calls an error, which has to name its topic."""
+    """The page's word for an error. The error must name its topic."""
     if isinstance(error, TopicMismatch):
         assert any(topic in str(error) for topic in topics), f"names no topic: {error}"
         return "TopicMismatch"
@@ -84,9 +84,9 @@ def living_sender(scene: Scene) -> str:
 
 
 def new_sender(scene: Scene, topics: Sequence[str] = ()) -> str:
-    """What it is told; an error names the topic of the queue, or one of `topics`."""
+    """A new sender's result. An error must name the topic of the queue, or one of `topics`."""
     with ExitStack() as exits:
-        exits.enter_context(suppress(TopicMismatch, OutcomeUnknown))  # of what was told before
+        exits.enter_context(suppress(TopicMismatch, OutcomeUnknown))  # closing repeats earlier errors
         another = exits.enter_context(scene.another())
 
         def call(body: bytes) -> Dialog:
@@ -126,7 +126,7 @@ def client_transaction(scene: Scene) -> str:
 
 
 def why(scene: Scene) -> str:
-    """A running reader saves a snapshot when it finds that its data was deleted; before that `why` cannot fold them."""
+    """A running reader saves a snapshot when it finds its data deleted; until then `why` cannot fold them."""
     deadline = time.monotonic() + SEEN_S
     said = _why(scene)
     while said == "halts" and time.monotonic() < deadline:
@@ -155,7 +155,7 @@ def verifies(scene: Scene) -> str:
 
 
 def next_reader(scene: Scene) -> str:
-    """What it receives; everything of which a sender was told is there, or its conversation has failed."""
+    """The next reader's result. Every acknowledged message is received, or its conversation has failed."""
     try:
         with scene.broker.reader("Orders", timeout=QUIET_S) as reader:
             for transaction in reader:
@@ -174,13 +174,13 @@ def next_reader(scene: Scene) -> str:
 
 
 def said_truly(scene: Scene, row: Row) -> None:
-    """Everything of which a sender was told that it is in the log is received, comes back, or its dialog has failed.
+    """Check that every message reported as being in the log is received, bounces, or its dialog has failed.
 
-    Where a reader stands still, an administrator does first what its error says.
+    Where a reader has stopped, an administrator first follows its error.
     """
     if row.mend is not None:
         row.mend(scene)
-    for dialog in (scene.living, scene.waiting):  # who sends on hears what became of the rest
+    for dialog in (scene.living, scene.waiting):  # a sender learns of the rest when it sends on
         with suppress(KonverseError):
             dialog.send(ORDER, b"further")
             dialog.flush()
@@ -189,7 +189,7 @@ def said_truly(scene: Scene, row: Row) -> None:
         try:
             scene.broker.accept_loss("Orders", 0)
         except PartitionHalted:
-            return  # not even that is left: what was acknowledged waits until the queue is dropped
+            return  # not even that is left: acknowledged messages wait until the queue is dropped
         word = next_reader(scene)
     assert (word == "goes on") or not scene.acknowledged
     silent = {one for one in scene.acknowledged if one not in scene.received and not _failed(scene, one)}
@@ -202,7 +202,7 @@ def _failed(scene: Scene, body: bytes) -> bool:
 
 
 def _came_back(scene: Scene) -> set[bytes]:
-    next_reader(scene)  # a pool sends again what has come back
+    next_reader(scene)  # a pool resends bounced messages
     returned = {bounced.body for bounced in scene.living.bounced()}
     undelivered = {
         one.body for pool in (scene.pool, scene.named) for group in pool.undelivered() for one in group.messages
@@ -212,7 +212,7 @@ def _came_back(scene: Scene) -> set[bytes]:
 
 
 def drop_and_create(scene: Scene) -> str:
-    """The name is used again: sent and received."""
+    """Create a queue with the same name, send and receive."""
     scene.broker.drop_service(ORDER_SERVICE)
     scene.broker.drop_queue("Orders", force=True)
     scene.broker.create_queue("Orders")
@@ -238,4 +238,4 @@ PROBES: Final[dict[str, Callable[[Scene], str]]] = {
     "verify": verifies,
     "drop and create": drop_and_create,
 }
-"""Column of the page -> what is tried; in the order in which it is."""
+"""Column of the page → the attempt, in order."""

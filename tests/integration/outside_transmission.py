@@ -1,4 +1,4 @@
-"""What happens to the transmission queue from outside, and what those who make transactions are told."""
+"""Changes of the transmission queue from outside, and the errors of clients with transactions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _changed(part: str, name: str, value: str, needed: str) -> Row:
 
 
 def dropped(scene: Scene) -> None:
-    """What the errors say."""
+    """Follow the errors: drop the queue."""
     with scene.another() as another:
         another.drop_queue("transmission", force=True)
 
@@ -46,7 +46,7 @@ HARMS: Final = {
         "journal", "message.timestamp.type", "CreateTime", "LogAppendTime"
     ),
 }
-"""Row of the page -> what happens."""
+"""Row of the page → the change."""
 
 
 def prepare(scene: Scene) -> None:
@@ -87,7 +87,7 @@ def living_sender(scene: Scene) -> str:
 
 def new_sender(scene: Scene) -> str:
     with ExitStack() as exits:
-        exits.enter_context(suppress(TopicMismatch, OutcomeUnknown))  # of what was told before
+        exits.enter_context(suppress(TopicMismatch, OutcomeUnknown))  # closing repeats earlier errors
         return _sends(scene, exits.enter_context(scene.another()), b"of a new sender")
 
 
@@ -142,10 +142,10 @@ def views(scene: Scene) -> str:
 
 
 def way_on(scene: Scene, row: Row) -> str:
-    """An administrator does what the errors say; then transactions arrive, and what was acknowledged has."""
+    """An administrator follows the errors. Then transactions arrive, acknowledged ones included."""
     if row.mend is not None:
         row.mend(scene)
-    if row.mend is not dropped:  # what was unknown arrives
+    if row.mend is not dropped:  # transactions of unknown outcome arrive
         scene.broker.flush(DEADLINE_S)
     with suppress(KonverseError):
         scene.broker.close()

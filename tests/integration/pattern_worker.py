@@ -1,6 +1,6 @@
-"""The handlers of a pattern, in a process that is killed where the test says and started again: `python -m … '<job>'`.
+"""The handlers of a pattern, in a process that is killed at given points and restarted: `python -m … '<job>'`.
 
-Who starts it has imported everything and forks, so that the next one is there as soon as one is dead.
+The parent has imported everything and forks, so that the next process is there at once.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class Deaths(Job):
     """A job whose `work` is the module of a pattern."""
 
     deaths: Sequence[tuple[str, int]] = ()
-    """Where each process dies: a name of `POINTS`, and at which occurrence. The last one goes on until it is ended."""
+    """Each process's point of death: a name of `POINTS`, and its occurrence. The last process runs until the end."""
 
 
 def main() -> None:
-    """Start a process for each death, and a last one; says `killed` behind each."""
+    """Start a process for each death, and a last one. Prints `killed` after each death."""
     job = Deaths(**json.loads(sys.argv[1]))
     app: konverse.App = importlib.import_module(job.work).app
     diary = Diary(job.log)
@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def _forked(app: konverse.App, job: Job) -> int:
-    """Work in a process of its own, which ends with this one; its exit code."""
+    """Work in a child process that ends with this one. Returns its exit code."""
     lifeline, held = os.pipe()
     process = os.fork()
     if process == 0:
@@ -56,7 +56,7 @@ def _forked(app: konverse.App, job: Job) -> int:
 
 
 def _end_with(lifeline: int) -> None:
-    os.read(lifeline, 1)  # until nobody holds the other end
+    os.read(lifeline, 1)  # returns when the other end is closed
     os._exit(0)
 
 
@@ -69,7 +69,7 @@ def _work(app: konverse.App, job: Job) -> None:
         pool = exits.enter_context(ThreadPoolExecutor(len(app.activations)))
         runs = []
         for one in app.activations:
-            partitions = range(queue_of(broker, one.queue).partitions)  # at once, whoever has just died
+            partitions = range(queue_of(broker, one.queue).partitions)  # at once, although a reader has just died
             reader = broker.reader(one.queue, partitions=partitions, max_messages=one.max_messages)
             runs.append(pool.submit(reader.run, one.handler))
         for run in wait(runs, return_when=FIRST_COMPLETED).done:

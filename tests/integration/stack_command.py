@@ -1,4 +1,4 @@
-"""The `konverse stack` command as a user runs it, and what it leaves."""
+"""The `konverse stack` command as users run it, and its traces."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ KONVERSE = Path(sys.executable).with_name("konverse")
 
 @dataclass
 class StackCommand:
-    """Runs the command with a state folder of its own; the cache is the user's."""
+    """Runs the command with a state folder of its own and the user's cache."""
 
     folder: Path
     environ: dict[str, str] = field(default_factory=dict)
 
     @property
     def home(self) -> Path:
-        """Where the stack named "default" is."""
+        """Folder of the stack named "default"."""
         return self.folder / "konverse" / "stack" / "default"
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
-        """Start the command and do not wait for it."""
+        """Start the command without waiting for it."""
         environ = {**os.environ, "XDG_STATE_HOME": str(self.folder), **self.environ}
         command = [str(KONVERSE), "stack", *arguments]
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ)
@@ -48,7 +48,7 @@ class StackCommand:
 
 
 def processes_naming(folder: Path) -> list[str]:
-    """List the command lines that name a folder: every server of a stack names its stack's, and so does its guard."""
+    """Command lines that name a folder. Every server of a stack names its folder, and so does its guard."""
     found = []
     for process in psutil.process_iter(["cmdline", "pid"]):
         line = " ".join(process.info["cmdline"] or ())

@@ -1,6 +1,6 @@
-"""Another process that classifies by a routing table: `python -m tests.integration.table_follower KAFKA DATABASE`.
+"""A process that classifies by a routing table: `python -m tests.integration.table_follower KAFKA DATABASE`.
 
-It prints each decision on a message with the key `north` that is another one than before, and the time, as JSON lines.
+It prints each change of its decision about the key `north`, with the time, as JSON lines.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LOOKS_EVERY_S = 0.005
 
 
 def follow(kafka: str, database: str) -> None:
-    """Until the process is ended."""
+    """Classify until the process is ended."""
     with konverse.connect(kafka, database=database) as broker:
         classify = broker.classifier({"kind": "json_path", "path": "$.region", "table": "Regions"})
         last: object = None

@@ -1,4 +1,4 @@
-"""`konverse accept-loss`: data that waited were deleted, the partition halts, and an operator lets it go on without."""
+"""`konverse accept-loss`: unread data was deleted, the partition halts, and an operator lets it continue without."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ pytestmark = pytest.mark.stack
 
 
 def ingested(broker: Broker, count: int) -> None:
-    """So many messages are ingested and committed by a reader, and wait; it is closed."""
+    """Let a reader ingest and commit `count` messages, and close it. The messages wait."""
     with broker.reader("Orders", timeout=1) as reader:
         fill(reader, count)
         reader.settle()

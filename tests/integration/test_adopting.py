@@ -1,4 +1,4 @@
-"""A process goes on with the conversations of a dead one, on real servers (protocol.md section 7.12)."""
+"""A process adopts the conversations of a dead one, on real servers (protocol.md section 7.12)."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def wanted(*conversations: UUID, returning: bool = False) -> list[Wanted]:
 
 @contextmanager
 def owned(shop: Broker) -> Iterator[Reader]:
-    """Somebody reads both queues and consumes nothing; homes have heard all by then. The reader of the orders."""
+    """Readers own both queues and consume nothing; homes have heard all records. Yields the reader of the orders."""
     with shop.reader("Orders") as orders, shop.reader("Shop") as home, pumped(orders, home):
         orders.wait_for_partitions(orders.queue.partitions)
         home.wait_for_partitions(home.queue.partitions)
@@ -71,7 +71,7 @@ def owned(shop: Broker) -> Iterator[Reader]:
 
 
 def received(orders: Reader, conversation: UUID) -> list[bytes]:
-    """The bodies that the target has accepted; nobody consumes them."""
+    """Bodies that the target has accepted. No handler consumes them."""
 
     def bodies(state: Partition) -> list[bytes]:
         endpoint = state.endpoint(Role.TARGET, conversation.bytes)
@@ -81,13 +81,13 @@ def received(orders: Reader, conversation: UUID) -> list[bytes]:
 
 
 def until_last(orders: Reader, conversation: UUID, body: bytes) -> list[bytes]:
-    """All that the target has accepted when this has come."""
+    """All accepted bodies, once the last has come."""
     until(lambda: received(orders, conversation)[-1:] == [body], f"{body!r} is received")
     return received(orders, conversation)
 
 
 def messages_of(servers: Servers, shop: Broker) -> list[Envelope]:
-    """Of all that is in the log of the order service's one partition, the messages."""
+    """The messages in the log of the order service's only partition."""
     records = read_raw(servers.bootstrap, queue_of(shop, "Orders").topic, 0)
     envelopes = [decode(dict(record.headers)[HEADER] or b"") for record in records]
     return [envelope for envelope in envelopes if envelope.kind is Kind.MESSAGE]
@@ -139,7 +139,7 @@ def test_what_a_dead_sender_had_on_the_network_comes_back_and_is_redirected_once
             ((dialog, standing),) = successor.adopt(wanted(conversation))
             assert standing is Standing.OPEN
             last = messages_of(servers, shop)[-1]
-            with Producer({"bootstrap.servers": servers.bootstrap}) as network:  # requests that took long
+            with Producer({"bootstrap.servers": servers.bootstrap}) as network:  # its requests are slow
                 for number in (1, 2):
                     late = last._replace(counter=last.counter + number, sequence=last.sequence + number)
                     header: list[tuple[str, str | bytes | None]] = [(HEADER, encode_envelope(late))]

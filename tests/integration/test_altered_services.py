@@ -1,4 +1,4 @@
-"""A service goes to another queue while the processes of the old one die (behaviour 19)."""
+"""A service moves to another queue while processes of the old queue die (behaviour 19)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SILENCE_S = 3.0
 def test_what_a_killed_reader_of_the_old_queue_had_is_received_on_the_new_one(
     servers: Servers, database: str, tmp_path: Path, before: bool
 ) -> None:
-    """It is killed in a handler, before the service is moved or behind it; nobody reads the old queue then."""
+    """A reader is killed in a handler, before or after the service is moved. The old queue then has no reader."""
     settings = {"silence_timeout_s": SILENCE_S}
     job = Job(
         servers.bootstrap,
@@ -57,7 +57,7 @@ def test_what_a_killed_reader_of_the_old_queue_had_is_received_on_the_new_one(
 def test_handlers_go_on_while_the_catalog_is_read(
     servers: Servers, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Kafka may take its time to answer: nobody has to wait for the reader meanwhile."""
+    """Kafka may answer slowly: no handler waits for the reader meanwhile."""
     held: list[bool] = []
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker)

@@ -1,4 +1,4 @@
-"""What must not be asked for is refused with an error that says why, and nothing has happened then."""
+"""Invalid requests are refused with an error that tells why, and change nothing."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ BYTES: Any = b"x"
 
 @pytest.fixture(scope="module")
 def shop(servers: Servers) -> Iterator[Broker]:
-    """A shop that all tests of this module share: they are refused."""
+    """A shop shared by all tests of this module, because all their requests are refused."""
     with connected(servers.bootstrap, f"bad{time.time_ns()}") as broker:
         open_shop(broker)
         yield broker
@@ -343,7 +343,7 @@ def test_a_handler_cannot_send_what_the_contract_or_the_size_forbids(
     both: tuple[Transaction, Endpoint, Endpoint], kind: str, body: Any, error: type[KonverseError], words: str
 ) -> None:
     transaction, dialog, _ = both
-    for _ in range(2):  # also the second time, when the type was looked at before
+    for _ in range(2):  # also when the type was checked before
         with pytest.raises(error) as caught:
             transaction.send(dialog, kind, body)
         assert words in str(caught.value)
@@ -387,7 +387,7 @@ def test_transactions_that_are_too_large_for_one_commit_together_use_several(ser
             begin(broker).send(NOTE, b"x")
         with broker.reader("Orders", timeout=DEADLINE_S) as reader:
             fill(reader, 5)
-            transactions = [next(reader) for _ in range(5)]  # 18 MB, more than twice what one record may have
+            transactions = [next(reader) for _ in range(5)]  # 18 MB, more than two records may hold
             for transaction in transactions:
                 with transaction:
                     for message in transaction:

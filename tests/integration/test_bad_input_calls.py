@@ -1,4 +1,4 @@
-"""Arguments that cannot be, of calls outside and inside of transactions: BadInput names the argument and the remedy."""
+"""Invalid arguments, outside and inside transactions: BadInput names the argument and the remedy."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NO_NUMBER: Any = math.nan
 
 @pytest.fixture(scope="module")
 def shop(servers: Servers) -> Iterator[Broker]:
-    """A shop that all tests of this module share: they are refused."""
+    """A shop shared by all tests of this module, because all their requests are refused."""
     with connected(servers.bootstrap, f"calls{time.time_ns()}") as broker:
         open_shop(broker)
         open_stream(broker)
@@ -35,13 +35,13 @@ def shop(servers: Servers) -> Iterator[Broker]:
 
 
 def in_transaction(broker: Broker, call: Callable[[ClientTransaction], object]) -> None:
-    """Do something in a transaction of a client."""
+    """Make a call in a client's transaction."""
     with broker.transaction() as transaction:
         call(transaction)
 
 
 def pool_answers(broker: Broker, what: Any) -> None:
-    """Let a pool answer what is no transaction."""
+    """Let a pool answer something that is no transaction."""
     with pool_of(broker, read=False) as pool:
         pool.answer(what)
 
@@ -106,17 +106,17 @@ HANDLER: Final[dict[str, tuple[Callable[[Transaction], object], str]]] = {
     "a list of messages": (lambda t: t.receive(LIST), "leave it out for all"),
     "no messages": (lambda t: t.receive(0), "leave it out for all"),
 }
-"""What a handler may not give."""
+"""Arguments that a handler may not give."""
 
 
 def begun(transaction: Transaction, **clauses: Any) -> None:
-    """Begin in a handler, with clauses that cannot be."""
+    """Begin in a handler, with invalid clauses."""
     transaction.begin(ORDER_SERVICE, ORDER_SERVICE, ORDERING, **clauses)
 
 
 @pytest.fixture(scope="module")
 def handling(servers: Servers) -> Iterator[Transaction]:
-    """A transaction of the order service, in which nothing is done."""
+    """A transaction of the order service, in which nothing was done."""
     with connected(servers.bootstrap, f"handler{time.time_ns()}") as broker:
         open_shop(broker)
         begin(broker).send(ORDER)

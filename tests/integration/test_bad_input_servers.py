@@ -1,4 +1,4 @@
-"""Servers that do not answer, settings that cannot be, and what was closed."""
+"""Servers that do not answer, invalid settings, and closed objects."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_broker_that_was_closed_says_so_whatever_is_asked_of_it(servers: Serve
     assert reader.closed
     for close in (broker.close, reader.close, broker.close, reader.settle):
         close()
-    broker.flush()  # nothing is left to wait for
+    broker.flush()  # there is nothing to wait for
     with connected(servers.bootstrap, database) as again:
         assert again.catalog.find(MessageType, "late") is None
         assert len(receive(again, "Orders", 1)) == 1

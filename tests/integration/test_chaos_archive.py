@@ -1,4 +1,4 @@
-"""What a chaos run is judged by when its queues delete what nobody needs any more."""
+"""The records by which a chaos run is judged when its queues delete records."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def snapshot_written(reader: Reader) -> bool:
 
 
 def heard(topics: Topics) -> set[str]:
-    """The orders that were accepted and are known by their bodies."""
+    """Digests of the accepted orders."""
     return {word.body for talk in topics.talks if talk.role for word in talk.heard if word.body}
 
 

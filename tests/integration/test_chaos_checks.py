@@ -1,4 +1,4 @@
-"""Processes of a chaos run, judged as such runs are: the product holds, and one without deduplication does not."""
+"""Processes of a chaos run and their judgement: the product holds, and a product without deduplication does not."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.stack, pytest.mark.slow, pytest.mark.xdist_group("own 
 
 PATIENCE_S = 60.0
 DRAIN_S = 8.0
-"""Of the product that holds; the other never drains."""
+"""For the product that holds. The other never drains."""
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def proxied() -> Iterator[Rig]:
 
 
 def run(proxied: Rig, database: str, folder: Path, python_path: str | None) -> tuple[Verdict, Crew]:
-    """An owner dies when its outputs are there and it does not know it: the next one sends them again."""
+    """An owner dies after its outputs arrived and before it learns that. The next owner sends them again."""
     parts = {
         work: Part(work, work, str(folder), proxied.bootstrap(work), database, target_ends=0.0, batch=3)
         for work in ("owner", "client")
@@ -84,7 +84,7 @@ def test_a_product_without_deduplication_is_found_out(proxied: Rig, database: st
 
 @pytest.mark.nightly
 def test_a_short_run_under_faults_holds_and_is_reported(tmp_path: Path) -> None:
-    """What `make chaos` does, for a moment: faults of each kind that a shared machine bears."""
+    """A moment of `make chaos`: faults of each kind that a shared machine bears."""
     faults = {**KILLS, **PARTITIONS, **REDIS}
     cell = Cell("a moment", 8.0, faults, gap_s=(0.2, 0.6))
     folder = tmp_path / "run"

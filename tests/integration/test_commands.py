@@ -1,4 +1,4 @@
-"""`konverse list`, `view` and `verify` as people and scripts meet them."""
+"""`konverse list`, `view` and `verify`, used by people and scripts."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_a_queue_without_a_reader_says_so_and_names_what_waits_with_and_without_
     view, redis = ["view", "Orders", *common], ["--redis", servers.redis_url]
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker)
-        send_orders(broker, dialogs=1, messages=3)  # and the sender's session ends with a record of its own
+        send_orders(broker, dialogs=1, messages=3)  # the sender's session ends with one more record
     code, out, _ = run(*view)
     assert code == 0
     assert "NO READER, there never was one; 4 offsets wait" in out

@@ -254,7 +254,7 @@ def test_so_many_conversations_share_a_commit_as_batch_says(
                     list(transaction)
             reader.settle()
             assert owner.counters.transactions == 20
-            assert commits <= owner.counters.commits - before <= commits + 1  # one more for what was ingested late
+            assert commits <= owner.counters.commits - before <= commits + 1  # one more for messages ingested late
 
 
 def test_iteration_ends_when_nothing_comes_for_the_timeout_and_not_before(servers: Servers, database: str) -> None:

@@ -1,4 +1,4 @@
-"""How conversations end, on real servers, and that nothing is left of them."""
+"""Ends of conversations on real servers, which leave nothing behind."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.stack
 
 
 def left_in_view(broker: Broker, conversation: uuid.UUID) -> dict[str, str]:
-    """The sides of a conversation that the view shows: queue -> code of the state."""
+    """Sides of a conversation in the view: queue → code of the state."""
     found = {}
     for queue in ("Orders", "Shop"):
         for _, row in broker.view(queue).find(conversation.bytes):
@@ -30,7 +30,7 @@ def left_in_view(broker: Broker, conversation: uuid.UUID) -> dict[str, str]:
 
 
 def take(broker: Broker, queue: str, count: int, *, end: bool = False, **ending: str | int) -> list[Message]:
-    """Receive so many messages of one conversation in one transaction; with `end` end it in the same one."""
+    """Receive `count` messages of one conversation in one transaction; with `end`, end it in the same transaction."""
     with broker.reader(queue, timeout=DEADLINE_S) as reader:
         fill(reader, count)
         with next(reader) as transaction:
@@ -42,7 +42,7 @@ def take(broker: Broker, queue: str, count: int, *, end: bool = False, **ending:
 
 
 def until_forgotten(servers: Servers, broker: Broker, conversation: uuid.UUID) -> None:
-    """Let both queues work until no side of any conversation is left, by the raw logs, in memory and in the view."""
+    """Run both queues until no side of any conversation is left, in the raw logs, in memory and in the view."""
     queues = [queue_of(broker, name) for name in ("Orders", "Shop")]
 
     def all_forgotten() -> bool:
@@ -148,7 +148,7 @@ def error_of(message: Message) -> tuple[str | None, str | None]:
 
 
 def take_with_error(broker: Broker, queue: str) -> list[Message]:
-    """Receive what waits on a conversation when an Error has come, and end it."""
+    """Receive everything on a conversation once an Error has come, and end it."""
     with broker.reader(queue, timeout=DEADLINE_S) as reader:
 
         def failed() -> bool:
@@ -225,7 +225,7 @@ def test_a_message_that_comes_after_the_end_of_the_target_is_discarded_and_the_c
         dialog.send(ORDER, b"first")
         dialog.flush()
         take(broker, "Orders", 1, end=True)
-        dialog.send(ORDER, b"late")  # nobody here knows of the end yet
+        dialog.send(ORDER, b"late")  # this process does not know of the end
         dialog.flush()
         with broker.reader("Orders", timeout=1) as reader:
             assert list(reader) == []

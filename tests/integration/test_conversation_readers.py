@@ -1,4 +1,4 @@
-"""Readers on a real Kafka: what they take, keep and give back."""
+"""Readers on a real Kafka: the messages that they take, keep and give back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several threads on one reader and one dialog, and partitions that change hands while handlers run."""
+"""Several threads on one reader and one dialog, and partitions that change owners while handlers run."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ pytestmark = pytest.mark.stack
 
 
 def worked(reader: Reader) -> bool:
-    """Let the reader work; whether it has one partition now."""
+    """Let the reader work. Returns whether it has exactly one partition."""
     work(reader)
     return len(reader.partitions) == 1
 
@@ -126,7 +126,7 @@ def test_what_is_no_exception_ends_run_while_the_other_threads_have_nothing_to_d
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker)
         send_orders(broker, dialogs=1, messages=1)
-        with broker.reader("Orders") as reader:  # without a timeout: nothing else ends it
+        with broker.reader("Orders") as reader:  # without a timeout, so nothing else ends it
             with ThreadPoolExecutor(1) as pool, pytest.raises(SystemExit, match="once"):
                 pool.submit(reader.run, handler, threads=3).result(DEADLINE_S)
             with next(reader) as transaction:
@@ -220,7 +220,7 @@ def test_work_on_a_partition_that_is_taken_away_meanwhile_is_done_by_the_next_ow
                 until(lambda: worked(second), "a second reader gets its share")
                 lost = next(iter(second.partitions))
                 assert first.partitions == {0, 1} - {lost}
-                for transaction in held:  # the handlers of both partitions end now
+                for transaction in held:  # the handlers of both partitions end
                     with transaction:
                         for message in transaction:
                             transaction.send(message.dialog, RECEIPT, uuid.uuid4().bytes)
@@ -245,7 +245,7 @@ def test_a_forked_child_is_told_to_connect_again_and_the_parent_goes_on(servers:
             with warnings.catch_warnings():
                 warnings.simplefilter(
                     "ignore", DeprecationWarning
-                )  # threads, and the child does nothing but be refused
+                )  # about threads; the child only makes calls that are refused
                 pid = os.fork()
             if pid == 0:
                 os._exit(_refused_in_a_child(broker, dialog, reader))
@@ -257,7 +257,7 @@ def test_a_forked_child_is_told_to_connect_again_and_the_parent_goes_on(servers:
 
 
 def _refused_in_a_child(broker: Broker, dialog: Dialog, reader: Reader) -> int:
-    """How many calls of a forked child were not refused."""
+    """Number of calls of a forked child that were not refused."""
     calls: list[Callable[[], object]] = [
         lambda: dialog.send(ORDER, b"from the child"),
         lambda: begin(broker),

@@ -1,4 +1,4 @@
-"""CREATE of what is there already: refused, or with `if_not_exists` let through when it is the same."""
+"""CREATE of an existing object: refused, or with `if_not_exists` allowed when it is the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The examples run, more than once in one database, and print what they are there to show."""
+"""The examples run, more than once in one database, and print their result."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Example = Callable[[str], list[str]]
 
 @pytest.fixture
 def example(servers: Servers, database: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Example:
-    """Runs an example as `python -m` does; the lines that it prints."""
+    """Runs an example like `python -m` and returns the printed lines."""
     monkeypatch.setenv("KONVERSE_KAFKA", f"kafka://{servers.bootstrap}")
     monkeypatch.setenv("KONVERSE_DATABASE", database)
     monkeypatch.setenv("EXAMPLES_TABLES", str(tmp_path))
@@ -251,7 +251,7 @@ def test_work_moves_between_readers_that_come_and_go(example: Example) -> None:
 
 
 def open_sides(broker: Broker) -> int:
-    """Conversation endpoints that are there, closed or not."""
+    """Number of conversation endpoints, closed ones included."""
     return len(list(broker.views.conversation_endpoints()))
 
 

@@ -1,4 +1,4 @@
-"""Kafka itself dies or hangs while everybody works: readers and senders go on by themselves, and nothing is lost."""
+"""Kafka dies or hangs under load: readers and senders continue without help, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from tests.kit.workers import Job, Worker
 pytestmark = [pytest.mark.stack, pytest.mark.slow, pytest.mark.xdist_group("own Kafka"), pytest.mark.timeout(300)]
 
 RECOVERED_WITHIN_S = 90.0
-"""Far more than it takes: the machine may be busy. What it took is printed."""
+"""Far longer than necessary, because the machine may be busy. The real time is printed."""
 
 
 @pytest.fixture(scope="module")
 def stack() -> Iterator[LocalStack]:
-    """Servers that the tests of this module kill one after the other."""
+    """Servers that the tests of this module kill one after another."""
     try:
         started = LocalStack.start(StackSettings())
     except StackError as error:
@@ -45,7 +45,7 @@ def stack() -> Iterator[LocalStack]:
 
 
 class Traffic:
-    """Orders on a few dialogs, a worker process that answers them, and a reader here that takes the answers."""
+    """Orders on a few dialogs, a worker process that answers them, and a reader here for the answers."""
 
     def __init__(self, stack: LocalStack, broker: Broker, job: Job) -> None:
         self.bootstrap = stack.bootstrap
@@ -68,7 +68,7 @@ class Traffic:
                     return
 
     def send(self, count: int) -> None:
-        """Send so many orders in turn on the dialogs."""
+        """Send `count` orders on the dialogs in turn."""
         for _ in range(count):
             dialog = self.dialogs[self.count % len(self.dialogs)]
             body = b"order %d" % self.count
@@ -77,15 +77,15 @@ class Traffic:
             self.count += 1
 
     def release(self) -> None:
-        """Let the worker go on that holds an order."""
+        """Release the order that the worker holds."""
         Path(self.worker.job.release).touch()
 
     def handled_since(self, moment: float) -> Any:
-        """The worker's first execution after that moment, if there was one."""
+        """The worker's first execution after that moment, if there is one."""
         return next((event for event in self.worker.said("handled") if event["at"] > moment), None)
 
     def finish(self) -> Proof:
-        """Send the last order, wait until all are answered, end everything and judge it."""
+        """Send the last order, wait for all answers, end everything and prove exactly once."""
         self.finished = True
         self.send(1)
         self.broker.flush(RECOVERED_WITHIN_S)
@@ -133,7 +133,7 @@ def test_everybody_goes_on_after_the_broker_was_killed_and_restarted(stack: Loca
     traffic.release()
     traffic.worker.wait_for("handled", 100)
     stack.kill("kafka")
-    traffic.send(300)  # nobody is told that Kafka is away
+    traffic.send(300)  # no caller gets an error while Kafka is away
     stack.restart("kafka")
     back = time.time()
     until(lambda: traffic.handled_since(back), "the worker goes on", RECOVERED_WITHIN_S)
@@ -148,10 +148,10 @@ def test_everybody_goes_on_after_the_broker_hung_longer_than_anyone_waits(stack:
     traffic.send(300)
     traffic.worker.wait_for("holds")
     os.kill(stack.pids["kafka"], signal.SIGSTOP)
-    traffic.release()  # what was held is committed to a Kafka that hangs
+    traffic.release()  # the held order is committed to a Kafka that hangs
     try:
         traffic.send(300)
-        time.sleep(8)  # the fault itself: more than append_timeout_s and the group's session
+        time.sleep(8)  # the fault itself: longer than append_timeout_s and the group's session
         until(lambda: "unknown outcome" in traffic.worker.errors, "the worker gives up its commit", RECOVERED_WITHIN_S)
     finally:
         os.kill(stack.pids["kafka"], signal.SIGCONT)
@@ -168,7 +168,7 @@ def test_everybody_goes_on_after_the_broker_hung_longer_than_anyone_waits(stack:
 def test_no_flush_succeeds_while_kafka_does_not_say_that_the_topic_is_the_queues(
     stack: LocalStack, database: str
 ) -> None:
-    """The topic was made again and has acknowledged the message; then Kafka hangs, before anybody could ask."""
+    """A new topic of the same name has acknowledged the message. Then Kafka hangs, before the id can be checked."""
     admin = AdminClient({"bootstrap.servers": stack.bootstrap})
     with connected(stack.bootstrap, database, send_timeout_s=RECOVERED_WITHIN_S) as broker:
         open_shop(broker)
@@ -224,7 +224,7 @@ def test_a_sender_goes_on_after_a_restart_of_the_broker(stack: LocalStack, datab
 
 
 def test_a_client_that_has_failed_to_read_is_replaced(stack: LocalStack, database: str) -> None:
-    """After a broker hung, librdkafka may say "unknown partition" of a partition for as long as the client lives."""
+    """After a broker hung, librdkafka may answer "unknown partition" as long as the client lives."""
     with connected(stack.bootstrap, database) as broker:
         open_shop(broker)
         queue = queue_of(broker, "Orders")
@@ -237,7 +237,7 @@ def test_a_client_that_has_failed_to_read_is_replaced(stack: LocalStack, databas
 
 
 class _Confused:
-    """A consumer that knows of no partition any more."""
+    """A consumer that no longer knows its partitions."""
 
     def __init__(self, inner: Consumer) -> None:
         self.close = inner.close

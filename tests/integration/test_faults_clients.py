@@ -1,4 +1,4 @@
-"""Kafka clients that fail for good, as idempotent producers do: they are replaced, and nothing is lost or doubled."""
+"""Kafka clients that fail for good, like idempotent producers: they are replaced, and nothing is lost or duplicated."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.stack
 
 
 class Lost(NamedTuple):
-    """What a delivery report says of a record that is not in the log."""
+    """The delivery report of a record that is not in the log."""
 
     where: str
     number: int
@@ -33,7 +33,7 @@ class Lost(NamedTuple):
 
 
 class Broken:
-    """A producer with a fatal error ahead: it takes `healthy` more records, then none, and delivers none of them."""
+    """A producer with a fatal error ahead: it takes `healthy` more records, then none, and delivers none."""
 
     def __init__(self, healthy: int = 0) -> None:
         self._healthy = healthy
@@ -116,7 +116,7 @@ def test_a_senders_producer_that_breaks_is_replaced_and_everything_goes_again(
 
 
 class Full:
-    """A producer without room for more than `room` records at a time, which arrive when it is polled."""
+    """A producer with room for `room` records, which arrive when it is polled."""
 
     def __init__(self, producer: Any, room: int) -> None:
         self._producer, self._room = producer, room

@@ -16,7 +16,7 @@ from tests.kit.workers import POINTS, Job, Worker, read_diary
 pytestmark = pytest.mark.stack
 
 TWICE = ("handler", "COMMIT")
-"""Points that every batch of orders passes: let one go by."""
+"""Points that every batch of orders passes; the first occurrence is skipped."""
 
 
 @pytest.mark.parametrize("point", POINTS)

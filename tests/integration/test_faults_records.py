@@ -1,4 +1,4 @@
-"""Records that nobody of ours wrote: in the data log, in the journal, in the catalog."""
+"""Foreign records in the data log, in the journal and in the catalog."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Header = list[tuple[str, str | bytes | None]]
 
 @pytest.fixture
 def producer(servers: Servers) -> Iterator[Producer]:
-    """A producer that has never heard of konverse."""
+    """A plain producer without konverse."""
     with Producer({"bootstrap.servers": servers.bootstrap}) as plain:
         yield plain
 
@@ -54,7 +54,7 @@ def write(producer: Producer, queue: Queue, headers: Header, body: bytes = b"not
 
 
 def statistics_after(broker: Broker, count: int) -> tuple[Statistics, int]:
-    """Answer so many orders; what the owner counted besides."""
+    """Answer `count` orders. Returns the owner's statistics and its position in the data log."""
     with broker.reader("Orders", timeout=2) as reader:
         answered = answer(reader, lambda message: message.dialog.conversation + message.body)
         (owner,) = reader.owners
@@ -133,7 +133,7 @@ def test_records_for_another_incarnation_copies_and_records_out_of_turn_change_n
 def test_an_owner_writes_to_no_other_topic_than_data_topics_of_queues_whatever_a_record_names(
     servers: Servers, database: str, producer: Producer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A message for a conversation that is not there goes back to the home that it names, with its body (109)."""
+    """A message for an unknown conversation goes back to the home that it names, with its body (109)."""
     payments = f"{database}-payments"
     admin = AdminClient({"bootstrap.servers": servers.bootstrap})
     admin.create_topics([NewTopic(payments, 1)])[payments].result()
@@ -215,7 +215,7 @@ def test_garbage_in_the_journal_raises_an_alarm_and_changes_nothing(
             reader.close()
         for garbage in (b"", b"\0", b"garbage", commits[0] + b"\0", commits[0][:-1], b"\xff" * 100):
             producer.produce(journal, garbage, None, 0)
-        for copy in commits:  # decodable, and void: none of them counts a second time
+        for copy in commits:  # decodable and void: none of them counts a second time
             producer.produce(journal, copy, None, 0)
         producer.flush()
         if not while_it_is_read:

@@ -1,4 +1,4 @@
-"""A sending process dies in the middle: what was acknowledged is received once, in order, and nothing in between."""
+"""A sending process dies in the middle: acknowledged messages are received once, in order, without gaps."""
 
 from __future__ import annotations
 

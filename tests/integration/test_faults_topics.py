@@ -1,4 +1,4 @@
-"""Topics that an administrator made, changed, deleted or made again: said exactly, and nothing is lost by guessing."""
+"""Topics that an administrator creates, changes, deletes or recreates: errors are exact, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def create(admin: AdminClient, topic: str, partitions: int, config: dict[str, st
 
 
 def set_config(admin: AdminClient, topic: str, name: str, value: str) -> None:
-    """Change a topic, and wait until the broker shows it: the controller has it first."""
+    """Change a topic, and wait until the broker shows the change: the controller has it first."""
     entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
     admin.incremental_alter_configs([resource])[resource].result(DEADLINE_S)
@@ -246,7 +246,7 @@ def test_settling_does_not_say_done_while_a_destination_refuses(
 
 @pytest.fixture
 def instance(database: str, admin: AdminClient) -> Iterator[str]:
-    """An instance of the test's own, with a catalog that it may break."""
+    """An instance of the test's own, whose catalog it may damage."""
     yield database
     for name in admin.list_topics(timeout=10).topics:
         if name.startswith(f"{database}."):

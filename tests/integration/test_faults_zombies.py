@@ -1,4 +1,4 @@
-"""Owners that were replaced and do not know it: stopped processes, and two that take the same partition."""
+"""Replaced owners that do not know it: stopped processes, and two that claim the same partition."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.stack
 
 SESSION_TIMEOUT_MS = "6000"
 TAKEN_OVER_WITHIN_S = 100.0
-"""A broker with Kafka's own settings waits 45 s for a member of a `consumer` group."""
+"""With Kafka's default settings, a broker waits 45 s for a member of a `consumer` group."""
 
 
 @pytest.mark.slow
@@ -103,7 +103,7 @@ def test_readers_that_fight_for_a_partition_lose_and_double_nothing(servers: Ser
             reader = broker.reader("Orders", partitions=(0,), timeout=DEADLINE_S)
             with next(reader) as transaction:
                 messages = list(transaction)
-                if number % 3 == 1:  # another one takes it away before this one commits
+                if number % 3 == 1:  # another owner claims before this one commits
                     with broker.reader("Orders", partitions=(0,), timeout=0.2) as thief:
                         assert answer_once(thief) == len(messages)
                 for message in messages:

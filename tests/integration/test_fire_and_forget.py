@@ -1,4 +1,4 @@
-"""Whoever sends and ends without waiting for anything is warned, once for each way; who does otherwise is not."""
+"""A client that sends and ends without waiting gets a warning, once for each way of sending; other clients get none."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.stack
 
 @pytest.fixture
 def warnings(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
-    """What was said about fire and forget."""
+    """Warnings about fire and forget."""
     return lambda: [text for text in caplog.messages if "fire and forget" in text]
 
 
@@ -114,7 +114,7 @@ def test_an_error_is_lost_on_who_has_ended_and_comes_to_who_waits(servers: Serve
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker)
         for waits in (False, True):
-            dialog = broker.begin_dialog(SHOP_SERVICE, SHOP_SERVICE, ORDERING)  # which accepts no contract
+            dialog = broker.begin_dialog(SHOP_SERVICE, SHOP_SERVICE, ORDERING)  # it accepts no contract
             dialog.send(ORDER)
             if not waits:
                 dialog.end()

@@ -1,4 +1,4 @@
-"""Following a partition: whoever reads its logs has the state of its owner, and needs no claim."""
+"""Following a partition: a reader of its logs has the owner's state, without a claim."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def following(servers: Servers, broker: Broker, number: int = 0) -> Iterator[Following]:
-    """A partition of queue Orders, followed."""
+    """A followed partition of queue Orders."""
     kafka = Kafka(Settings(kafka=f"kafka://{servers.bootstrap}"))
     with Following(kafka, queue_of(broker, "Orders"), number) as followed:
         yield followed

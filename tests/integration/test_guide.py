@@ -1,4 +1,4 @@
-"""The guide for those who know Service Broker: its programs are one program, and it works."""
+"""The programs of the guide are one program, and it works."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A COMMIT that was on its way when its owner died arrives after another process took over: it must not count."""
+"""A COMMIT that arrives after another process took over must not count, although its owner sent it before its death."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def proxied() -> Iterator[Rig]:
 
 
 def judged(bootstrap: str, queue: Queue) -> JournalJudge:
-    """The journal of the queue's only partition."""
+    """The judged journal of the queue's only partition."""
     judge = JournalJudge((queue.incarnation, queue.data_topic_id, queue.journal_topic_id))
     for record in read_raw(bootstrap, journal_topic(queue.topic), 0):
         judge.hear(Record(record.offset, None, record.value, 0))
@@ -77,7 +77,7 @@ def test_a_commit_that_arrives_after_its_owner_was_replaced_does_not_count(
 
 
 def test_a_produce_that_arrives_twice_counts_once(proxied: Rig, database: str) -> None:
-    """Also: what our clients say is understood, and nothing of it goes past the proxy."""
+    """The proxy parses our clients' requests, and nothing bypasses it."""
     with connected(proxied.bootstrap("first"), database) as broker:
         open_shop(broker)
         orders, shop = queue_of(broker, "Orders"), queue_of(broker, "Shop")

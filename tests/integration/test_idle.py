@@ -1,4 +1,4 @@
-"""How long a reader with a `timeout` takes to say that nothing comes, and what an idle one knows of ALTER QUEUE."""
+"""The time until a reader with a `timeout` reports an idle queue, and ALTER QUEUE at an idle reader."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.kit.shop import ORDER, begin, connected, fill, open_shop, receive, un
 pytestmark = pytest.mark.stack
 
 MORE_S = 4.0
-"""A loaded machine may take so long beyond a timeout; else it is 0.1 s."""
+"""Most delay beyond a timeout on a busy machine; otherwise it is 0.1 s."""
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def broker(servers: Servers, database: str) -> Iterator[Broker]:
 @pytest.mark.parametrize("timeout", [0, 0.1, 1])
 def test_a_reader_of_an_idle_queue_ends_after_its_timeout(broker: Broker, timeout: float) -> None:
     with broker.reader("Orders", timeout=timeout) as reader:
-        for _ in range(2):  # new, and at rest
+        for _ in range(2):  # a new reader, and one at rest
             began = time.monotonic()
             assert list(reader) == []
             assert timeout <= time.monotonic() - began < timeout + MORE_S
@@ -53,7 +53,7 @@ def test_a_reader_with_a_short_timeout_receives_what_waits(broker: Broker, timeo
 
 
 def test_078_an_idle_reader_sees_alter_queue_of_its_broker_at_once(broker: Broker) -> None:
-    """Also where messages are here already, and in both directions, as often as it is altered."""
+    """Also with waiting messages, in both directions, and several times."""
     dialog = begin(broker)
     dialog.send(ORDER, b"0")
     broker.flush()

@@ -33,8 +33,8 @@ def postgresql(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     runtime = tmp_path_factory.mktemp("run")
     try:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("XDG_RUNTIME_DIR", str(runtime))  # else its import warns of its default
-            import pgserver  # there is no wheel for each Python
+            patch.setenv("XDG_RUNTIME_DIR", str(runtime))  # its import warns of its default otherwise
+            import pgserver  # not every Python has a wheel
     except ImportError:
         missing("there is no wheel with a PostgreSQL server for this Python")
     with pgserver.postgres_server.get_server(tmp_path_factory.mktemp("postgresql"), cleanup_mode="stop") as server:
@@ -65,7 +65,7 @@ def inbox(connect: Connect) -> Iterator[Inbox]:
 
 
 def message(name: str, conversation: str = "a conversation", at_s: float = 0) -> Message:
-    """Received at this time of its partition, which is Kafka's."""
+    """A message received at this time of its partition, which is Kafka's."""
     scope = SimpleNamespace(now_ms=lambda: round(at_s * 1000))
     return cast("Message", SimpleNamespace(id=name, dialog=SimpleNamespace(id=conversation), scope=scope))
 
@@ -123,7 +123,7 @@ def test_old_rows_are_forgotten(connect: Connect, inbox: Inbox) -> None:
 
 
 def test_rows_are_old_by_kafkas_time(connect: Connect, inbox: Inbox) -> None:
-    """That of the newest one: no clock of a machine is asked."""
+    """The age is measured from the newest message, without the machine's clock."""
     with closing(connect()) as connection:
         for name, at_s in (("a", 1_000.0), ("b", 4_000.0), ("c", 4_601.0)):
             with inbox.once(connection, message(name, at_s=at_s)):
@@ -147,7 +147,7 @@ def test_a_connection_that_commits_by_itself_is_refused(tmp_path: Path, postgres
 
 
 def test_a_connection_that_is_in_a_transaction_is_refused(connect: Connect, inbox: Inbox) -> None:
-    """As that of another thread is: its commit would be of both."""
+    """So is the connection of another thread: its commit would include the other's changes."""
     with closing(connect()) as connection, inbox.once(connection, message("a")) as step:
         with pytest.raises(BadInput, match="each thread a connection of its own"), inbox.once(connection, message("b")):
             pass

@@ -1,4 +1,4 @@
-"""A body of the largest size that there is, in every way of sending; and one byte more."""
+"""A body of the largest size in every way of sending, and one byte more."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.stack
 LARGEST: Final = bytes(BODY_BYTES_MAX)
 
 NAMES_BYTES: Final = 1_000
-"""More than what a client transaction needs for the names of a dialog."""
+"""More bytes than a client transaction needs for the names of a dialog."""
 
 
 def directly(broker: Broker, body: bytes) -> None:
@@ -52,7 +52,7 @@ def by_a_handler(broker: Broker, body: bytes) -> None:
 
 @pytest.fixture
 def shop(servers: Servers, database: str) -> Iterator[Broker]:
-    """The shop, open for streams too."""
+    """The shop, open for streams."""
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker)
         open_stream(broker)
@@ -68,7 +68,7 @@ FITS: Final[list[tuple[Way, int, str]]] = [
     (in_a_transaction, BODY_BYTES_MAX - NAMES_BYTES, "Orders"),
     (on_several_dialogs, BODY_BYTES_MAX - NAMES_BYTES, "Orders"),
 ]
-"""Ways of sending, the largest body that README gives them, and where it arrives."""
+"""Ways of sending, the largest body according to the README, and where it arrives."""
 
 
 @pytest.mark.parametrize(("send", "size", "queue"), FITS, ids=[way.__name__ for way, *_ in FITS])

@@ -1,4 +1,4 @@
-"""`konverse conversations`: which sides there are, which of them somebody has forgotten, and their end."""
+"""`konverse conversations`: sides, forgotten sides, and their end."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_ages_are_by_kafkas_time_whatever_the_clock_of_this_machine_shows(
 
 
 def fire_and_forget(broker: Broker) -> Dialog:
-    """The shop sends and ends at once; the order service takes both, and does nothing about it."""
+    """The shop sends and ends at once. The order service takes both and does nothing."""
     dialog = sent(broker, b"0")
     dialog.end()
     broker.flush()
@@ -94,7 +94,7 @@ def only_begun(broker: Broker) -> Dialog:
 
 
 def half_ended(broker: Broker) -> Dialog:
-    """The shop has ended, and nobody reads its queue."""
+    """The shop has ended, and its queue has no reader."""
     dialog = silent(broker)
     dialog.end()
     broker.flush()
@@ -103,7 +103,7 @@ def half_ended(broker: Broker) -> Dialog:
 
 @contextmanager
 def working(broker: Broker) -> Iterator[None]:
-    """Both queues have a reader that does what operators want."""
+    """Run readers of both queues, which follow operators."""
     with broker.reader("Orders") as orders, broker.reader("Shop") as shop:
         for reader in (orders, shop):
             reader.wait_for_partitions(1)
@@ -191,7 +191,7 @@ def test_wrong_questions_are_refused(servers: Servers, database: str) -> None:
         with pytest.raises(BadInput, match="keeps what was received for 604,800 s"):
             broker.leaked(older_than=8.0 * DAY_S)
         with pytest.raises(BadInput, match="leaked"):
-            broker.end_leaked([str(broker.database)])  # type: ignore[list-item]  # what no call gives
+            broker.end_leaked([str(broker.database)])  # type: ignore[list-item]  # an invalid id
         assert broker.end_leaked([]) == []
     with pytest.raises(BrokerClosed):
         broker.leaked()
@@ -273,7 +273,7 @@ def test_the_end_is_asked_for_on_a_terminal_and_said_with_yes(servers: Servers, 
 
 
 def on_a_terminal(answer: bytes, *arguments: str) -> str:
-    """What the command says when it is asked like that."""
+    """The command's output on a terminal, with `answer` as input."""
     ours, theirs = pty.openpty()
     with subprocess.Popen([*COMMAND, *arguments], stdin=theirs, stdout=theirs, stderr=theirs) as process:
         os.close(theirs)

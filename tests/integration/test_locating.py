@@ -1,4 +1,4 @@
-"""Where a group lives, as a reader of other partitions finds it."""
+"""Finding the partition of a group, from a reader of other partitions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.stack
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many offsets of the journals and snapshots were asked for, by each question."""
+    """Number of offsets of journals and snapshots that each question asked for."""
     offsets: list[int] = []
     answer = LogReading.answer
 
@@ -40,7 +40,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def groups_of(servers: Servers, broker: Broker) -> Groups:
-    """As a reader without partitions sees them."""
+    """The groups of a reader without partitions."""
     return Groups(Kafka(Settings(kafka=f"kafka://{servers.bootstrap}")), queue_of(broker, "Orders"), {})
 
 
@@ -105,7 +105,7 @@ def _unread(reader: Any) -> int:
 def test_a_group_of_which_nothing_has_left_its_partition_is_joined_where_it_goes(
     servers: Servers, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its owner has gone with the commit that moves it, and before the state was in the other log."""
+    """Its owner has died after the commit that moves it, before the state was in the other log."""
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker, partitions=3)
         places = places_of(broker, 3, 24)

@@ -1,4 +1,4 @@
-"""Data that somebody deletes before it was received: said in the journal, told to both sides, and the rest goes on."""
+"""Data deleted before it was received: the journal records the loss, both sides get Errors, and the rest goes on."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ pytestmark = pytest.mark.stack
 
 
 def taken(reader: Reader) -> list[Message]:
-    """Everything until the reader ends."""
+    """All messages until the reader ends."""
     received: list[Message] = []
     for transaction in reader:
         with transaction:
@@ -52,12 +52,12 @@ def lost(reader: Reader) -> int:
 
 
 def bodies(received: list[Message]) -> list[bytes]:
-    """Of the orders."""
+    """Bodies of the orders."""
     return [message.body for message in received if message.type == ORDER]
 
 
 def new_ones(broker: Broker) -> list[bytes]:
-    """What the same session begins and sends now, as it is received."""
+    """Messages of new dialogs of the same session, as received."""
     dialog = begin(broker)
     for number in range(5):
         dialog.send(ORDER, b"new %d" % number)
@@ -66,7 +66,7 @@ def new_ones(broker: Broker) -> list[bytes]:
 
 
 def received_from_another(servers: Servers, database: str) -> list[bytes]:
-    """What another session sends, which has lost nothing."""
+    """Messages of another session, which has lost nothing, as received."""
     with connected(servers.bootstrap, database) as another:
         begin(another).send(ORDER, b"new")
         another.flush()
@@ -74,7 +74,7 @@ def received_from_another(servers: Servers, database: str) -> list[bytes]:
 
 
 def refuted(servers: Servers, database: str) -> tuple[int, list[str]]:
-    """Exit code of `konverse verify`, and what it says is wrong."""
+    """Exit code and findings of `konverse verify`."""
     options = ["--kafka", f"kafka://{servers.bootstrap}", "--database", database, "--json"]
     result = CliRunner().invoke(app, ["verify", *options])
     assert result.stdout, result.stderr
@@ -147,7 +147,7 @@ def test_who_may_have_missed_something_gets_an_error_on_both_sides_and_the_next_
         with broker.reader("Orders", timeout=1) as reader:
             fill(reader, 4)
             reader.settle()
-            reader._share.consumer.pause(reader._share.consumer.assignment())  # it reads ahead otherwise
+            reader._share.consumer.pause(reader._share.consumer.assignment())  # otherwise it reads ahead
             late = begin(broker)
             late.send(ORDER, b"late")
             broker.flush()

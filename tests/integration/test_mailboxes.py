@@ -1,4 +1,4 @@
-"""Late messages come back to their home and are redirected, on real servers (protocol.md section 3)."""
+"""Late messages bounce to their home and are redirected, on real servers (protocol.md section 3)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def over(servers: Servers, database: str) -> Iterator[tuple[Broker, Broker, Dial
         dialog = begin(session)
         dialog.send(ORDER, b"first")
         dialog.flush()
-        for queue in ("Orders", "Shop", "Orders"):  # the target ends, home hears it and ends, the target forgets
+        for queue in ("Orders", "Shop", "Orders"):  # the target ends, home ends, the target forgets
             with shop.reader(queue, timeout=1) as reader:
                 for transaction in reader:
                     with transaction:
@@ -48,7 +48,7 @@ def over(servers: Servers, database: str) -> Iterator[tuple[Broker, Broker, Dial
 
 
 def came_back(dialog: Dialog, count: int) -> list[BouncedMessage]:
-    """So many messages of the dialog that came back."""
+    """Wait until `count` messages of the dialog have come back."""
 
     def all_of_them() -> list[BouncedMessage]:
         found = dialog.bounced(timeout=1)
@@ -58,7 +58,7 @@ def came_back(dialog: Dialog, count: int) -> list[BouncedMessage]:
 
 
 def bodies(broker: Broker) -> list[bytes]:
-    """What the order service receives until nothing comes any more."""
+    """Bodies that the order service receives until nothing more comes."""
     return [message.body for message in drain(broker, "Orders")]
 
 
@@ -120,7 +120,7 @@ def test_a_home_in_this_process_is_asked_and_what_was_decided_is_not_given_again
 
 
 def test_what_is_called_first_counts(servers: Servers, database: str) -> None:
-    """The new dialog is not begun yet, so a REDIRECT waits; the CONFIRM behind it would not."""
+    """The new dialog has not begun, so a REDIRECT waits. A CONFIRM behind it would not wait."""
     with over(servers, database) as (shop, session, dialog):
         with shop.reader("Shop") as home, shop.reader("Orders") as orders, pumped(home, orders):
             for body in LATE:

@@ -1,4 +1,4 @@
-"""The catalog in Redis: right when it is there, written again when it is lost, and of no consequence when it lies."""
+"""The catalog in Redis: correct when present, rewritten when lost, and harmless when wrong."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def key(broker: Broker) -> str:
 
 
 def mirrored(client: redis.Redis, broker: Broker) -> dict[str, Any]:
-    """The objects that Redis shows; empty when it shows nothing, or something else."""
+    """The objects in Redis; empty when it has none, or something else."""
     try:
         found: Any = client.hgetall(key(broker))
     except redis.ResponseError:

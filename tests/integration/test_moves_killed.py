@@ -1,4 +1,4 @@
-"""MOVE CONVERSATION across partitions: processes that are killed between its two steps (protocol.md section 7.2)."""
+"""MOVE CONVERSATION across partitions: processes killed between its two steps (protocol.md section 7.2)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.stack
 
 
 def places_of(broker: Broker, partitions: int, dialogs: int) -> dict[int, tuple[Dialog, uuid.UUID]]:
-    """A conversation of which nothing waits in each partition, and its group."""
+    """Partition → a conversation there without messages, and its group."""
     begun = [sent(broker, b"first") for _ in range(dialogs)]
     with broker.reader("Orders") as reader:
         reader.wait_for_partitions(partitions, DEADLINE_S)
@@ -37,12 +37,12 @@ def places_of(broker: Broker, partitions: int, dialogs: int) -> dict[int, tuple[
                 endpoint = owner.fold.state.endpoint(Role.TARGET, dialog.id.bytes)
                 if endpoint is not None:
                     found[owner.identity.partition] = dialog, uuid.UUID(bytes=endpoint.group_id)
-    # where a conversation goes is a matter of chance: one in 128 times all of eight go to one of two partitions
+    # The partition of a conversation is random. Once in 128 times, all eight go to the same one of two partitions.
     return found if len(found) == partitions else places_of(broker, partitions, dialogs)
 
 
 def joins(broker: Broker, dialog: Dialog, group: uuid.UUID) -> None:
-    """The target of `dialog`, in partition 0 of Orders, moves to a group that lives elsewhere."""
+    """The target of `dialog`, in partition 0 of Orders, moves to a group in another partition."""
     dialog.send(ORDER, b"to the others")
     broker.flush()
     with broker.reader("Orders", partitions=(0,)) as reader:
@@ -55,7 +55,7 @@ def joins(broker: Broker, dialog: Dialog, group: uuid.UUID) -> None:
 
 
 def waiting(reader: Reader, group: uuid.UUID, partition: int) -> list[bytes]:
-    """What waits in a group in one partition, sorted."""
+    """Bodies that wait in a group in one partition, sorted."""
     reader.keep_up()
     states = [owner.fold.state for owner in reader.owners if owner.identity.partition == partition]
     return sorted(entry[2] or b"" for state in states for one in state.members(group.bytes) for entry in one.queue)
@@ -102,7 +102,7 @@ def test_who_follows_a_process_that_was_killed_between_the_steps_of_a_move_goes_
 def test_two_that_move_to_one_group_from_two_partitions_are_received_with_it_together(
     servers: Servers, database: str, tmp_path: Path
 ) -> None:
-    """The first one has not left yet when the second one looks where the group is."""
+    """The first one has not left when the second one looks for the group."""
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker, partitions=3)
         places = places_of(broker, 3, 24)

@@ -1,4 +1,4 @@
-"""Operators suspend, skip and end any conversation at any time, whichever kind of process reads its queue."""
+"""Operators suspend, skip and end any conversation at any time, with every kind of reader process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.kit.workers import read_diary
 pytestmark = pytest.mark.stack
 
 AT_ONCE_S = 5.0
-"""An owner hears an operator twice a second, and the machine may be busy."""
+"""An owner looks for an operator's order twice a second, and the machine may be busy."""
 
 
 @contextmanager
@@ -48,7 +48,7 @@ def in_a_thread(broker: Broker, work: Callable[[Reader], None]) -> Iterator[None
 
 
 def iterate(reader: Reader) -> None:
-    """As a program without `run` does it."""
+    """Receive like a program without `run`."""
     for transaction in reader:
         with transaction:
             answer(transaction)
@@ -56,7 +56,7 @@ def iterate(reader: Reader) -> None:
 
 @contextmanager
 def reading(way: str, servers: Servers, broker: Broker, folder: Path) -> Iterator[None]:
-    """Somebody reads Orders in this way; in the end its handlers are released."""
+    """Read Orders in this way, and release the handlers at the end."""
     with ExitStack() as exits:
         exits.enter_context(_reading(way, servers, broker, folder))
         exits.callback((folder / "released").touch)
@@ -82,7 +82,7 @@ def bodies(folder: Path) -> list[str]:
 def test_what_is_not_suspended_is_suspended_skipped_ended_and_cleaned_up_at_once(  # noqa: PLR0917  # fixtures
     servers: Servers, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str, handlers: int
 ) -> None:
-    """While all handlers are at something else, and behind the one that has it."""
+    """While all handlers are busy with other groups, and behind the handler that has the group."""
     monkeypatch.setattr("tests.kit.answering.folder", tmp_path)
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker)
@@ -112,7 +112,7 @@ def test_what_is_not_suspended_is_suspended_skipped_ended_and_cleaned_up_at_once
             with pytest.raises(OutcomeUnknown, match="a handler has its group"):
                 broker.suspend(held[0].id, queue="Orders", timeout=0.5)
             (tmp_path / "released").touch()
-            broker.end(held[0].id, queue="Orders")  # behind the handler, and then the order before it is void
+            broker.end(held[0].id, queue="Orders")  # behind the handler; the earlier order is then void
             until(lambda: "skipped 1" in bodies(tmp_path), "what was behind the skipped message")
             assert set(bodies(tmp_path)) == {"first", HOLD.decode(), "skipped 1"}
             broker.resume(opened["suspended"].id)

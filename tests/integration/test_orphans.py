@@ -1,4 +1,4 @@
-"""Partitions that Kafka's group has given to somebody who does nothing: a reader claims them by the journal alone."""
+"""Partitions that Kafka's group keeps assigned to a dead member: a reader claims them by the journal alone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SILENCE_S = 3.0
 
 @contextmanager
 def member_that_does_nothing(broker: Broker) -> Iterator[None]:
-    """Somebody whom the group gives all that it has: what is left of a reader when only Kafka remembers it."""
+    """A member that gets partitions and does nothing: the remains of a reader that only Kafka remembers."""
     queue = queue_of(broker, "Orders")
     consumer = broker._kafka.group_consumer(consumer_group(queue.topic, queue.subscription))
     consumer.subscribe([queue.topic])

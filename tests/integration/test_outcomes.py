@@ -1,4 +1,4 @@
-"""A client dies and nobody knows what became of its messages: whoever has the token asks, and the answer stays true."""
+"""A client dies with messages of unknown outcome. A process with its token asks, and the answer stays true."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def proxied() -> Iterator[Rig]:
 
 
 def send_and_hang(bootstrap: str, database: str, token_file: Path) -> None:
-    """A client whose messages hang in the network: it writes down what it does not know."""
+    """A client whose messages hang in the network. It writes down the token of its unknown outcomes."""
     with connected(bootstrap, database, send_timeout_s=3.0) as broker:
         dialog = begin(broker)
         dialog.send(ORDER, b"0")
@@ -131,7 +131,7 @@ def test_a_message_that_arrived_is_said_to_be_received(servers: Servers, databas
 
 
 def sent_as_if_nobody_knew(sender: Sender, dialog: Dialog) -> list[Sent]:
-    """A token of a client that heard nothing of its messages."""
+    """The token of a client that has no answer about its messages."""
     return [Sent(sender.session.writer, dialog.begin.target, dialog.id.bytes, 0, (0, 1))]
 
 
@@ -139,7 +139,7 @@ def sent_as_if_nobody_knew(sender: Sender, dialog: Dialog) -> list[Sent]:
 def test_what_a_transaction_sends_arrives_although_somebody_asks_about_its_session(
     servers: Servers, database: str
 ) -> None:
-    """It was committed, so it happens; nobody has transmitted it yet, and whoever asks does that too."""
+    """It was committed, so its sends happen. No process has transmitted it; the asking process does."""
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker)
         with connected(servers.bootstrap, database, transmit=False, send_timeout_s=3.0) as client:
@@ -162,7 +162,7 @@ def test_what_a_transaction_sends_arrives_although_somebody_asks_about_its_sessi
 
 @pytest.mark.stack
 def test_the_time_of_a_session_is_the_brokers(servers: Servers, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A day off, as a client's clock may be: every partition judges a session's age by its id."""
+    """The client's clock is off by a day. Partitions judge a session's age by its id."""
     clock = time.time
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker)
@@ -190,7 +190,7 @@ def test_nobody_answers_where_nobody_works(servers: Servers, database: str) -> N
 
 @pytest.mark.stack
 def test_a_session_goes_on_under_a_new_id(servers: Servers, database: str) -> None:
-    """Everything counts, so nothing has to be asked; and a lane on its way waits for the answer of its destination."""
+    """Everything counts, so no question is needed. A lane with records in flight waits for its destination's answer."""
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker)
         orders, shop = queue_of(broker, "Orders"), queue_of(broker, "Shop")
@@ -247,7 +247,7 @@ def test_only_who_needs_a_new_id_waits_for_it(servers: Servers, database: str, m
         assert time.monotonic() - began < 5
         answered.set()
         with broker.reader("Orders") as orders, broker.reader("Shop") as shop, pumped(orders, shop):
-            broker.flush()  # they say what became of the first records
+            broker.flush()  # they answer about the first records
         assert len(sender.session.ids) == 2
 
 

@@ -1,4 +1,4 @@
-"""Every cell of docs/outside.md: what is said to whom when somebody changes the topics of a queue."""
+"""Every cell of docs/outside.md: the errors of each client after a change of a queue's topics."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def row(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def scene(row: str, servers: Servers) -> Iterator[Scene]:
-    """Everybody is there, and it has happened."""
+    """All clients, after the change."""
     with ExitStack() as exits:
-        exits.enter_context(suppress(KonverseError))  # a broker that is closed says once more what it was told
+        exits.enter_context(suppress(KonverseError))  # closing a broker repeats its error
         scene = begin_scene(servers, f"t{uuid.uuid4().hex[:12]}", HARMS[row].before, exits)
         HARMS[row].harm(scene)
         yield scene

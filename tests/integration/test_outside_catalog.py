@@ -1,4 +1,4 @@
-"""Every cell of docs/outside.md that tells of the catalog."""
+"""Every cell of docs/outside.md about the catalog."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ROWS = [pytest.param(row, marks=[] if row in QUICK else [pytest.mark.nightly]) f
 
 
 class Happened(NamedTuple):
-    """A row of the page, and what it has come to."""
+    """A row of the page, and its results."""
 
     row: str
     scene: Scene
@@ -35,11 +35,11 @@ class Happened(NamedTuple):
 
 @pytest.fixture(scope="module", params=ROWS)
 def happened(request: pytest.FixtureRequest, servers: Servers) -> Iterator[Happened]:
-    """Everybody is there, and it has happened."""
+    """All clients, after the change."""
     name = f"t{uuid.uuid4().hex[:12]}"
     with ExitStack() as exits:
         exits.callback(forget, servers, name)
-        exits.enter_context(suppress(KonverseError))  # a broker that is closed says once more what it was told
+        exits.enter_context(suppress(KonverseError))  # closing a broker repeats its error
         said = listen(exits)
         scene = begin_scene(servers, name, HARMS[request.param].before, exits, instance=name)
         HARMS[request.param].harm(scene)

@@ -1,4 +1,4 @@
-"""Every cell of docs/outside.md that tells of the transmission queue."""
+"""Every cell of docs/outside.md about the transmission queue."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def row(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def scene(row: str, servers: Servers) -> Iterator[Scene]:
-    """A transaction was made, and it has happened."""
+    """A transaction was made, and the change happened."""
     name = f"t{uuid.uuid4().hex[:12]}"
     with ExitStack() as exits:
         exits.callback(forget, servers, name)
-        exits.enter_context(suppress(KonverseError))  # a broker that is closed says once more what it was told
+        exits.enter_context(suppress(KonverseError))  # closing a broker repeats its error
         scene = begin_scene(servers, name, HARMS[row].before, exits, instance=name)
         prepare(scene)
         HARMS[row].harm(scene)

@@ -1,4 +1,4 @@
-"""Readers that are told which partitions to take."""
+"""Readers of explicit partitions."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_partition_is_recovered_piece_by_piece(
         monkeypatch.setattr("konverse.bridge.kafka.log_reader.FETCH_RECORDS", 7)
         with broker.reader("Orders", partitions=(0,)) as reader:
             (after,) = (owner.fold for owner in reader.owners)
-            before.state.now_ms = after.state.now_ms  # all that a CLAIM changes
+            before.state.now_ms = after.state.now_ms  # the only change that a CLAIM makes
             assert digest(after.state) == digest(before.state)
         assert len(pieces) > 50, "400 records and 40 commits, 8 of a log at a time"
         assert pieces == sorted(pieces)

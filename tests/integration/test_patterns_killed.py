@@ -1,6 +1,6 @@
-"""Programs of the patterns, whose workers are killed where the test says: what the heads of the programs promise holds.
+"""Programs of the patterns, whose workers are killed at given points: the promises in the programs' docstrings hold.
 
-A worker reads all queues of the pattern's application, and the next one is started when it is dead.
+A worker reads all queues of the pattern's application. The next worker starts when it is dead.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ pytestmark = [pytest.mark.nightly, pytest.mark.stack, pytest.mark.slow, pytest.m
 WAIT_S: Final = 30.0
 
 BEFORE: Final = "before the COMMIT is produced"
-"""The handler is through and its tables are changed, and nobody knows that its messages were received."""
+"""The handler has returned and its tables are changed, and the journal does not have its COMMIT."""
 
 BEHIND: Final = "after the COMMIT is in the journal, before its acknowledgement is handled"
-"""What the handler did counts, and nothing of it has been sent on."""
+"""The handler's COMMIT counts, and none of its messages has been sent."""
 
 Death = tuple[str, int]
-"""Where a worker dies, and at which occurrence of it."""
+"""A point of death, and its occurrence."""
 
 Play = Callable[..., list[str]]
 
 
 @pytest.fixture
 def broker(servers: Servers, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
-    """A connection to the database that the programs and their workers are told of."""
+    """A connection to the database that the programs and their workers use."""
     monkeypatch.setenv("KONVERSE_KAFKA", f"kafka://{servers.bootstrap}")
     monkeypatch.setenv("KONVERSE_DATABASE", database)
     monkeypatch.setenv("EXAMPLES_TABLES", str(tmp_path))
@@ -61,7 +61,7 @@ def play(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> Play:
-    """Plays a pattern to its end, until nothing is left open; what its program prints."""
+    """Plays a pattern until no conversation is open. Returns the printed text."""
 
     def to_the_end(pattern: ModuleType, home: str, deaths: Sequence[Death]) -> None:
         job = Deaths(servers.bootstrap, broker.database, str(tmp_path / "log"), pattern.__name__, deaths=deaths)
@@ -71,7 +71,7 @@ def play(
                 worker.wait_for("killed", number + 1, WAIT_S)
             until(program.done, "the program ends", WAIT_S)
             program.result()
-            with broker.reader(home) as reader, pumped(reader):  # who began hears of the ends, too
+            with broker.reader(home) as reader, pumped(reader):  # the initiator hears the ends too
                 until(lambda: not open_sides(broker), "nothing is left open", WAIT_S)
 
     def play(pattern: ModuleType, home: str, *deaths: Death) -> list[str]:
@@ -88,7 +88,7 @@ def play(
 
 @contextmanager
 def telling(broker: Broker) -> Iterator[None]:
-    """What fails in the block says also what is open, and what is on its way."""
+    """Add the open conversations and undelivered messages to an exception of the block."""
     try:
         yield
     except BaseException as error:
@@ -97,7 +97,7 @@ def telling(broker: Broker) -> Iterator[None]:
 
 
 def open_sides(broker: Broker) -> list[str]:
-    """The sides of conversations that are left, closed or not."""
+    """The remaining sides of conversations, closed ones included."""
     rows = broker.views.conversation_endpoints(columns=("conversation_id", "state", "far_service"))
     return [f"{row.conversation_id} {row.state} to {row.far_service}" for row in rows]
 

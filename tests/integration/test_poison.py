@@ -1,4 +1,4 @@
-"""Handlers that fail on a message again and again: its conversation is suspended, and nobody else is harmed."""
+"""Handlers that fail repeatedly on a message: its conversation is suspended, and no other one is harmed."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ pytestmark = pytest.mark.stack
 
 POISONS = ("poison 1", "poison 2")
 DEATHS_MAX = 1 + 6 * len(POISONS)
-"""By the first nothing is known; with one handler each message dies alone five times, and with two once more before."""
+"""Before the first death nothing is known. Alone, each message kills five times; with two handlers once more before."""
 
 
 def send_poison(broker: Broker, *bodies: str) -> dict[bytes, list[bytes]]:
-    """A conversation with these messages."""
+    """Send a conversation with these messages."""
     dialog = begin(broker)
     for body in bodies:
         dialog.send(ORDER, body.encode())
@@ -36,7 +36,7 @@ def send_poison(broker: Broker, *bodies: str) -> dict[bytes, list[bytes]]:
 
 
 def supervise(job: Job) -> int:
-    """Start a worker again whenever it dies, until one has nothing to do; how many died."""
+    """Restart a worker whenever it dies, until one has nothing to do. Returns the number of deaths."""
     for deaths in range(DEATHS_MAX + 1):
         with Worker(job) as worker:
             code = worker.wait()
@@ -98,7 +98,7 @@ def test_a_message_that_kills_every_worker_is_suspended_and_the_others_are_handl
 
 
 class Shop:
-    """A handler that fails on some bodies, and remembers what it handled."""
+    """A handler that fails on some bodies and records the handled ones."""
 
     def __init__(self, *failing: bytes) -> None:
         self.failing = failing
@@ -138,7 +138,7 @@ def test_a_handler_that_raises_five_times_suspends_its_conversation_alone_behavi
         assert f"conversation {guilty} of " in said[0]
 
         send_poison(broker, "later")
-        with reader_of(broker) as reader:  # it is suspended for the next owner, too
+        with reader_of(broker) as reader:  # it is suspended for the next owner too
             reader.run(shop)
             assert shop.handled[2:] == [b"later"]
             shop.failing = ()

@@ -1,4 +1,4 @@
-"""Conversations that are used again, recycled and replaced, on real servers (behaviours 224 to 229)."""
+"""Conversations are reused, recycled and replaced, on real servers (behaviours 224 to 229)."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ pytestmark = pytest.mark.stack
 
 BYE: Final = "Bye"
 WAVING: Final = "//sales/Waving"
-"""A contract whose streams end with that."""
+"""A contract whose streams end with BYE."""
 
 
 @pytest.fixture
 def broker(servers: Servers, database: str) -> Iterator[Broker]:
-    """The shop is open, for streams too."""
+    """The shop, open for streams."""
     with stream_shop(servers.bootstrap, database) as broker:
         yield broker
 
@@ -78,7 +78,7 @@ def test_a_key_has_one_conversation_until_it_is_recycled(broker: Broker) -> None
 
 
 def test_nothing_follows_end_of_stream_under_concurrent_senders(servers: Servers, database: str) -> None:
-    """The same with 100,000: `python -m tests.kit.pool_stress`."""
+    """With 100,000 recycles: `python -m tests.kit.pool_stress`."""
     result = stress(servers.bootstrap, database, Load(recycles=2_000))
     assert result.received >= 6_000
     assert result.begun == result.recycled >= 2_000
@@ -124,7 +124,7 @@ def test_a_conversation_is_recycled_when_it_is_old_although_nothing_is_sent(brok
 def test_load_moves_to_a_second_instance_of_the_target_without_a_restart(
     servers: Servers, database: str, broker: Broker
 ) -> None:
-    """One conversation at a time: the second instance gets any only because it is recycled to another partition."""
+    """One conversation at a time: the second instance gets some only because they are recycled to another partition."""
     with taking(broker, Taker()) as first, pool_of(broker, size=1, max_age=0.3) as pool:
         pool.send(ORDER, b"0")
         until(lambda: first.bodies, "the first instance is at work")
@@ -174,7 +174,7 @@ def test_replies_are_the_applications_own(broker: Broker) -> None:
 def test_what_a_sender_that_is_gone_has_begun_is_ended_by_its_timer(
     servers: Servers, broker: Broker, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also under a contract, and with a type, that no pool has which still reads there."""
+    """Also under a contract and with a type that no pool uses that reads there."""
     monkeypatch.setattr("konverse.bridge.runtime.settings.POOL_SLACK_MS", 0)
     monkeypatch.setattr("konverse.dialog.pool.recycling.POOL_PATIENCE_MS", 1_000)
     broker.create_message_type(BYE)
@@ -187,7 +187,7 @@ def test_what_a_sender_that_is_gone_has_begun_is_ended_by_its_timer(
             )
             pool.send(ORDER, end_of_stream.encode())
             pool.flush()
-            pool._closed = True  # nobody recycles it
+            pool._closed = True  # no process recycles it
     heard = set[tuple[str, str, bytes]]()
 
     def take(transaction: Transaction) -> None:
@@ -268,7 +268,7 @@ def test_a_pool_that_could_not_be_made_has_left_nothing(broker: Broker, monkeypa
 
 
 def test_what_is_recycled_waits_for_no_room(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else `close` took the time of a send that finds none, a minute, for each of its conversations."""
+    """Otherwise `close` would wait a minute, a send's time-out without room, for each of its conversations."""
     pool = pool_of(broker, read=False)
     for number in range(5):
         pool.send(ORDER, b"", f"key {number}")
@@ -343,7 +343,7 @@ def test_a_pool_that_is_closed_waits_for_targets_that_are_away_as_long_as_it_is_
     closing = threading.Thread(target=close, args=(second,), kwargs={"timeout": DEADLINE_S})
     closing.start()
     until(lambda: second.statistics.recycled, "it is recycled")
-    with taking(broker, Taker()):  # to join the queue takes far longer than a moment
+    with taking(broker, Taker()):  # joining the group takes far longer than a moment
         closing.join()
     assert left == [1, 0]
 

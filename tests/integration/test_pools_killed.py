@@ -1,4 +1,4 @@
-"""A process with a named pool dies, and the next one goes on with its conversations, on real servers."""
+"""A process with a named pool dies, and the next process continues its conversations, on real servers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_the_next_process_goes_on_where_a_killed_one_was(servers: Servers, datab
     with connected(servers.bootstrap, database, redis=servers.redis_url) as broker:
         open_shop(broker, partitions=2)
         open_stream(broker)
-        with taking(broker, Taker()) as taker, pool_of(broker):  # whose thread reads the queue of the shop all the time
+        with taking(broker, Taker()) as taker, pool_of(broker):  # its thread reads the queue of the shop all the time
             job = {"first": 0, "keys": KEYS, "redis": servers.redis_url}
             with PoolSender(servers.bootstrap, database, **job) as sender:
                 sender.read_on(acknowledged)
@@ -81,7 +81,7 @@ def test_a_takeover_that_kafka_interrupts_goes_on_with_the_same_conversations(se
 
 
 def test_who_goes_on_takes_over_all_keys_at_once_and_keeps_no_reader_waiting(servers: Servers, database: str) -> None:
-    """Ends wait for the application's reader, whose handler asks the pool: that waits for what the reader has to do."""
+    """Ends wait for the application's reader, whose handler asks the pool, which waits for the reader's work."""
     keys = 40
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker, partitions=2, home_partitions=2)
@@ -122,7 +122,7 @@ def test_who_goes_on_takes_over_all_keys_at_once_and_keeps_no_reader_waiting(ser
 def test_what_came_back_to_a_process_that_is_gone_goes_on_although_nobody_names_its_key(
     servers: Servers, database: str
 ) -> None:
-    """Its conversation is over: the key that stands at what came back says whose it is."""
+    """Its conversation is over. The bounced message carries the key of its group."""
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker, partitions=2)
         open_stream(broker)
@@ -130,7 +130,7 @@ def test_what_came_back_to_a_process_that_is_gone_goes_on_although_nobody_names_
             pool = pool_of(former, name="orders", read=False)
             pool.send(ORDER, b"one", "key 0")
             pool.flush()
-            pool._closed = True  # nobody looks after it any more
+            pool._closed = True  # no process looks after it
             (dialog,) = pool._dialogs.values()
             with broker.reader("Orders", timeout=2) as reader:
                 for transaction in reader:
@@ -304,7 +304,7 @@ def test_a_process_of_another_container_is_not_gone_because_nobody_has_its_numbe
 
 def test_a_lease_of_a_process_that_is_gone_is_taken_at_once(servers: Servers, database: str) -> None:
     gone = Lease(servers.redis_url, f"lease {database}", "orders", bytes(16))
-    gone.holder = gone.holder.replace("process ", "process 9")  # nobody has it
+    gone.holder = gone.holder.replace("process ", "process 9")  # an unused process id
     gone.take()
     mine = Lease(servers.redis_url, f"lease {database}", "orders", bytes(16))
     mine.take()

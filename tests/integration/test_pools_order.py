@@ -1,4 +1,4 @@
-"""What came back to a pool goes first, on real servers (behaviours 228, 229)."""
+"""Messages that bounced to a pool go first, on real servers (behaviours 228, 229)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.stack
 
 @pytest.fixture
 def broker(servers: Servers, database: str) -> Iterator[Broker]:
-    """The shop is open, for streams too."""
+    """The shop, open for streams."""
     with stream_shop(servers.bootstrap, database) as broker:
         yield broker
 
@@ -75,12 +75,12 @@ def test_what_came_back_goes_first_although_there_was_no_room_for_it(broker: Bro
 def test_what_an_ended_conversation_did_not_deliver_goes_first_unless_its_error_forbids_it(
     broker: Broker, caplog: pytest.LogCaptureFixture, error: int, description: str, resent: bool
 ) -> None:
-    """Its target has ended it before any of that arrives: nothing of it was accepted, and all of it comes back."""
+    """Its target ends it before any message arrives: none is accepted, and all come back."""
     sent = [b"%d" % number for number in range(4)]
     with pool_of(broker, read=False) as pool, caplog.at_level(logging.INFO, "konverse.pool"):
         pool.send(ORDER, b"first", b"key")
         end_at_target(broker, error, description)
-        for number, body in enumerate(sent):  # nobody reads the shop's queue, so the pool has not heard of it
+        for number, body in enumerate(sent):  # no reader reads the shop's queue, so the pool has not heard of it
             pool.send(ORDER if number % 2 else NOTE, body, b"key")
         pool.flush()
         with taking(broker, pool.answer, "Shop"), taking(broker, Taker()) as taker:

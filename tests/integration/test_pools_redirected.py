@@ -1,4 +1,4 @@
-"""Pools behind routers that redirect: they follow by themselves, and nothing is lost, doubled or out of order (233)."""
+"""Pools behind redirecting routers: they follow by themselves, and nothing is lost, duplicated or reordered (233)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ KEYS: Final = 3
 
 
 def open_routed(broker: Broker) -> None:
-    """The order service may redirect; services of the north are on queues of their own."""
+    """The order service may redirect. Services of the north have queues of their own."""
     open_shop(broker, partitions=2)
     for name in (STREAM_END, REDIRECT_TO):
         broker.create_message_type(name)
@@ -48,13 +48,13 @@ def open_routed(broker: Broker) -> None:
 
 
 def always(service: str, _: Message) -> str:
-    """A classifier."""
+    """A classifier that returns `service`."""
     return service
 
 
 @contextmanager
 def redirecting(broker: Broker, **ways: str) -> Iterator[None]:
-    """Routers at work: the order service redirects to `order`, that of the north to `north`."""
+    """Run routers: the order service redirects to `order`, that of the north to `north`."""
     with ExitStack() as exits:
         for name, to in ways.items():
             service = {"order": ORDER_SERVICE, "north": NORTH}[name]
@@ -64,7 +64,7 @@ def redirecting(broker: Broker, **ways: str) -> Iterator[None]:
 
 @pytest.fixture
 def broker(servers: Servers, database: str) -> Iterator[Broker]:
-    """At the end the logs of all queues are as they should be, by the verifier's fold too."""
+    """A broker. Afterwards the logs of all queues must satisfy the verifier."""
     with connected(servers.bootstrap, database) as broker:
         open_routed(broker)
         yield broker
@@ -160,7 +160,7 @@ def test_who_is_redirected_to_where_nobody_takes_it_is_told_and_nothing_is_lost(
 ) -> None:
     soon = patch(
         "konverse.dialog.pool.pool.POOL_VERDICT_MS_MAX", 5_000
-    )  # the router that answers no more is not awaited
+    )  # the router no longer answers and is not awaited
     with soon, pool_of(broker) as pool:
         with ExitStack() as exits:
             if way == ORDER_SERVICE:
@@ -198,7 +198,7 @@ def test_routers_and_senders_are_killed_and_nothing_is_lost_doubled_or_out_of_or
     ]
     with connected(servers.bootstrap, database) as broker:
         open_routed(broker)
-        with taking(broker, Taker(), queue="North") as taker, pool_of(broker):  # whose thread reads the shop's queue
+        with taking(broker, Taker(), queue="North") as taker, pool_of(broker):  # its thread reads the shop's queue
             with PoolSender(servers.bootstrap, database, first=0, keys=KEYS) as sender:
                 sender.read_on(59)
                 for point in points:

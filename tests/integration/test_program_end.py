@@ -1,4 +1,4 @@
-"""A program that ends without flush and close: what it sent arrives, or its loss is said aloud and soon."""
+"""A program that ends without flush and close: its messages arrive, or their loss is logged soon."""
 
 from __future__ import annotations
 

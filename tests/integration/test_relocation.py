@@ -32,7 +32,7 @@ PARTITIONS = 3
 
 
 def wait_until_it_lives(reader: Reader, conversation: UUID, partition: int, *, unread: int) -> None:
-    """Let the owners work until the target of a conversation is in this partition, with so many messages."""
+    """Let the owners work until the target of a conversation is in this partition, with `unread` messages."""
 
     def lives() -> bool:
         work(reader)
@@ -60,7 +60,7 @@ def test_a_conversation_moves_with_what_waits_and_what_comes_later_follows(serve
         at = first
         with broker.reader("Orders", partitions=tuple(range(PARTITIONS)), timeout=2) as reader:
             wait_until_it_lives(reader, dialog.id, first, unread=5)
-            for hop in (1, 2, 3):  # around, and back to where it began
+            for hop in (1, 2, 3):  # around, and back to the first partition
                 to = (first + hop) % PARTITIONS
                 reader.relocate(dialog.id, to)
                 reader.settle()

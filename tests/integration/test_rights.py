@@ -1,4 +1,4 @@
-"""The rights of each kind of process, as docs/operating.md names them, on a broker with SASL and an authorizer."""
+"""The rights of each kind of process, as docs/operating.md lists them, on a broker with SASL and an authorizer."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _pool(broker: Broker, **options: Any) -> None:
 
 def _operate(broker: Broker) -> None:
     assert not any(broker.suspended())
-    with suppress(OutcomeUnknown):  # nobody reads that queue
+    with suppress(OutcomeUnknown):  # that queue has no reader
         broker.error_broker_conversations(queue="North", timeout=1)
     with suppress(InvalidState):
         broker.accept_loss("Orders", 0)
@@ -95,7 +95,7 @@ def _administer(broker: Broker) -> None:
 
 
 _NAMES: Final = map("pool {}".format, count())
-"""A further one of the same name waits for whoever reads the queue: former conversations are adopted."""
+"""A second pool of the same name would wait for the queue's reader, to adopt the conversations of the first."""
 
 ACTS: Final[dict[str, Callable[[Broker], None]]] = {
     "sender": _send,
@@ -114,10 +114,11 @@ ACTS: Final[dict[str, Callable[[Broker], None]]] = {
 
 
 def _seldom(user: str, right: Right) -> bool:
-    """Whether the acts above can do without it.
+    """Whether the acts above do not need the right.
 
-    Snapshots are for later, a router answers what it cannot forward, an operator goes by age now and then, and of a
-    queue that is empty nothing is read before it is dropped.
+    Snapshots come later, a router answers messages that it cannot forward, an operator uses ages only sometimes, and
+    the
+    records of an empty queue are not read before it is dropped.
     """
     _, name, operation = right
     return (
@@ -147,7 +148,7 @@ def stack() -> Iterator[tuple[Guarded, Broker]]:
         open_regions(administrator, ("north",))
         begin(administrator).send(ORDER, b"an order")
         administrator.flush()
-        administrator.transmitter().close()  # makes the topics, and leaves all partitions to others
+        administrator.transmitter().close()  # creates the topics, and leaves all partitions to others
         administrator.begin_dialog(SHOP_SERVICE, service_of("north"), ORDERING).send(ORDER, b"for operators")
         administrator.flush()
         receive(administrator, "North", 1)
@@ -166,7 +167,7 @@ def guarded(stack: tuple[Guarded, Broker]) -> Iterator[Guarded]:
 
 
 def _messages(guarded: Guarded) -> None:
-    """Something to work on."""
+    """Send messages to work on."""
     guarded.grant("sender", RIGHTS["sender"])
     with guarded.as_user("sender") as broker:
         _send(broker)
@@ -198,7 +199,7 @@ def test_for_each_missing_right_an_error_or_a_log_line_names_what_to_grant(
         try:
             with guarded.as_user(user) as broker:
                 ACTS[user](broker)
-        except Exception as error:  # noqa: BLE001  # what it is, is looked at below
+        except Exception as error:  # noqa: BLE001  # any error is checked below
             said.append(f"{type(error).__name__}: {error}")
         else:
             said.append("done")
@@ -206,7 +207,8 @@ def test_for_each_missing_right_an_error_or_a_log_line_names_what_to_grant(
     acting = threading.Thread(target=act)
     with caplog.at_level(logging.WARNING, "konverse"):
         acting.start()
-        # who may not read or write a topic may not even describe it, which Kafka may refuse first
+        # Without the right to read or write a topic, a client may not describe it either, and Kafka may refuse that
+        # first.
         named = (in_words(right), in_words((right[0], right[1], DESCRIBE)))
         remedies = [f"rant {words} to User:{user}" for words in named]
 

@@ -1,4 +1,4 @@
-"""Whoever begins more than Kafka takes at once waits for room, as whoever sends does."""
+"""A client that begins more dialogs than Kafka takes at once waits for room, like one that sends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A router as a service on real servers: decided by a classifier that may change, and bad input of every kind."""
+"""A router as a service on real servers: a classifier that may change, and all kinds of bad input."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ SOUTH = service_of("south")
 
 @pytest.fixture
 def regions(servers: Servers, database: str) -> Iterator[Broker]:
-    """The shop, and behind the order service those of the regions."""
+    """The shop with the regions' services behind the order service."""
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker)
         open_regions(broker)
@@ -67,7 +67,7 @@ def by_first_word(message: Message) -> Any:
 
 @contextmanager
 def running(router: RoutingService, **options: Any) -> Iterator[RoutingService]:
-    """Let it route while the block runs."""
+    """Run the router while the block runs."""
     with ThreadPoolExecutor(1) as pool:
         done = pool.submit(router.run, **options)
         try:
@@ -243,17 +243,17 @@ def test_a_router_has_to_accept_the_union_of_what_its_targets_do(regions: Broker
 
 
 class Known:
-    """A classifier whose targets are known."""
+    """A classifier with known targets."""
 
     def __init__(self, services: set[str]) -> None:
         self._services = services
 
     def targets(self) -> set[str]:
-        """Them."""
+        """The targets."""
         return self._services
 
     def __call__(self, message: Message) -> str:
-        """The first of them."""
+        """The first target."""
         return min(self._services)
 
 

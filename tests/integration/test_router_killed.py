@@ -1,4 +1,4 @@
-"""Two routers that decide by chance, killed at every step: each message arrives once, in order, at one service."""
+"""Two routers with random decisions, killed at every step: each message arrives once, in order, at one service."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ pytestmark = [pytest.mark.nightly, pytest.mark.stack, pytest.mark.slow, pytest.m
 
 INITIATORS: Final = {SHOP_SERVICE: "Shop", "//sales/WebShop": "WebShop"}
 DIALOGS: Final = 24
-"""Of each initiator."""
+"""Dialogs of each initiator."""
 
 NOT_REACHED: Final = ("view", "snapshot")
-"""Words of the points that a router without Redis, which lives for a moment, does not come to."""
+"""Words of the points that a short-lived router without Redis does not reach."""
 
 DEATHS: Final = [point for point in POINTS if not any(word in point for word in NOT_REACHED)]
 
@@ -40,7 +40,7 @@ def test_two_initiators_two_routers_three_targets_and_a_kill_in_every_step(
         ]
 
         def router(partition: int, **options: Any) -> Worker:
-            """The router of a partition; who commits little at a time can die in the middle."""
+            """The router of a partition. With small commits it can die in the middle."""
             return Worker(
                 Job(
                     servers.bootstrap,

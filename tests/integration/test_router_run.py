@@ -1,4 +1,4 @@
-"""Routers that `konverse run` starts, and the command that shows what flows through them."""
+"""Routers that `konverse run` starts, and the command that shows their figures."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ APP = "tests.kit.forwarding:app"
 
 
 def look(*options: str) -> dict[str, Any]:
-    """What `konverse router watch` says once."""
+    """One output of `konverse router watch`."""
     answered = CliRunner().invoke(app, ["router", "watch", ORDER_SERVICE, "--json", "--count", "1", *options])
     assert answered.exit_code == 0, answered.output
     return dict(json.loads(answered.stdout))

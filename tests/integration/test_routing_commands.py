@@ -1,4 +1,4 @@
-"""`konverse router explain` and `konverse table`, as people and scripts meet them."""
+"""`konverse router explain` and `konverse table`, used by people and scripts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demonstration of routing as a service runs to its verdict, in small."""
+"""A small run of the routing service demonstration, up to its verdict."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ORDERS: Final = 900
 
 
 def demo(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run it; its output in one piece."""
+    """Run it; returns its output."""
     command = [sys.executable, "-m", "examples.routing_demo", *arguments]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=350)
 

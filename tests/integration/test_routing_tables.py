@@ -1,4 +1,4 @@
-"""Routing tables in the catalog: changed by one, known to all, and never such that a conversation goes round."""
+"""Routing tables in the catalog: one client changes them, all learn of it, and no conversation can go in a circle."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_changes_of_many_at_once_are_all_there(broker: Broker) -> None:
 def test_a_large_table_counts_as_a_whole_and_a_small_change_of_it_is_a_small_record(
     servers: Servers, database: str
 ) -> None:
-    """In an instance of its own, in whose catalog nobody else writes."""
+    """In an instance of its own, so that no other client writes to the catalog."""
     entries = {f"customer {number:07}": NORTH if number % 2 else SOUTH for number in range(100_000)}
     with (
         connected(servers.bootstrap, database, instance=database) as broker,

@@ -1,4 +1,4 @@
-"""The page about classifiers and routing tables: its program works, and its commands are commands."""
+"""The program and the commands on the page about classifiers and routing tables work."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ pytestmark = pytest.mark.stack
 
 
 def send(broker: Broker, *bodies: bytes) -> UUID:
-    """A conversation with these messages."""
+    """Send a conversation with these messages."""
     dialog = begin(broker)
     for body in bodies:
         dialog.send(ORDER, body)
@@ -57,7 +57,7 @@ def send(broker: Broker, *bodies: bytes) -> UUID:
 
 
 def released(broker: Broker, name: str) -> bool:
-    """Whether every partition was given back by its last owner: the next one needs no care."""
+    """Whether the last owner of every partition gave it back, so that the next one needs no care."""
     queue = queue_of(broker, name)
     for number in range(queue.partitions):
         with Following(broker._kafka, queue, number) as following:
@@ -68,7 +68,7 @@ def released(broker: Broker, name: str) -> bool:
 
 
 def run(servers: Servers, database: str, *arguments: str) -> tuple[int, str, str]:
-    """A command of an operator."""
+    """Run an operator's command."""
     common = {"KONVERSE_KAFKA": f"kafka://{servers.bootstrap}", "KONVERSE_DATABASE": database, "COLUMNS": "80"}
     answered = CliRunner(env=common).invoke(app, arguments)
     return answered.exit_code, answered.stdout, answered.stderr
@@ -350,7 +350,7 @@ def test_queues_are_drained_when_no_handler_has_sent_anything_to_another_one(ser
         answered.extend(message.body for message in transaction)
 
     class Waits(Draining):
-        """Lets the other handler go on when this queue was found empty."""
+        """Releases the other handler when this queue was found empty."""
 
         def look(self, queue: Queue, ours: Collection[int]) -> Mark | None:
             try:

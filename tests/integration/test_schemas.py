@@ -55,7 +55,7 @@ def shop(servers: Servers, database: str) -> Iterator[Broker]:
 
 
 def sent(broker: Broker, *bodies: bytes) -> tuple[list[tuple[str, bytes]], tuple[int, str]]:
-    """What of these orders is received with which letter, and the Error that their sender gets."""
+    """The received orders as type and body, and the Error that their sender gets."""
     dialog = begin(broker)
     for body in bodies:
         dialog.send(ORDER, body)

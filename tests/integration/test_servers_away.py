@@ -1,4 +1,4 @@
-"""Kafka or Redis is away: whoever waits says so, once and then seldom, and says when it is over."""
+"""Kafka or Redis is away: waiting processes log it once and then seldom, and log when it is back."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_reader_that_waits_for_kafka_says_so_and_so_does_close(
 def test_a_redis_that_refuses_to_write_is_reported_once_with_its_reason_until_it_writes(
     own_stack: LocalStack, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """NOPERM: the view may be read, not written. Before it does, no line claims that it is written."""
+    """NOPERM: the view may be read, not written. Before the first write, no line may claim success."""
 
     def said(words: str) -> list[str]:
         return [record.message for record in caplog.records if words in record.message]

@@ -1,4 +1,4 @@
-"""A reader's share of a queue: the group is heard while much waits, partitions take turns, a loss is told."""
+"""A reader's share of a queue: the group is polled under load, partitions take turns, and a lost share is reported."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_reader_beyond_the_number_of_partitions_says_so_and_takes_over(
             until(lambda: first.partitions, "the first reader has the partition")
             with two.reader("Orders") as second, pumped(second):
                 until(lambda: "has no partition: other readers have all 1" in caplog.text, "it is said")
-                holder, other = (first, second) if first.partitions else (second, first)  # as Kafka's group likes
+                holder, other = (first, second) if first.partitions else (second, first)  # the group chooses
                 assert not other.partitions
                 holder.close()
                 until(lambda: other.partitions, "the other one has it")
@@ -49,11 +49,11 @@ def test_a_reader_with_a_backlog_shares_it_with_one_that_comes_later(
             deadline = time.monotonic() + DEADLINE_S
             with pumped(second):
                 for transaction in first:
-                    # it is with no partition, which the classic protocol has for a moment
+                    # with the classic protocol, it has no partition for a moment
                     scarce = first._handing_out.scarce(first._plenty)
                     assert not scarce or len(first.partitions) < 2, "the backlog was worked off before it was shared"
                     with transaction:
-                        time.sleep(0.01)  # looked at, and left where it is
+                        time.sleep(0.01)  # checked, and left waiting
                     if second.partitions:
                         break
                     assert time.monotonic() < deadline, "the second reader has got nothing"
@@ -130,7 +130,7 @@ def test_a_partition_that_the_group_took_away_is_told_to_whoever_settles(servers
                 reader._share._on_lost(reader._share.consumer, [TopicPartition(reader.queue.topic, 0)])
             with pytest.raises(SteppedDown, match="was lost or given back"):
                 reader.settle(DEADLINE_S)
-            reader.settle(DEADLINE_S)  # it is said once
+            reader.settle(DEADLINE_S)  # reported once
 
 
 @pytest.mark.parametrize("commit", [True, False])
@@ -160,14 +160,14 @@ def test_a_partition_that_was_paused_when_it_was_given_back_is_read_when_it_come
 ) -> None:
     with connected(servers.bootstrap, database) as broker, monkeypatch.context() as patched:
         open_shop(broker)
-        if not claimed:  # it is paused as long as it cannot be recovered
+        if not claimed:  # it is paused until it can be recovered
             patched.setattr(Owning, "take_over", lambda *_: None)
         with broker.reader("Orders", timeout=DEADLINE_S) as reader:
             share, place = reader._share, [TopicPartition(reader.queue.topic, 0)]
             with pumped(reader):
                 until(lambda: share._assigned, "the group gives us the partition")
             with reader._pumping:
-                if claimed:  # too much waits
+                if claimed:  # too many messages wait
                     share.consumer.pause(place)
                     share._paused.add(0)
                 share._on_revoke(share.consumer, place)

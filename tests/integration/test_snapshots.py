@@ -1,4 +1,4 @@
-"""Snapshots on a real Kafka: written beside the work, recovered from, and what is older is deleted."""
+"""Snapshots on a real Kafka: written beside the work, used for recovery, and older records are deleted."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def log_start(servers: Servers, topic: str, number: int = 0) -> int:
 
 
 def idle_fold(reader: Reader) -> Fold:
-    """The state of the one partition when its reader has nothing to do any more."""
+    """The state of the only partition when its reader has nothing left to do."""
     reader.settle()
     (owner,) = reader.owners
 
@@ -73,7 +73,7 @@ def test_an_owner_recovers_from_the_newest_snapshot_and_what_stands_behind_it(
         with broker.reader("Orders", partitions=(0,)) as reader:
             (owner,) = reader.owners
             assert len(owner.snapshots._durable) == 1
-            before.state.now_ms = owner.fold.state.now_ms  # all that a CLAIM changes
+            before.state.now_ms = owner.fold.state.now_ms  # the only change that a CLAIM makes
             assert digest(owner.fold.state) == digest(before.state)
         assert min(fed, default=10**9) >= written[-1].ingest_to, "what the snapshot holds is not read again"
         sent |= send_orders(broker, dialogs=3, messages=9)

@@ -1,4 +1,4 @@
-"""`konverse stack` with real servers: what it starts, finds, shows and leaves."""
+"""`konverse stack` with real servers: it starts, finds and shows them, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_an_interrupted_up_leaves_no_process_and_no_file(
     stack: StackCommand, tmp_path: Path, number: signal.Signals
 ) -> None:
     code = 0
-    while code == 0:  # else it was up before the signal came, which was no interruption
+    while code == 0:  # else it was up before the signal came, and nothing was interrupted
         stack.run("down")
         with stack.start("up") as process:
             until(lambda: _state_names_a_kafka(stack.home / "stack.json"), 60)

@@ -1,4 +1,4 @@
-"""Three brokers: the death of one is not the death of the cluster."""
+"""Three brokers: the cluster survives the death of one."""
 
 from __future__ import annotations
 

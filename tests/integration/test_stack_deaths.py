@@ -1,4 +1,4 @@
-"""An ephemeral stack whose servers, or whose parent, are killed; and machines on which it cannot run."""
+"""An ephemeral stack whose servers or parent are killed, and machines on which it cannot run."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NewStack = Callable[[StackSettings], LocalStack]
 
 @pytest.fixture
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder in which ephemeral stacks are made."""
+    """The folder in which ephemeral stacks are created."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)
     return tmp_path
@@ -53,7 +53,7 @@ def test_a_killed_broker_comes_back_soon_with_all_that_it_acknowledged(temporary
         lost += _send(producer, 1000)
         assert lost == 0
         assert _count(stack, "orders") == 2000
-        # The old registration is awaited for 1 s, not for Kafka's 9 s. The machine's own slowness is allowed for.
+        # The old registration expires after 1 s, not Kafka's 9 s. The bound allows for a slow machine.
         assert back_s < max(5.0, 3 * started_s)
     assert list(temporary.iterdir()) == []
 
@@ -173,7 +173,7 @@ def test_the_java_of_the_wheel_runs_the_broker(monkeypatch: pytest.MonkeyPatch, 
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
-    """Mount a file system of so many MiB."""
+    """Mount a file system of that many MiB."""
     mounted: list[Path] = []
 
     def mount(size_mib: int) -> Path:

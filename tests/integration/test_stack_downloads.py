@@ -1,4 +1,4 @@
-"""Maven and Ivy for real. They need the network, and Ivy about 40 s."""
+"""The real Maven and Ivy. They need the network, and Ivy about 40 s."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_ivy_asks_the_mirror_of_the_users_maven_settings(
 
 
 def _publish(repository: Path) -> None:
-    """Put the one artifact of `SMALL` into a folder as Maven repositories have it."""
+    """Put the only artifact of `SMALL` into a folder with the layout of a Maven repository."""
     folder = repository / "org" / "example" / "konverse" / "small" / "1.0"
     folder.mkdir(parents=True)
     with zipfile.ZipFile(folder / "small-1.0.jar", "w") as jar:

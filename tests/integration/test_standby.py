@@ -1,4 +1,4 @@
-"""A reader that stands by: it follows what others own, and leads it at once when it is given to it."""
+"""A standby reader follows partitions of other owners, and leads one as soon as it gets it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CLASSIC = {
     "client": {"session.timeout.ms": "6000", "heartbeat.interval.ms": "500"},
 }
 LED_WITHIN_S = 2.0
-"""From being given the partition to leading it."""
+"""Time from the assignment of the partition to leading it."""
 
 
 def standby_of(reader: Reader) -> Standby:
@@ -41,7 +41,7 @@ def standby_of(reader: Reader) -> Standby:
 
 
 def follower_of(reader: Reader, number: int) -> Owner | None:
-    """The follower of a partition when it has folded something."""
+    """The follower of a partition, once it has folded something."""
     follower = standby_of(reader)._followers.get(number)
     return follower if follower is not None and follower.fold.head.number else None
 
@@ -110,7 +110,7 @@ def test_a_follower_that_slept_through_a_truncation_goes_on(
                 assert answer_once(reader) == 1
             asleep = until(lambda: follower_of(other, number), "the partition is followed")
             assert asleep is not None
-            with standby._locks[number]:  # as if it were stopped
+            with standby._locks[number]:  # as if the process were stopped
                 for _ in range(4):
                     for turn in range(100):
                         dialogs[turn % 10].send(ORDER, b"%d" % turn)

@@ -1,4 +1,4 @@
-"""Topics that an administrator changes while they are used: one log line names what and the remedy, and all goes on."""
+"""Topics changed by an administrator in use: one log line names the change and the remedy, and everything goes on."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def admin(servers: Servers) -> AdminClient:
 
 @contextmanager
 def reading(broker: Broker, bodies: list[bytes]) -> Iterator[None]:
-    """A thread that receives from Orders while the block runs."""
+    """Receive from Orders in a thread while the block runs."""
     reader = broker.reader("Orders")
 
     def work() -> None:
@@ -74,7 +74,7 @@ def reading(broker: Broker, bodies: list[bytes]) -> Iterator[None]:
 
 
 def drain_ending(broker: Broker, queue: str) -> None:
-    """End what the other side has ended."""
+    """End the dialogs that the other side has ended."""
     with broker.reader(queue, timeout=1) as reader:
         for transaction in reader:
             with transaction:

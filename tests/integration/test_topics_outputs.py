@@ -1,4 +1,4 @@
-"""What handlers and routers send to a topic that an administrator made again: it is not taken for delivered."""
+"""Messages of handlers and routers to a recreated topic are not considered delivered."""
 
 from __future__ import annotations
 

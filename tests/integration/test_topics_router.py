@@ -1,4 +1,4 @@
-"""A router whose own topics somebody changes while it routes: it is a reader of its queue, and told as one."""
+"""A router whose own topics are changed while it routes gets the errors of a reader of its queue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Senders whose topics an administrator deleted or made again, or whose queue was dropped: no success that is none."""
+"""Senders whose topics were deleted or recreated, or whose queue was dropped, never report a false success."""
 
 from __future__ import annotations
 

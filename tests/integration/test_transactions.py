@@ -1,4 +1,4 @@
-"""Transactions of clients on real servers: all or nothing whoever dies, and in the order of the calls by both paths."""
+"""Transactions of clients on real servers: all or nothing after any death, in call order by both paths."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ with konverse.connect(f"kafka://{sys.argv[1]}", instance=sys.argv[2]) as broker,
 
 @contextmanager
 def running(program: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """A process that is killed in the end."""
+    """A process that is killed afterwards."""
     process = subprocess.Popen(
         [sys.executable, "-c", program, *arguments],
         cwd=Path(__file__).parents[2],
@@ -69,7 +69,7 @@ def running(program: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def received(broker: Broker, quiet_s: float = 4.0) -> dict[bytes, list[bytes]]:
-    """Everything in the order queue, by conversation; nothing has come for a while then. Ends are answered."""
+    """All messages in the order queue by conversation, until nothing comes for a while. Ends are answered."""
     bodies: dict[bytes, list[bytes]] = {}
     with broker.reader("Orders", timeout=quiet_s) as reader:
         for transaction in reader:
@@ -83,7 +83,7 @@ def received(broker: Broker, quiet_s: float = 4.0) -> dict[bytes, list[bytes]]:
 
 
 def delivered(broker: Broker) -> bool:
-    """Whether everything in the transmission queue was expanded, and its outputs have arrived."""
+    """Whether every transaction in the transmission queue was expanded, and its outputs have arrived."""
     queue = broker.transmission_queue()
     assert queue is not None
     with closing(LogReader(broker._kafka)) as log:
@@ -97,7 +97,7 @@ def delivered(broker: Broker) -> bool:
 
 
 def refuted(broker: Broker) -> list[str]:
-    """What the verifier has against the logs of the database and of the transmission queue."""
+    """The verifier's findings in the logs of the database and of the transmission queue."""
     queues = [*broker.catalog.all(Queue), broker.transmission_queue()]
     verification = broker.verification([queue for queue in queues if queue is not None])
     return [finding.text for finding in verification.run()[1]]

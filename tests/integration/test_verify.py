@@ -1,4 +1,4 @@
-"""`konverse verify` on a live system: it holds what is right, and names the offset of what is not."""
+"""`konverse verify` on a live system: it accepts correct logs, and names the offset of an error."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def verify(servers: Servers, database: str) -> Verify:
 
 
 def forge(servers: Servers, broker: Broker, counter: int) -> None:
-    """A record that says it is an answer of the owner of Orders/0."""
+    """Write a record that claims to be an answer of the owner of Orders/0."""
     orders, shop = queue_of(broker, "Orders"), queue_of(broker, "Shop")
     address = shop.address(0)
     writer = owner_writer(orders.incarnation, 0)
@@ -108,7 +108,7 @@ def test_a_system_that_works_is_verified_while_it_works(servers: Servers, databa
 def test_an_id_that_is_begun_anew_before_its_conversation_is_over_is_no_violation(
     servers: Servers, database: str, verify: Verify
 ) -> None:
-    """It takes part in the first one where that has not heard of its end, and is refused where it has."""
+    """A side that has not heard of the end takes part in the first conversation; otherwise it is refused."""
     identifier, got = uuid.uuid4(), list[bytes]()
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker)
@@ -136,7 +136,7 @@ def test_an_id_that_is_begun_anew_before_its_conversation_is_over_is_no_violatio
 
 
 def test_a_conversation_id_that_was_used_again_is_no_violation(servers: Servers, database: str, verify: Verify) -> None:
-    """As whoever derives it from an order's number does when the order is changed: the same process, and another."""
+    """As with ids derived from order numbers, when an order is changed: by the same process, and by another."""
     identifier = uuid.uuid4()
     for process in range(2):
         with connected(servers.bootstrap, database) as broker:
@@ -185,7 +185,7 @@ def test_an_output_that_no_commit_made_is_found_and_its_offset_named(
 
 
 def forge_next(servers: Servers, topic: str, body: bytes, ahead: int = 1, copy: int = 0) -> None:
-    """A stranger copies the header of a record of a session, counts on, and writes what it likes."""
+    """A stranger copies the header of a session's record, advances its counter, and writes another body."""
     copied = read_raw(servers.bootstrap, topic, 0)[copy]
     envelope = decode(dict(copied.headers)[HEADER] or b"")
     header = encode_envelope(
@@ -197,7 +197,7 @@ def forge_next(servers: Servers, topic: str, body: bytes, ahead: int = 1, copy: 
 
 
 def bodies_of(reader: Reader) -> list[bytes]:
-    """What waits in the queue."""
+    """Bodies of the waiting messages."""
     found = []
     for transaction in reader:
         with transaction:
@@ -208,7 +208,7 @@ def bodies_of(reader: Reader) -> list[bytes]:
 def test_a_forged_next_counter_loses_nothing_that_was_acknowledged_and_is_refuted(
     servers: Servers, database: str, verify: Verify, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The second time the owner has been replaced between the stranger and the sender."""
+    """The second time, the owner was replaced between the stranger and the sender."""
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker)
         orders = queue_of(broker, "Orders")
@@ -266,7 +266,7 @@ def test_a_log_that_an_open_transaction_holds_up_is_not_refuted_and_not_called_w
             stranger.begin_transaction()
             stranger.produce(topic, b"a stranger's", None, 0)
             stranger.flush(DEADLINE_S)
-            for _ in range(3):  # the transmission queue acknowledges what nobody can read yet
+            for _ in range(3):  # the transmission queue acknowledges records that cannot be read yet
                 with broker.transaction() as transaction:
                     transaction.send(dialog, ORDER, b"behind")
             broker.flush()

@@ -1,4 +1,4 @@
-"""The view in Redis: right when it is there, rebuilt when it is lost, and of no consequence when it lies."""
+"""The view in Redis: correct when present, rebuilt when lost, and harmless when wrong."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ pytestmark = pytest.mark.stack
 
 @pytest.fixture
 def own_redis(new_stack: NewStack) -> LocalStack:
-    """A Redis that a test may flush, kill and stop; it starts empty each time."""
+    """A Redis that a test may flush, kill and stop. It starts empty each time."""
     return new_stack(StackSettings(brokers=0))
 
 
 def shown(store: ViewStore, partition: int) -> dict[tuple[uuid.UUID, Role], tuple[object, ...]]:
-    """What the view says of a partition's endpoints, without the journal offsets."""
+    """The view of a partition's endpoints, without journal offsets."""
     return {(row.conversation, row.role): _facts(row) for row in store.rows(partition)}
 
 
@@ -56,7 +56,7 @@ def _facts(row: Row) -> tuple[object, ...]:
 
 
 def folded(reader: Reader) -> dict[int, dict[tuple[uuid.UUID, Role], tuple[object, ...]]]:
-    """What the owners of a reader know, by partition, in the same form."""
+    """Partition → endpoints in the fold of its owner, in the same form."""
     return {
         owner.identity.partition: {
             (e.id, e.role): (e.state, e.sent, e.received, e.consumed, len(e.queue), e.error is not None)
@@ -67,7 +67,7 @@ def folded(reader: Reader) -> dict[int, dict[tuple[uuid.UUID, Role], tuple[objec
 
 
 def until_equal(reader: Reader, store: ViewStore) -> None:
-    """Wait until the view says of every partition what its owner knows, header included."""
+    """Wait until the view of every partition equals its owner's state, header included."""
 
     def equal() -> bool:
         for owner in reader.owners:
@@ -83,7 +83,7 @@ def until_equal(reader: Reader, store: ViewStore) -> None:
 
 
 class Answering:
-    """A reader of Orders that answers in a thread of its own, with a body that comes once."""
+    """A reader of Orders that answers in its own thread with unique bodies."""
 
     def __init__(self, broker: Broker) -> None:
         self.reader = broker.reader("Orders")
@@ -96,7 +96,7 @@ class Answering:
         return uuid.uuid4().bytes
 
     def close(self) -> None:
-        """Close the reader; raises what the thread has met."""
+        """Close the reader. Raises the thread's error."""
         self.reader.close()
         self._done.result(DEADLINE_S)
         self._pool.shutdown()
@@ -156,14 +156,14 @@ def test_garbage_in_the_view_changes_nothing_and_does_not_stay(
     def spoil() -> None:
         lies = {"claim": "many", "journal": "-", "incarnation": b"\xff", "unread": "x", "complete": ""}
         keys = client.scan_iter("konverse:*", count=1_000)
-        for key in sorted(keys, key=lambda key: key.endswith(b":header")):  # headers last: they tell what to mend
+        for key in sorted(keys, key=lambda key: key.endswith(b":header")):  # headers last: they tell what to repair
             dice = rng.randrange(4)
             if dice < 2:
                 client.delete(key)
             if dice == 0:
                 client.set(key, "no hash")
             elif key.endswith(b":header"):
-                with suppress(redis.ResponseError):  # no hash any more since an earlier round
+                with suppress(redis.ResponseError):  # no longer a hash, since an earlier round
                     client.hset(key, mapping=lies)  # type: ignore[arg-type]
             elif dice > 1:
                 client.delete(key)

@@ -1,4 +1,4 @@
-"""The one script that writes the view: who is refused, what it costs (protocol.md section 8)."""
+"""The script that writes the view: refused writes, and its cost (protocol.md section 8)."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def store_url(client: redis.Redis) -> str:
 
 
 def received(store: ViewStore) -> dict[int, int]:
-    """Conversation number -> messages received, as the view says."""
+    """Conversation number → messages received, from the view."""
     return {row.conversation.int: row.receive_sequence for row in store.rows(0)}
 
 
@@ -235,7 +235,7 @@ def test_a_conversation_takes_no_more_memory_than_was_promised(new_stack: NewSta
 
 
 def test_a_view_that_a_zombie_wrote_is_not_the_view_of_its_owner(store: ViewStore) -> None:
-    assert write(store, show(3, 4, [row(1)], whole=True), 1)  # after Redis lost what the owner had written
+    assert write(store, show(3, 4, [row(1)], whole=True), 1)  # after Redis lost the owner's rows
     assert store.present(0, 3)
     assert not store.present(0, 7), "the owner that claimed at 7 has to write everything again"
 
@@ -246,7 +246,7 @@ def test_whoever_verifies_reads_header_and_rows_of_one_moment(client: redis.Redi
     stop = threading.Event()
 
     def work() -> None:
-        """Each state says its own journal offset in all rows."""
+        """Each state has its own journal offset in all rows."""
         journal = 1
         while not stop.is_set():
             journal += 1

@@ -1,4 +1,4 @@
-"""Service Broker's views on real servers: where their rows come from, and how people and scripts read them."""
+"""Service Broker's views on real servers: the sources of their rows, and their use by people and scripts."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_endpoints_come_from_redis_when_it_has_the_columns_and_say_what_the_logs
     servers: Servers, database: str
 ) -> None:
     with connected(servers.bootstrap, database, redis=servers.redis_url) as broker:
-        open_shop(broker, partitions=8)  # more than dialogs: of some partitions there is nothing to show
+        open_shop(broker, partitions=8)  # more than dialogs, so some partitions have no rows
         send_orders(broker, dialogs=5, messages=9)
         assert reasons(shown(broker)) == {MISSING}
         with broker.reader("Orders") as reader, pumped(reader):

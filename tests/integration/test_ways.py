@@ -1,4 +1,4 @@
-"""The ways of sending on one side of one dialog: their order among each other, and what they say behind its end."""
+"""The ways of sending on one side of a dialog: their order among each other, and their errors behind its end."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PATIENCE_S: Final = 30.0
 
 
 class Side:
-    """The initiator's side of a dialog, and all that speaks for it."""
+    """The initiator's side of a dialog, and all senders on it."""
 
     def __init__(self, broker: Broker, reader: Reader, dialog: Dialog) -> None:
         self.broker = broker
@@ -79,7 +79,7 @@ def broker(servers: Servers, database: str, instance: str) -> Iterator[Broker]:
 
 
 def eventually(reader: Reader, condition: Callable[[], bool], what: str) -> None:
-    """Let the reader work, without receiving anything, until something is so."""
+    """Let the reader work, without receiving, until the condition holds."""
 
     def reached() -> bool:
         work(reader)
@@ -89,7 +89,7 @@ def eventually(reader: Reader, condition: Callable[[], bool], what: str) -> None
 
 
 def woken(broker: Broker, count: int, times: int) -> list[Dialog]:
-    """Dialogs whose initiators have so many receipts each to handle."""
+    """Dialogs whose initiators each have `times` receipts to handle."""
     dialogs = [sent(broker, b"") for _ in range(count)]
     with broker.reader("Orders", timeout=PATIENCE_S) as reader:
         for _, transaction in zip(dialogs, reader, strict=False):
@@ -167,7 +167,7 @@ def test_050_a_send_behind_an_end_that_nobody_has_received_is_refused_by_every_w
 def test_050_what_is_sent_where_nobody_knows_of_the_end_comes_back_or_the_end_tells_of_it(
     broker: Broker, servers: Servers, database: str, instance: str, *, error: int, returning: bool
 ) -> None:
-    """Another process reads the queue: the sender cannot know of the Error or EndDialog in it (and 110)."""
+    """Another process reads the queue, so the sender cannot know of the Error or EndDialog in it (and 110)."""
     dialog = begin(broker, returning=returning)
     dialog.send(ORDER, b"0")
     dialog.flush()

@@ -1,13 +1,13 @@
-"""The order among the ways of sending on one side of one dialog, where an operator, a pool or another process speaks.
+"""The order of the ways of sending on one side of a dialog, with an operator, a pool or another process among them.
 
-What was reported as done before another call began arrives first (test_ways.py has the other pairs). These pairs
-cannot occur:
+Messages reported as done before another call began arrive first (test_ways.py has the other pairs). These pairs cannot
+occur:
 
 - direct, transaction and `broker.send` with a pool: a pool hands out no dialog that they could name;
 - transaction and `broker.send` in a process that has adopted the dialog: they are refused, which is tested;
-- direct, transaction, `broker.send` and a pool with a Spark write: its conversations belong to no session, but handlers
-  and who adopts them send there, too (tests/spark/test_write_ways.py);
-- a handler behind an operator's end: nothing is handed out to it any more.
+- direct, transaction, `broker.send` and a pool with a Spark write: its conversations belong to no session. Handlers and
+  adopting processes do send there (tests/spark/test_write_ways.py);
+- a handler behind an operator's end: it gets no more messages.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def broker(servers: Servers, database: str, instance: str) -> Iterator[Broker]:
 
 
 def arrived(broker: Broker, count: int) -> dict[bytes, list[bytes]]:
-    """What the orders' queue has for each conversation, in its order; END_DIALOG stands for one."""
+    """Conversation → bodies in the orders' queue, in order; END_DIALOG stands for an end."""
     found: dict[bytes, list[bytes]] = {}
     for message in receive(broker, "Orders", count):
         what = END_DIALOG.encode() if message.type == END_DIALOG else message.body
@@ -110,7 +110,7 @@ def test_what_was_flushed_by_any_way_arrives_before_the_end_of_an_operator_and_c
 
 @contextmanager
 def owned(broker: Broker) -> Iterator[None]:
-    """Somebody reads both queues, and receives nothing."""
+    """Run readers of both queues that receive nothing."""
     with broker.reader("Orders") as orders, broker.reader("Shop") as home, pumped(orders, home):
         orders.wait_for_partitions(orders.queue.partitions)
         home.wait_for_partitions(home.queue.partitions)
@@ -144,7 +144,7 @@ def test_what_was_flushed_by_any_way_arrives_before_what_another_process_sends_t
 
 
 class Pooled:
-    """A side of a pool's conversation: what the pool sends, and the application's handler."""
+    """A side of a pool's conversation: the pool's sends, and the application's handler."""
 
     def __init__(self, pool: Pool, reader: Reader) -> None:
         self.pool = pool
@@ -162,7 +162,7 @@ class Pooled:
 
 
 def answer(broker: Broker, times: int) -> Message:
-    """The order service answers the first message of a conversation so many times."""
+    """The order service answers the first message of a conversation `times` times."""
     with broker.reader("Orders", timeout=PATIENCE_S) as reader:
         with next(iter(reader)) as transaction:
             (message,) = transaction
@@ -175,7 +175,7 @@ def answer(broker: Broker, times: int) -> Message:
 def test_what_a_pool_and_its_handlers_send_arrives_in_the_order_of_the_calls_also_of_the_process_that_goes_on(
     broker: Broker, servers: Servers, database: str, instance: str
 ) -> None:
-    """The pool, a handler, and the pool of that name in another process, each before each."""
+    """The pool, a handler, and the pool of that name in another process, each before each other."""
     expected: list[bytes] = []
     pool = pool_of(broker, name="ways", read=False)
     pool.send(ORDER, b"first", b"key")

@@ -1,4 +1,4 @@
-"""`konverse why`: where a conversation stands, in words."""
+"""`konverse why`: the position of a conversation, in words."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.stack
 
 
 def why(broker: Broker, conversation: uuid.UUID) -> dict[str, str]:
-    """What is said of each side."""
+    """The text about each side."""
     arguments = ("--kafka", broker.settings.kafka, "--database", broker.database, "--json")
     code, out, err = run("why", str(conversation), *arguments)
     assert (code, err) == (0, "")
@@ -77,7 +77,7 @@ def test_a_suspended_conversation_says_so(servers: Servers, database: str) -> No
 def test_an_open_transaction_of_a_stranger_is_named(
     servers: Servers, database: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By `why` at once, and by one warning of the reader that waits; when it is over the rest is received."""
+    """By `why` at once, and by one warning of the waiting reader. Behind the transaction the rest is received."""
     monkeypatch.setattr("konverse.bridge.kafka.open_transactions.LOOK_EVERY_S", 0.2)
 
     def warnings(text: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""What tests share."""
+"""Helpers shared by all test folders."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _POLL_S = 0.01
 
 
 def until(condition: Callable[[], object], deadline_s: float = 10.0) -> None:
-    """Wait until a condition holds; fail the test when it does not within the deadline."""
+    """Poll until `condition` is true. Fail the test if it is still false after `deadline_s`."""
     give_up = time.monotonic() + deadline_s
     while not condition():
         if time.monotonic() > give_up:

@@ -1,6 +1,7 @@
-"""An application for tests of `konverse run`, and `Run`, which runs it: `konverse run tests.kit.answering:app`.
+"""An application for tests of `konverse run tests.kit.answering:app`, and `Run`, which runs it as a process.
 
-It answers every order with a nonce that this execution alone made, and says in a file of JSON lines what it does.
+The handler answers every order with a nonce that only this execution can have made, and records each execution as one
+JSON line in the file `diary`.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from tests.kit.workers import Diary, read_diary
 _ROOT: Final = Path(__file__).parents[2]
 
 POISON: Final = b"poison"
-"""Its handler raises until the file `mended` exists."""
+"""Body of an order for which the handler raises until the file `mended` exists."""
 
 HOLD: Final = b"hold"
-"""Its handler waits until the file `released` exists."""
+"""Body of an order whose handler waits until the file `released` exists."""
 
 READERS: Final = 2
 
@@ -38,7 +39,7 @@ app = konverse.App()
 
 @app.activate("Orders", max_readers=READERS, max_messages=1)
 def answer(transaction: konverse.Transaction) -> str:
-    """Answer; what is returned means nothing."""
+    """Answer each order. Activation ignores the returned value."""
     diary = Diary(str(folder / "diary"))
     for message in transaction:
         if message.type in (END_DIALOG, ERROR):
@@ -63,7 +64,7 @@ def answer(transaction: konverse.Transaction) -> str:
 
 
 class Run:
-    """A `konverse run`. Leaving the block ends it."""
+    """A running `konverse run`. Leaving the block terminates it."""
 
     def __init__(
         self,
@@ -89,20 +90,20 @@ class Run:
 
     @property
     def log(self) -> list[dict[str, Any]]:
-        """What it has logged so far."""
+        """JSON log lines written so far."""
         return [json.loads(line) for line in self.text.splitlines(keepends=True) if line.startswith("{")]
 
     @property
     def text(self) -> str:
-        """The same as it stands there, without a line that is not finished yet."""
+        """The whole log as text, without an unfinished last line."""
         return self._log.read_text("utf-8").rpartition("\n")[0]
 
     def said(self, words: str) -> list[dict[str, Any]]:
-        """Lines of the log with these words."""
+        """Log lines whose message contains `words`."""
         return [line for line in self.log if words in line["message"]]
 
     def wait_for(self, words: str, count: int = 1) -> list[dict[str, Any]]:
-        """Wait until it has said that so often."""
+        """Wait until at least `count` log lines contain `words`, and return them."""
 
         def reached() -> list[dict[str, Any]]:
             found = self.said(words)
@@ -112,18 +113,18 @@ class Run:
         return until(reached, f"{count} times {words!r}, in\n{self.text}")
 
     def handled(self, count: int) -> list[dict[str, Any]]:
-        """Wait until all workers of the test have handled so many messages."""
+        """Wait until all workers of the test together have handled `count` messages, and return their diary entries."""
         return until(lambda: found if len(found := read_diary(self._diary)) >= count else [], f"{count} are handled")
 
     def wait(self, deadline_s: float = 60.0) -> int:
-        """Wait for its end and return its exit code."""
+        """Wait for the process to end and return its exit code."""
         try:
             return self.process.wait(deadline_s)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"it does not end within {deadline_s} s:\n{self.text}") from None
 
     def stop(self) -> int:
-        """End it as a supervisor does; returns the exit code."""
+        """Send SIGTERM, as a supervisor does, and return the exit code."""
         self.process.send_signal(signal.SIGTERM)
         return self.wait()
 
@@ -138,7 +139,7 @@ class Run:
             try:
                 self.process.wait(10)
             except subprocess.TimeoutExpired:
-                self.process.terminate()  # a second time: at once
+                self.process.terminate()  # a second signal ends it at once
         self.process.wait(30)
         if error is not None:
             error.add_note(f"log of konverse run:\n{self.text[-4_000:]}")

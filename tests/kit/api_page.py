@@ -68,7 +68,7 @@ checks that.
 
 
 def page() -> str:
-    """The whole page."""
+    """The text of docs/api.md."""
     parts = [HEAD]
     values: list[tuple[str, Any]] = []
     functions: list[tuple[str, Any]] = []
@@ -100,7 +100,7 @@ def _members(name: str, thing: type) -> Iterator[str]:
         if not isinstance(method, ast.FunctionDef) or method.name.startswith("_"):
             continue
         if any(getattr(decorator, "attr", "") == "setter" for decorator in method.decorator_list):
-            continue  # its property is there
+            continue  # a setter; its getter makes the entry
         if method.name not in INTERNAL.get(name, ()):
             member = inspect.getattr_static(thing, method.name)
             shown = (

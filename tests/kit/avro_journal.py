@@ -1,4 +1,4 @@
-"""A COMMIT as fastavro writes it, for tests that hold the hand-laid one against it."""
+"""Converts a COMMIT to fastavro's form, so that tests can compare our own encoder with fastavro."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from konverse.schemas.wire.records import begin_to_avro
 
 
 def commit_to_avro(commit: Commit) -> dict[str, Any]:
-    """A COMMIT as the value that fastavro writes."""
+    """The value from which fastavro encodes the COMMIT."""
     operations = commit.operations
     types, endpoints, kinds, bodies = journal._columns(operations.sends)
     return {

@@ -1,4 +1,4 @@
-"""A query that writes in batches, for tests of the pure core: its tasks' rows, its BATCHes, and decisions about it."""
+"""A batch query of Spark for tests of the pure core: rows of its tasks, BATCH records and decisions."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ HOME: Final = address_of("replies")
 TARGET: Final = address_of("orders")
 
 Taken = tuple[bytes, bytes | None]
-"""Header and body: what a `Side` takes."""
+"""Header and body, the arguments of `Side.take`."""
 
 
 class Query:
-    """What its tasks write, and what is said about it."""
+    """A batch query: executions of its tasks, and the records that its driver and its judge write."""
 
     def __init__(self) -> None:
         self.driver = Scribe("run")
@@ -31,7 +31,7 @@ class Query:
 
     @staticmethod
     def task(number: int = 0, attempt: str = "attempt", batch: int = 0, run: bytes = RUN) -> Task:
-        """An execution."""
+        """One execution of task `number`."""
         return Task(TaskOf(QUERY, JUDGE, run, batch, number), identifier(attempt))
 
     @staticmethod
@@ -41,11 +41,11 @@ class Query:
 
     @staticmethod
     def message(task: Task, conversation: bytes, body: bytes = b"") -> Taken:
-        """A row with a further message."""
+        """A row with a further message of a dialog."""
         return taken(further_row(task, conversation, begin_block(group=conversation), "order", body))
 
     def batch(self, *attempts: Task, to: Side, number: int = 0, homes: tuple[Address, ...] = (HOME,)) -> None:
-        """BATCH arrives at the judge; its targets are those that the attempts wrote to, and one more."""
+        """BATCH arrives at the judge. Its targets are the partitions that the attempts wrote to, and `TARGET`."""
         places = {place for task in attempts for place, begins in task.counts if not begins} | {TARGET}
         targets = {at: tuple(task.counts.get((at, False), (0, 0))[0] for task in attempts) for at in sorted_(places)}
         begun = {at: tuple(task.counts.get((at, True), (0, 0))[0] for task in attempts) for at in homes}
@@ -53,50 +53,50 @@ class Query:
         to.take(self.driver.write(Kind.BATCH, to.address, QUERY), body)
 
     def decide(self, side: Side, winners: list[tuple[Task, int]], batch: int = 0, *, begins: bool = False) -> None:
-        """The decision about a batch arrives."""
+        """The final decision about a batch arrives at `side`."""
         self.tell(side, Decision(QUERY, batch, begins, final=True), winners)
 
     def tell(self, side: Side, decision: Decision, winners: list[tuple[Task, int]]) -> None:
-        """A decision arrives, final or not."""
+        """A decision arrives at `side`. `winners` holds a task and its number of rows."""
         body = encode_winners(tuple((task.attempt, count) for task, count in winners))
         side.take(self.judge.write(Kind.DECISION, side.address, QUERY, suffix=Suffix(detail=decision)), body)
 
 
 def task_of(driver: Driver, number: int) -> TaskOf:
-    """What the executions of a task of the driver's present batch are told."""
+    """Task `number` of the driver's current batch."""
     return TaskOf(driver.query, driver.judge, driver.run, driver.batch, number)
 
 
 def first_row(task: Task, conversation: bytes, begin: Begin, message_type: str, body: bytes) -> Row:
-    """The first message of a dialog; its BEGIN is in the same batch or an earlier one."""
+    """A row with the first message of a dialog. Its BEGIN is in the same batch or an earlier one."""
     prefix, suffix = task.opening(conversation, begin, message_type)
     return _row(task, begin.target, (prefix, suffix), begin.key or conversation, body)
 
 
 def further_row(task: Task, conversation: bytes, begin: Begin, message_type: str, body: bytes) -> Row:
-    """A further message of a dialog."""
+    """A row with a further message of a dialog."""
     prefix, suffix = task.prefix(begin.target, conversation), task.suffix(message_type, begin.home)
     return _row(task, begin.target, (prefix, suffix), conversation, body)
 
 
 def last_row(row: Row) -> Row:
-    """The same one as the last of its dialog."""
+    """The same row, marked as the last message of its dialog."""
     header, key, body = row.record
     return Row(row.address, (ending(header), key, body))
 
 
 def _row(task: Task, to: Address, parts: tuple[bytes, bytes], key: bytes, body: bytes) -> Row:
-    """A row from how its header begins and ends, as `konverse.spark.write.rows` makes many at once."""
+    """A row from the two constant parts of its header, as `konverse.spark.write.rows` makes many rows at once."""
     prefix, suffix = parts
     return Row(to, (encode(prefix, task.numbers(to, 1, len(body)), NO_SEQUENCE, suffix), key, body))
 
 
 def taken(row: Row) -> Taken:
-    """A row as its partition takes it."""
+    """Header and body of a row, as the partition ingests them."""
     header, _, body = row.record
     return header, body
 
 
 def sorted_(places: set[Address]) -> list[Address]:
-    """In one order."""
+    """The partitions in order of topic and number."""
     return sorted(places, key=lambda place: (place.topic, place.partition))

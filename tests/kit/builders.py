@@ -1,8 +1,8 @@
-"""Small worlds for tests of the pure core: writers that make records, logs that keep them, partitions that fold them.
+"""Test fixtures of the pure core: writers that make records, and partitions that fold them.
 
-`identifier("anybody")` is 16 bytes that are the same in every run. A `Scribe` is a writer: its headers carry running
-counters. A `Side` is one partition that ingests at once what it is given. A `Pair` is the basic fixture: home and
-target of conversations, and a session that begins them; nothing travels before a test says so.
+`identifier(name)` is 16 bytes derived from the name, the same in every run. A `Scribe` is a writer whose envelopes
+carry running counters. A `Side` is one partition that ingests every record at once. A `Pair` is the basic fixture: the
+home and the target of conversations, and a session that begins them. Outputs travel only when a test delivers them.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from konverse.schemas.wire.journal import GENESIS_HASH, Commit, EndOperation, Op
 from konverse.schemas.wire.records import FIRST, NO_SEQUENCE, Begin, Bounce, End, Envelope, Kind, Suffix
 
 GARBAGE: Final = b"\xff" * 60
-"""No envelope."""
+"""Bytes that do not decode as an envelope."""
 
 
 def identifier(name: str) -> bytes:
-    """16 bytes that stand for `name`, and are no id with a time."""
+    """16 bytes derived from `name`: a UUID of version 4, so it carries no time."""
     hashed = hashlib.sha256(name.encode()).digest()[:16]
     return hashed[:6] + bytes((hashed[6] & 0x0F | 0x40,)) + hashed[7:]
 
 
 def log_of(queue: str = "orders", partition: int = 0) -> LogIdentity:
-    """The logs of a queue's partition."""
+    """The log identity of a queue's partition."""
     return LogIdentity(
         queue,
         partition,
@@ -52,18 +52,18 @@ def log_of(queue: str = "orders", partition: int = 0) -> LogIdentity:
 
 
 def address_of(queue: str = "orders", partition: int = 0) -> Address:
-    """Where records for a queue's partition go."""
+    """The address of a queue's partition."""
     return Address(queue, partition, incarnation_tag(log_of(queue).incarnation))
 
 
 def begin_block(home: str = "replies", target: str = "orders", **changes: Any) -> Begin:
-    """A Begin block of a conversation from one queue to another."""
+    """The BEGIN block of a conversation from queue `home` to queue `target`."""
     block = Begin("shop", "store", "orders", address_of(home), address_of(target), identifier("a group"))
     return block._replace(**changes)
 
 
 def record(body: bytes | None = None, time_ms: int = 0, headers: list[tuple[str, bytes]] | None = None) -> Record:
-    """What a driver takes from Kafka beside offset and header."""
+    """Body, broker time and headers of a record, as a driver reads them from Kafka."""
     return (body, (time_ms, headers) if headers else time_ms)
 
 
@@ -73,7 +73,7 @@ Row = tuple[bytes | None, Record]
 
 
 def records_of(emit: Emit) -> list[Handed]:
-    """Header, key and body of what is emitted."""
+    """Header, key and body of each emitted record."""
     out: list[Handed] = []
     for key, headers, bodies in emit.batches():
         out += [(header, key, body) for header, body in zip(headers, bodies, strict=True)]
@@ -81,7 +81,7 @@ def records_of(emit: Emit) -> list[Handed]:
 
 
 def columns_of(rows: Iterable[Row], start: int = 0) -> Columns:
-    """Rows as a driver hands them over, at offsets from `start` on."""
+    """Columns of rows as a driver hands them to an owner, at offsets from `start`."""
     rows = list(rows)
     end = start + len(rows)
     bodies, stamps = [body for _, (body, _) in rows], [stamp for _, (_, stamp) in rows]
@@ -89,14 +89,14 @@ def columns_of(rows: Iterable[Row], start: int = 0) -> Columns:
 
 
 class Scribe:
-    """A writer outside: its records to each queue have the next counter, unless the test says otherwise."""
+    """A writer outside the partitions. Its records to each partition get the next counter, unless a test gives one."""
 
     def __init__(self, name: str) -> None:
         self.id = identifier(name)
         self.next: dict[Address, int] = defaultdict(int)
 
     def envelope(self, kind: Kind, to: Address, conversation: bytes, **changes: Any) -> Envelope:
-        """The next envelope to a partition; a `counter` among the changes is taken without being counted."""
+        """The next envelope to a partition. A `counter` in `changes` does not advance the running counter."""
         if "counter" not in changes:
             changes["counter"] = self.next[to]
             self.next[to] += 1
@@ -104,20 +104,20 @@ class Scribe:
         return plain._replace(**changes)
 
     def write(self, kind: Kind, to: Address, conversation: bytes, **changes: Any) -> bytes:
-        """The header of that envelope."""
+        """The encoded header of the next envelope."""
         return encode_envelope(self.envelope(kind, to, conversation, **changes))
 
     def first(
         self, to: Address, conversation: bytes, begin: Begin, message_type: str = "order", **changes: Any
     ) -> bytes:
-        """FIRST: the message that creates the target."""
+        """FIRST: the message that creates the target endpoint."""
         suffix = Suffix(message_type, begin=begin)
         return self.write(
             Kind.MESSAGE, to, conversation, **{"flags": FIRST, "sequence": 0, "suffix": suffix, **changes}
         )
 
     def message(self, to: Address, conversation: bytes, message_type: str = "order", **changes: Any) -> bytes:
-        """A message of a conversation; unnumbered unless it is given a `sequence`."""
+        """A message of a conversation, without a sequence number unless `changes` has one."""
         return self.write(Kind.MESSAGE, to, conversation, **{"suffix": Suffix(message_type), **changes})
 
     def begin(self, conversation: bytes, begin: Begin) -> bytes:
@@ -125,7 +125,7 @@ class Scribe:
         return self.write(Kind.BEGIN, begin.home, conversation, suffix=Suffix(begin=begin))
 
     def end(self, to: Address, conversation: bytes, detail: End, kind: Kind = Kind.END, **changes: Any) -> bytes:
-        """END (or ERROR) as the owner of the other side sends it."""
+        """END (or ERROR), as the owner of the other side sends it."""
         return self.write(kind, to, conversation, **{"suffix": Suffix("its end", detail=detail), **changes})
 
     def close(self, to: Address, writer: bytes) -> bytes:
@@ -139,7 +139,7 @@ class Scribe:
 
 @dataclass(frozen=True)
 class Sent:
-    """An output of a partition, decoded."""
+    """A decoded output of a partition."""
 
     envelope: Envelope
     key: bytes
@@ -156,7 +156,7 @@ class Sent:
 
 @dataclass
 class Side:
-    """A partition that ingests at once what it is given."""
+    """A partition that ingests every record at once."""
 
     queue: str
     state: Partition = field(init=False)
@@ -174,11 +174,11 @@ class Side:
         self.take_all([(header, record(body))])
 
     def take_all(self, rows: Iterable[Row]) -> None:
-        """Records arrive in one read."""
+        """Several records arrive in one read."""
         ingest(self.state, columns_of(rows, self.state.ingest_to))
 
     def commit(self, **columns: Any) -> None:
-        """A commit of what was ingested so far; `columns` are fields of Operations, or acks and so on of the Commit."""
+        """Commit what was ingested so far. `columns` are fields of `Operations`, or other fields of `Commit`."""
         names = Operations.__dataclass_fields__
         operations = Operations(**{name: value for name, value in columns.items() if name in names})
         others = {name: value for name, value in columns.items() if name not in names}
@@ -186,15 +186,15 @@ class Side:
         apply(self.state, Commit(1, b"o" * 16, self.number, GENESIS_HASH, self.state.ingest_to, operations, **others))
 
     def send(self, endpoint: Endpoint, *bodies: bytes, message_type: str = "reply") -> None:
-        """A handler sends, and commits."""
+        """A handler sends bodies on an endpoint and commits."""
         self.commit(sends=[(endpoint.index, message_type, [*bodies])])
 
     def end(self, endpoint: Endpoint, code: int = 0, description: str = "") -> None:
-        """A handler ends, and commits."""
+        """A handler ends an endpoint and commits."""
         self.commit(ends=[EndOperation(endpoint.index, code, description)])
 
     def receive(self, endpoint: Endpoint) -> list[str]:
-        """A handler takes all that waits, what overtakes first, and commits; the message types."""
+        """A handler receives everything that waits, urgent messages first, and commits. Returns the message types."""
         taken = [entry[1] for entry in endpoint.urgent]
         position = (endpoint.consumed + len(endpoint.queue)) << 2 | sum(map(system_bit, endpoint.urgent))
         taken += [entry[1] for entry in endpoint.queue]
@@ -202,7 +202,7 @@ class Side:
         return taken
 
     def outputs(self, to: Address) -> list[Sent]:
-        """What waits for a destination, decoded."""
+        """Decoded outputs that wait for a destination."""
         stream = self.state.streams.get(to)
         if stream is None:
             return []
@@ -210,7 +210,7 @@ class Side:
         return [Sent(decode(header), key, body) for header, key, body in records_of(emit)]
 
     def deliver(self, other: Side) -> list[Sent]:
-        """What waits for the other side arrives there, and the journal says so; what that was."""
+        """Deliver the outputs that wait for the other side, acknowledge them in a COMMIT, and return them."""
         sent = self.outputs(other.address)
         other.take_all([(encode_envelope(one.envelope), record(one.body)) for one in sent])
         if sent:
@@ -218,7 +218,7 @@ class Side:
         return sent
 
     def waiting(self, endpoint: Endpoint) -> list[str]:
-        """Types of the messages that wait in an endpoint's queue."""
+        """Types of the messages that wait in the endpoint's queue."""
         return [entry[1] for entry in endpoint.queue]
 
 
@@ -231,7 +231,7 @@ class Pair:
         self.client = Scribe("client")
 
     def begin(self, name: str = "a conversation", messages: int = 1, **changes: Any) -> bytes:
-        """The session begins a conversation and sends on it; both sides have ingested everything."""
+        """The session begins a conversation with `messages` messages; both sides ingest everything. Returns its id."""
         conversation = identifier(name)
         block = begin_block(group=conversation)._replace(**changes)
         self.home.take(self.client.begin(conversation, block))
@@ -247,12 +247,12 @@ class Pair:
         self.target.take(self.client.message(self.target.address, conversation, **{"suffix": suffix, **changes}), body)
 
     def end_call(self, conversation: bytes, error: tuple[int, str] | None = None) -> None:
-        """The session's END CONVERSATION arrives at home."""
+        """END_CALL, the session's END CONVERSATION, arrives at home."""
         body = error_body(*error) if error else None
         self.home.take(self.client.write(Kind.END_CALL, self.home.address, conversation), body)
 
     def answered(self, *names: str, messages: int = 1) -> list[Endpoint]:
-        """Conversations of one group; their initiators, each with so many replies waiting."""
+        """Begin conversations of one group. Returns their initiators, each with `messages` replies waiting."""
         conversations = [self.begin(name, group=GROUP) for name in names]
         for conversation in conversations:
             self.target.send(self.receiver(conversation), *(str(number).encode() for number in range(messages)))
@@ -275,7 +275,7 @@ def _living(side: Side, role: Role, conversation: bytes) -> Endpoint:
 def of(
     side: Side, endpoint: Endpoint, rule: Rule | None = None, done: Callable[[Transaction, bool], None] | None = None
 ) -> Transaction:
-    """A transaction with all that waits for the group of an endpoint."""
+    """A transaction with everything that waits for the group of `endpoint`."""
     for member in endpoint.members:
         member.held = False
     side.state.ready.clear()
@@ -288,11 +288,11 @@ def of(
 
 
 def anything(_contract: str, _role: Role, _message_type: str) -> None:
-    """A rule that allows every message type."""
+    """A contract check that allows every message type."""
 
 
 def conversations(*names: str, messages: int = 1, client: Scribe | None = None, **changes: Any) -> list[Row]:
-    """Rows of conversations that a client begins with this many messages each, one conversation after the other."""
+    """Rows of conversations that a client begins with `messages` messages each, one conversation after the other."""
     client, to = client or Scribe("client"), address_of()
     rows: list[Row] = []
     for name in names:

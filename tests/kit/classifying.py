@@ -1,4 +1,4 @@
-"""Messages as classifiers see them, without a conversation around them."""
+"""Stand-ins for the message, the dialog and the catalog that a classifier sees."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ ORDER_SCHEMA: Final = json.dumps(
 
 
 class Dialog(NamedTuple):
-    """As much of an endpoint as a classifier looks at."""
+    """The attributes of an endpoint that classifiers read."""
 
     key: bytes | None = None
     conversation: bytes = b"c" * 16
 
 
 class Letter(NamedTuple):
-    """As much of a message as a classifier looks at."""
+    """The attributes of a message that classifiers read."""
 
     body: bytes
     type: str = "Order"
-    headers: list[tuple[str, bytes | str | None]] = []  # noqa: RUF012  # a tuple's field; nobody adds to it
+    headers: list[tuple[str, bytes | str | None]] = []  # noqa: RUF012  # default of a tuple's field; never changed
     dialog: Dialog = Dialog()
 
 
 def lookup(*tables: RoutingTable, services: tuple[str, ...] = (), schema: str = "") -> Lookup:
-    """A catalog with these objects; message type Order has the schema."""
+    """A catalog with these tables and services. Message type Order has the schema."""
     known = {table.name: table for table in tables}
 
     def routing_table(name: str) -> RoutingTable:
@@ -57,5 +57,5 @@ def lookup(*tables: RoutingTable, services: tuple[str, ...] = (), schema: str = 
 def table_of(
     name: str, entries: Mapping[str, Target], default: Target | None = None, routers: tuple[str, ...] = ()
 ) -> RoutingTable:
-    """The first version of a table of that name. Raises what `TableChange.of` does."""
+    """The first version of a routing table. Raises like `TableChange.of`."""
     return RoutingTable(name).changed(TableChange.of(name, entries, default=default, routers=routers, creates=True))

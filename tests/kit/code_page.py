@@ -64,7 +64,7 @@ Arrows are left out where a path over others exists.
 
 
 def arrows(folder: str) -> dict[str, set[str]]:
-    """Which package or module of a folder imports which other, types included."""
+    """Package or standalone module of a folder → packages and modules that it imports, imports for types included."""
     found: dict[str, set[str]] = {}
     for path in sorted((ROOT / folder).rglob("*.py")):
         here = _room(path.relative_to(ROOT / folder))
@@ -78,7 +78,7 @@ def arrows(folder: str) -> dict[str, set[str]]:
 
 
 def _room(path: Path) -> str | None:
-    """The package of a module, or the module itself where it stands alone; None for the head of the folder."""
+    """The package of a module, or the module itself outside packages; None for the `__init__.py` of the folder."""
     return path.parts[0] if len(path.parts) > 1 else None if path.stem == "__init__" else path.stem
 
 
@@ -89,7 +89,7 @@ def _imported(path: Path, folder: str) -> Iterator[str]:
             continue
         source = (node.module or "").split(".")
         if not node.level and source[:2] == ["konverse", folder]:
-            yield source[2] if len(source) > 2 else node.names[0].name  # behind both
+            yield source[2] if len(source) > 2 else node.names[0].name  # in both forms of import
         elif node.level and node.level >= depth:
             yield source[0] or node.names[0].name
 
@@ -120,7 +120,7 @@ def picture(folder: str) -> str:
 
 
 def page() -> str:
-    """The text of the page."""
+    """The text of docs/code.md."""
     pictures = "\n".join(f"\n### {folder}\n\n{picture(folder)}\n" for folder in DRAWN)
     return f"{TEXT}{pictures}"
 

@@ -44,7 +44,7 @@ class Shown(NamedTuple):
 
 
 def behaviours() -> list[Behaviour]:
-    """All of them, in their order."""
+    """All behaviours, in the order of the file."""
     found: list[Behaviour] = []
     area = ""
     for line in BEHAVIOURS.read_text("utf-8").splitlines():
@@ -56,7 +56,7 @@ def behaviours() -> list[Behaviour]:
 
 
 def shown_by_number() -> dict[int, list[Shown]]:
-    """The tests by the numbers that they name."""
+    """Number of a behaviour → tests that show it."""
     found: dict[int, list[Shown]] = {}
     for path in sorted(FOLDER.glob("test_*.py")):
         for node in ast.parse(path.read_text("utf-8")).body:
@@ -70,7 +70,7 @@ def shown_by_number() -> dict[int, list[Shown]]:
 
 
 def numbers_of(name: str, docstring: str) -> Iterator[int]:
-    """The behaviours that a test shows; ValueError for a name without a number."""
+    """Numbers of the behaviours that a test shows. ValueError for a name without a number."""
     match = re.match(r"test_(\d{3})_", name)
     if match is None:
         raise ValueError(f"{name} has no number of a behaviour in its name")
@@ -79,7 +79,7 @@ def numbers_of(name: str, docstring: str) -> Iterator[int]:
 
 
 def page() -> str:
-    """The whole page."""
+    """The text of docs/conformance.md."""
     known, shown = behaviours(), shown_by_number()
     whole = sum(any(not each.note for each in shown.get(behaviour.number, [])) for behaviour in known)
     parts = [HEAD, f"{whole} of {len(known)} behaviours are kept, {len(shown) - whole} in part or with a deviation.\n"]

@@ -1,4 +1,4 @@
-"""Kafka and Redis in containers, if a Docker engine answers and has the images or can get them."""
+"""Kafka and Redis in containers, when a Docker engine answers and has or can pull the images."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, Final
 from konverse.deploy.servers.kafka import common_settings
 
 KAFKA_IMAGE: Final = os.environ.get("KONVERSE_TEST_KAFKA_IMAGE", "confluentinc/cp-kafka:8.3.0")
-"""Confluent's image, the only layout that testcontainers starts; 8.3 is Apache Kafka 4.3."""
+"""Confluent's image, because testcontainers starts no other layout. 8.3 is Apache Kafka 4.3."""
 
 REDIS_IMAGE: Final = os.environ.get("KONVERSE_TEST_REDIS_IMAGE", "redis:7.4")
 _ANSWER_DEADLINE_S: Final = 1
@@ -22,12 +22,12 @@ _PULL_DEADLINE_S: Final = 300
 
 
 def has_kafka() -> bool:
-    """Say whether Kafka can run in a container here."""
+    """Return whether Kafka can run in a container here."""
     return _obtainable(KAFKA_IMAGE)
 
 
 def has_redis() -> bool:
-    """Say whether Redis can run in a container here."""
+    """Return whether Redis can run in a container here."""
     return _obtainable(REDIS_IMAGE)
 
 
@@ -35,7 +35,7 @@ def has_redis() -> bool:
 def kafka() -> Iterator[str]:
     """Run Kafka in a container; yields its bootstrap address."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the libraries, about each other
+        warnings.simplefilter("ignore")  # the libraries warn about each other
         from testcontainers.community.kafka import KafkaContainer
 
         _without_reaper_if_it_cannot_be_had()
@@ -67,21 +67,21 @@ def redis() -> Iterator[str]:
 
 @cache
 def _engine() -> Any:
-    """A client of the Docker engine, or None. Takes far less than a second when there is none."""
+    """A client of the Docker engine, or None. Answers far within a second when there is none."""
     if not _listens(os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"):
         return None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            docker = import_module("docker")  # brings no types
+            docker = import_module("docker")  # it has no types
             docker.from_env(timeout=_ANSWER_DEADLINE_S).ping()
             return docker.from_env(timeout=_PULL_DEADLINE_S)
-        except Exception:  # noqa: BLE001 - not installed, not running, not allowed, not understood: all mean no
+        except Exception:  # noqa: BLE001 - not installed, not running, not allowed, not understood: all mean no engine
             return None
 
 
 def _listens(address: str) -> bool:
-    """Say whether somebody listens at a local address; docker's own client forgets a socket when nobody does."""
+    """Return whether a local socket accepts connections. Docker's client leaks a socket when none does."""
     scheme, _, path = address.partition("://")
     if scheme != "unix":
         return True
@@ -96,7 +96,7 @@ def _obtainable(image: str) -> bool:
         return False
     try:
         engine.images.get(image)
-    except Exception:  # noqa: BLE001 - not here: can it be had?
+    except Exception:  # noqa: BLE001 - not here; try to pull it
         try:
             engine.images.pull(image)
         except Exception:  # noqa: BLE001 - no registry, no such image, no room

@@ -1,4 +1,4 @@
-"""Histories in which a conversation moves otherwise than the journals say."""
+"""Damaged histories of conversations that moved: the destination or the timing contradicts the journals."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .damages import Damage, History, Logs, counting, damage, envelope_of, rewri
 
 
 def _installing(logs: Logs, _: History) -> list[object]:
-    """States of endpoints that came in one piece."""
+    """Places of INSTALL records whose endpoint fits into one piece."""
     found = [(at, envelope_of(record)) for at, record in enumerate(logs.data)]
     return [at for at, e in found if e is not None and e.kind is Kind.INSTALL and e.suffix.fragment == (0, 1)]
 
@@ -28,7 +28,7 @@ def an_endpoint_arrives_otherwise_than_it_left(logs: Logs, at: int) -> None:
 
 
 def _with_gates(logs: Logs, _: History) -> list[object]:
-    """Logs with a move that would still wait for its outputs, if nobody had acknowledged them."""
+    """Logs with a move that would still wait for its outputs if nothing had acknowledged them."""
     copy = Logs(logs.place, [*logs.journal], [*logs.data])
     _acknowledge_nothing(copy)
     return [judge(copy.place, copy.journal, copy.data, ()).fold.gates] * any(
@@ -50,4 +50,4 @@ DAMAGED_MOVES: Final[dict[str, tuple[Damage, set[str]]]] = {
     "an endpoint arrives otherwise than it left": (an_endpoint_arrives_otherwise_than_it_left, {"I3"}),
     "an endpoint leaves before what it sent has arrived": (an_endpoint_leaves_before_what_it_sent_has_arrived, {"I20"}),
 }
-"""As `DAMAGES`."""
+"""Same shape as `DAMAGES`."""

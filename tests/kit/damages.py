@@ -1,4 +1,4 @@
-"""Bad histories: what is changed in right logs, each of which a verifier has to find."""
+"""Deliberate damages to correct logs. The verifier must find each of them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from konverse.schemas.wire.records import FIRST, Envelope, Kind
 
 @dataclass
 class Logs:
-    """One partition, to be damaged."""
+    """The logs of one partition; damages change them in place."""
 
     place: Place
     journal: list[Record]
@@ -34,7 +34,7 @@ class Logs:
 
 History = list[Logs]
 Damage = Callable[[History, random.Random], bool]
-"""Changes the logs; False when these have nothing that could be changed so."""
+"""Changes the logs. Returns False when they contain nothing that can be damaged this way."""
 
 
 # ------------------------------------------------------------------------------------------------------------ helpers
@@ -48,7 +48,7 @@ def envelope_of(record: Record) -> Envelope | None:
 
 
 def messages(logs: Logs) -> list[tuple[int, Envelope]]:
-    """Places in the data log of messages of sessions that were accepted, with their envelopes; each once."""
+    """Index in the data log and envelope of each accepted message, once each."""
     seen: dict[bytes, int] = {}
     out = []
     for at, record in enumerate(logs.data):
@@ -64,13 +64,13 @@ def messages(logs: Logs) -> list[tuple[int, Envelope]]:
 
 
 def outputs(logs: Logs, everywhere: History) -> list[tuple[int, Envelope]]:
-    """Those that an owner wrote."""
+    """The accepted messages that an owner wrote."""
     owners = {each.writer for each in everywhere}
     return [(at, envelope) for at, envelope in messages(logs) if envelope.writer in owners]
 
 
 def counting(logs: Logs) -> list[tuple[int, Commit]]:
-    """Places in the journal of the commits that count."""
+    """Index in the journal and content of each COMMIT that counts."""
     verdict = judge(logs.place, logs.journal, (), ())
     return [
         (at, decision)
@@ -88,7 +88,7 @@ def decode_or_none(record: Record) -> Claim | Commit | Part | None:
 
 
 def rewrite(logs: Logs, number: int, change: Callable[[Commit], Commit]) -> None:
-    """Change a commit that counts, and chain those behind it anew: as a liar would who can write the journal."""
+    """Change a COMMIT that counts and recompute the hash chain behind it, as a forger with write access would."""
     link = GENESIS_HASH
     for at, commit in counting(logs):
         changed = replace(change(commit) if commit.number == number else commit, previous_hash=link)
@@ -111,7 +111,7 @@ def some(history_: History, rng: random.Random, find: Callable[[Logs], list[obje
 
 
 def damage(find: Callable[[Logs, History], list[object]]) -> Callable[[Callable[..., None]], Damage]:
-    """A damage that is done to one of the things that `find` finds."""
+    """Make a damage that changes one random item of those that `find` returns."""
 
     def decorate(do: Callable[..., None]) -> Damage:
         def damaged(logs: History, rng: random.Random) -> bool:
@@ -127,7 +127,7 @@ def damage(find: Callable[[Logs, History], list[object]]) -> Callable[[Callable[
 
 
 def consumed_messages(logs: Logs, everywhere: History) -> list[object]:
-    """Places of messages that a handler consumed, but for the last of each conversation."""
+    """Indexes of messages that a handler consumed, except the last of each conversation."""
     verdict = judge(logs.place, logs.journal, logs.data, ())
     offsets = {heard.offset for side in verdict.fold.sides for _, heard in side.consumed[:-1]}
     return [at for at, _ in messages(logs) if logs.data[at].offset in offsets]
@@ -162,7 +162,7 @@ def any_commit(logs: Logs, _: History) -> list[object]:
 
 
 def single_voiced(logs: Logs, _: History) -> list[object]:
-    """Places of messages that their sender numbered, on conversations with one writer."""
+    """Indexes of messages with a sequence number from their sender, on conversations with one writer."""
     verdict = judge(logs.place, logs.journal, logs.data, ())
     sides = [side for side in verdict.fold.sides if len(side.voices) == 1]
     offsets = {heard.offset for side in sides for heard in side.heard if heard.kind is Kind.MESSAGE}
@@ -223,7 +223,7 @@ def an_acknowledged_output_is_not_there(logs: Logs, at: int) -> None:
 
 @damage(not_last)
 def a_commit_is_missing(logs: Logs, at: int) -> None:
-    logs.journal[:] = [record for record in logs.journal if record.body != logs.journal[at].body]  # and its copies
+    logs.journal[:] = [record for record in logs.journal if record.body != logs.journal[at].body]  # with its duplicates
 
 
 @damage(not_last)
@@ -263,7 +263,7 @@ def a_message_is_consumed_that_never_came(logs: Logs, commit: Commit) -> None:
 
 
 def _received_again(logs: Logs, _: History) -> list[object]:
-    """Commits that receive on an endpoint of which an earlier one has consumed something, and its place."""
+    """Each COMMIT that receives on an endpoint from which an earlier COMMIT consumed, with the endpoint's index."""
     commits = {commit.number: commit for _, commit in counting(logs)}
     out: list[object] = []
     for side in judge(logs.place, logs.journal, logs.data, ()).fold.sides:
@@ -285,7 +285,7 @@ def a_message_is_consumed_twice(logs: Logs, chosen: tuple[Commit, int]) -> None:
 
 
 def _without_error(logs: Logs, everywhere: History) -> list[object]:
-    """Commits that receive something and no Error."""
+    """COMMITs that receive messages but no Error."""
     found = [commit for commit in receiving(logs, everywhere) if isinstance(commit, Commit)]
     return [commit for commit in found if not any(position & 1 for position in commit.operations.receive_positions)]
 
@@ -351,7 +351,7 @@ def a_message_has_another_number(logs: Logs, at: int) -> None:
 
 
 def _finished(logs: Logs, _: History) -> list[object]:
-    """Places of the FIRST of conversations that are over."""
+    """Indexes of FIRST records of conversations that are over."""
     verdict = judge(logs.place, logs.journal, logs.data, ())
     over = {side.key[1] for side in verdict.fold.sides if side.gone}
     alive = {key[1] for key in verdict.fold.living}
@@ -397,4 +397,4 @@ DAMAGES: Final[dict[str, tuple[Damage, set[str]]]] = {
     "a message has another number": (a_message_has_another_number, {"I5", "I8"}),
     "a finished conversation lives again": (a_finished_conversation_lives_again, {"I9"}),
 }
-"""What is wrong -> how to make it so, and the rules of which one at least must be named."""
+"""Name → the damage, and the invariants of which the verifier must report at least one."""

@@ -1,4 +1,4 @@
-"""A partition whose handlers begin dialogs, and the place where these go, without servers."""
+"""A partition whose handlers begin dialogs, and the partition of their targets, without servers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Desk:
         return transaction
 
     def order(self, name: str = "an order") -> Transaction:
-        """Somebody sends an order; the transaction with it, all of it taken."""
+        """A client sends an order. Returns the transaction that has received it."""
         self.pair.begin(name)
         transaction = self.take()
         list(transaction)
@@ -55,7 +55,7 @@ class Desk:
         self.staging.release(merged)
 
     def answer(self, dialog: Begun) -> None:
-        """The other side hears of it, and answers."""
+        """`depot` receives the dialog's messages and answers."""
         self.side.deliver(self.depot)
         receiver = self.depot.state.endpoint(Role.TARGET, dialog.conversation)
         assert receiver is not None

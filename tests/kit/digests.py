@@ -1,4 +1,4 @@
-"""What tells two states apart."""
+"""A hash of a partition's whole state."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from konverse.dialog.state.partition import Partition
 
 
 def digest(state: Partition) -> bytes:
-    """SHA-256 of everything that is state: two folds of one prefix have the same (invariant I3)."""
+    """SHA-256 of the whole state: two folds of one prefix have the same (invariant I3)."""
     out = hashlib.sha256()
     for piece in Freeze(state).pieces():
         out.update(piece)

@@ -1,4 +1,4 @@
-"""An owner and its logs, driven by a test."""
+"""An owner with its journal, data log and snapshots, driven step by step."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from .staging import finds
 class Driver:
     """An owner and its logs. Reads are answered at once; appends, outputs and time wait for the test.
 
-    The journal's clock shows the offset.
+    A journal record's broker time is its offset.
     """
 
     def __init__(
@@ -49,33 +49,33 @@ class Driver:
         self.owner.staging.scope.further = partial(take_further, self.owner)
         self.now_ms = 0
         self.recovered = b""
-        """The state before the CLAIM."""
+        """Digest of the state before the CLAIM."""
 
     @property
     def state(self) -> Partition:
         return self.owner.fold.state
 
     def step(self, event: Any) -> list[Effect]:
-        """Tell the owner, answer its questions; what else it asks for."""
+        """Pass an event to the owner, answer its reads, and return all other effects."""
         return self._answer(self.owner.step(event, self.now_ms))
 
     def recover(self) -> list[Effect]:
-        """Read both logs; ends with the CLAIM."""
+        """Read both logs. The last effect appends the CLAIM."""
         return self.step(Recover(0, len(self.journal), 0, 0, len(self.snapshots)))
 
     def lead(self) -> list[Effect]:
-        """Recover and claim undisturbed."""
+        """Recover and claim without a competitor."""
         (claim,) = self.recover()
         self.recovered = digest(self.state)
         return self.acknowledge(claim)
 
     def try_groups(self) -> None:
-        """After a crash: a TRY counts, and its groups can be taken."""
+        """After a crash: commit the TRY, so that its groups can be taken."""
         assert self.owner.trial.due
         self.commit()
 
     def make_snapshot(self) -> list[Effect]:
-        """Let time pass until a snapshot is whole and in its topic; what follows from it."""
+        """Advance time until a snapshot is complete in its topic. Returns the effects of `SnapshotWritten`."""
         first = len(self.snapshots)
         for _ in range(1_000):
             self.now_ms += 1
@@ -87,29 +87,29 @@ class Driver:
         raise AssertionError("no snapshot was due")
 
     def write(self, effect: Effect | bytes) -> int:
-        """An append reaches the journal; its offset."""
+        """Append to the journal and return the offset of the last record."""
         self.journal += effect.records if isinstance(effect, Append) else [cast("bytes", effect)]
         return len(self.journal) - 1
 
     def acknowledge(self, effect: Effect) -> list[Effect]:
-        """An append reaches the journal and the owner learns of it."""
+        """Append to the journal and tell the owner the offset."""
         offset = self.write(effect)
         return self.step(Appended(offset, offset))
 
     def arrive(self, *rows: Row) -> None:
-        """Records reach the data log, the owner reads and ingests them."""
+        """Append records to the data log; the owner reads and ingests them."""
         start = len(self.data)
         self.data.extend(rows)
         assert self.step(DataRead(columns_of(rows, start))) == []
         self.owner.ingest(self.now_ms)
 
     def commit(self) -> list[Effect]:
-        """A commit that Kafka takes; what follows from it."""
+        """Commit, acknowledge the append, and return the effects."""
         (append,) = self.owner.commit(self.now_ms)
         return self.acknowledge(append)
 
     def handle(self, *replies: bytes) -> list[Message]:
-        """A handler takes the next group, all of it, and replies on the first conversation; its messages."""
+        """A handler receives the whole next group and replies on its first conversation. Returns the messages."""
         transaction = self.owner.take()
         assert transaction is not None, "no group is ready"
         messages = list(transaction)
@@ -133,6 +133,6 @@ class Driver:
         return out
 
     def journal_read(self, start: int, end: int) -> JournalRead:
-        """What a read of the journal brings."""
+        """The event with journal records from `start` up to `end`."""
         records = [JournalRecord(offset, self.journal[offset], offset) for offset in range(start, end)]
         return JournalRead(records, end)

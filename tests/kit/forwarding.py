@@ -1,4 +1,4 @@
-"""A router for tests of `konverse run`: `konverse run tests.kit.forwarding:app`. Orders go to the region they name."""
+"""A router for tests of `konverse run tests.kit.forwarding:app`. It sends each order to the region that it names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.kit.regions import REGIONS, service_of
 from tests.kit.shop import ORDER_SERVICE, ORDERING, until
 
 HANG: Final = b"north, some day"
-"""Its classifier does not come back until the file `released` exists."""
+"""Body of an order whose classifier hangs until the file `released` exists."""
 
 CLASSIFY_TIMEOUT_S: Final = 0.5
 
@@ -21,7 +21,7 @@ app = konverse.App()
 
 @app.router(ORDER_SERVICE, contracts=[ORDERING], classify_timeout_s=CLASSIFY_TIMEOUT_S)
 def by_region(message: konverse.Message) -> str | konverse.Unclassifiable:
-    """The service of the region with which an order begins."""
+    """The service of the region whose name begins the order."""
     if message.body == HANG:
         until((folder / "released").exists, "release of the classifier", 120)
     region = next((name for name in REGIONS if message.body.startswith(name.encode())), None)

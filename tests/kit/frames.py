@@ -1,4 +1,4 @@
-"""Requests of Kafka as a client writes them, for tests of what reads them."""
+"""Encodes Kafka Produce requests as clients do, for tests of the parser."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ Part = tuple[str, int, bytes]
 
 
 def framed(data: bytes) -> bytes:
-    """With its size before it."""
+    """The request with its size in front."""
     return struct.pack(">i", len(data)) + data
 
 
 def produce(correlation: int, parts: Sequence[Part]) -> bytes:
-    """A Produce of version 9, the first with compact lengths and tags."""
+    """A Produce request of version 9, the first with compact lengths and tagged fields."""
     out = struct.pack(">hhih", 0, 9, correlation, 2) + b"me" + b"\x00" + b"\x00" + struct.pack(">hi", -1, 1000)
     out += _varint(len(parts) + 1)
     for topic, partition, batch in parts:
@@ -25,7 +25,7 @@ def produce(correlation: int, parts: Sequence[Part]) -> bytes:
 
 
 def plain_produce(correlation: int, parts: Sequence[Part]) -> bytes:
-    """A Produce of version 8."""
+    """A Produce request of version 8."""
     out = (
         struct.pack(">hhih", 0, 8, correlation, -1) + struct.pack(">hhi", -1, -1, 1000) + struct.pack(">i", len(parts))
     )

@@ -1,4 +1,4 @@
-"""A shop on a Kafka that asks who may do what: SASL, an authorizer, and a principal for each kind of process."""
+"""The shop on a Kafka with SASL and an authorizer, and one principal for each kind of process."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from tests.kit.shop import DEADLINE_S, connected
 
 TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
 SHORT_S: Final = 4.0
-"""So long a process waits for what Kafka refuses to it."""
+"""Timeout of a process whose requests Kafka refuses."""
 
 ANY: Final = "*"
-"""Ends the name of a resource that stands for all whose names begin so."""
+"""At the end of a resource name: every resource with that prefix."""
 
 Right = tuple[ResourceType, str, AclOperation]
 
@@ -41,36 +41,36 @@ def on_topic(name: str, *operations: AclOperation) -> list[Right]:
 
 
 def in_words(right: Right) -> str:
-    """As an error names it."""
+    """A right in the words of our errors."""
     kind, name, operation = right
     return f"{operation.name} on {kind.name.lower()} {name.removesuffix(ANY)}"
 
 
 @dataclass
 class Guarded:
-    """The shop, and who may do what in it."""
+    """A shop on a Kafka with access control."""
 
     bootstrap: str
-    """Where clients say who they are."""
+    """The SASL listener."""
     admin: AdminClient
 
     def client(self, user: str) -> dict[str, str]:
-        """What the clients of a process of this user are made with."""
+        """Client settings of a process that authenticates as `user`."""
         client = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
         return client | {"sasl.username": user, "sasl.password": f"{user}-secret"}
 
     def as_user(self, user: str) -> AbstractContextManager[Broker]:
-        """A connection of this user."""
+        """A connection that authenticates as `user`."""
         settings = dict.fromkeys(("connect_timeout_s", "send_timeout_s", "append_timeout_s"), SHORT_S)
         return connected(self.bootstrap, "sales", client=self.client(user), **settings)
 
     def grant(self, user: str, rights: list[Right]) -> None:
-        """Give these rights."""
+        """Grant rights to `user`."""
         for done in self.admin.create_acls([_binding(user, right) for right in rights]).values():
             done.result(DEADLINE_S)
 
     def revoke(self, user: str, right: Right) -> None:
-        """Take a right away that was given."""
+        """Revoke a granted right."""
         kind, name, operation = right
         every = AclBindingFilter(kind, *_pattern(name), f"User:{user}", "*", operation, AclPermissionType.ALLOW)
         assert self.admin.delete_acls([every])[every].result(DEADLINE_S)
@@ -88,7 +88,7 @@ def _pattern(name: str) -> tuple[str, ResourcePatternType]:
 
 @contextmanager
 def guarded_stack(users: Collection[str]) -> Iterator[tuple[Guarded, Broker]]:
-    """Such a Kafka with these users, and a connection of somebody who may do all."""
+    """Start such a Kafka with these users; yields it and a superuser's connection."""
     plain = free_port(())
     sasl = free_port({plain})
     controller = free_port({plain, sasl})

@@ -1,4 +1,4 @@
-"""A pair of queues and two places to which endpoints may move, for tests of relocation."""
+"""A pair of queues and two more partitions to which endpoints may move, for tests of relocation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .builders import Pair, Side
 
 
 class World(Pair):
-    """A pair, and two places to which endpoints may move."""
+    """A pair, and two partitions to which endpoints may move."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -23,21 +23,21 @@ class World(Pair):
         self.third = Side("third")
 
     def settle(self) -> None:
-        """Everything that waits anywhere arrives, again and again."""
+        """Deliver all outputs until none is left."""
         sides = [self.home, self.target, self.second, self.third]
         while sum(len(source.deliver(to)) for source in sides for to in sides if source is not to):
             pass
 
 
 def relocate(side: Side, one: Endpoint, to: Side, **changes: Any) -> None:
-    """The endpoint leaves; nothing travels yet."""
+    """Commit the relocation of an endpoint. Its outputs are not delivered yet."""
     pieces = len(pieces_of(encode_moved(moved_of(side.state, one))))
     operation = Relocate(one.index, to.address, side.state.moves.generation_of(one.index), pieces)
     side.commit(rare=[operation._replace(**changes)])
 
 
 def move(world: World, side: Side, endpoint: Endpoint, to: Side) -> Endpoint:
-    """The endpoint leaves and arrives."""
+    """Relocate an endpoint and deliver everything. Returns the endpoint at its new partition."""
     relocate(side, endpoint, to)
     world.settle()
     return living(to, endpoint.role, endpoint.conversation)
@@ -54,7 +54,7 @@ def bodies(endpoint: Endpoint) -> list[bytes | None]:
 
 
 def leaving(side: Side) -> list[Address]:
-    """Where outputs leave to now."""
+    """Destinations to which outputs leave now."""
     emitter = Emitter(side.state.streams)
     for window, limit in emitter.limits():
         window.limit = limit

@@ -1,4 +1,4 @@
-"""A router between those who send orders and the depot, without servers."""
+"""A router between the clients that send orders and the depot, without servers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.kit.desk import Desk
 
 
 class Office(Desk):
-    """A router between those who send orders and the depot."""
+    """A router between the clients that send orders and the depot."""
 
     def __init__(self, router: Router | None = None, decision: Decision | None = None) -> None:
         super().__init__()
@@ -23,12 +23,12 @@ class Office(Desk):
         self.asked: list[Message] = []
 
     def decide(self, message: Message) -> Decision:
-        """The classifier."""
+        """The classifier: records the message and returns the test's decision."""
         self.asked.append(message)
         return self.decision
 
     def route(self) -> Routed:
-        """A step with what waits, committed; nothing was received when it raises."""
+        """Route the waiting messages, commit, and deliver the outputs. When the step raises, it is rolled back."""
         transaction = self.take()
         try:
             routed = self.router.step(transaction, self.decide)
@@ -42,27 +42,27 @@ class Office(Desk):
 
     @property
     def waiting(self) -> bool:
-        """Something could be received."""
+        """Some endpoint has messages that a transaction could receive."""
         return any(endpoint.waits and not endpoint.held for endpoint in self.staging.ready)
 
     def inner(self, conversation: bytes) -> Endpoint:
-        """The side of a conversation where it comes in."""
+        """The router's endpoint of the incoming conversation."""
         found = self.side.state.endpoint(Role.TARGET, conversation)
         assert found is not None
         return found
 
     def outer(self) -> Endpoint:
-        """The depot's side of the only conversation that goes there."""
+        """The depot's endpoint of the only outgoing conversation."""
         (found,) = self.depot.state.sides[Role.TARGET].values()
         return found
 
     def outbound(self) -> Endpoint:
-        """The router's side of it."""
+        """The router's endpoint of the only outgoing conversation."""
         (found,) = self.side.state.sides[Role.INITIATOR].values()
         return found
 
     def home(self, conversation: bytes) -> Endpoint:
-        """The side of whoever began a conversation."""
+        """The initiator of an incoming conversation, in the client's partition."""
         found = self.pair.home.state.endpoint(Role.INITIATOR, conversation)
         assert found is not None
         return found
@@ -74,7 +74,7 @@ class Office(Desk):
 
 
 def bodies(endpoint: Endpoint) -> list[bytes | None]:
-    """Of the messages that wait."""
+    """Bodies of the messages that wait."""
     return [body for _, _, body, _ in endpoint.queue]
 
 

@@ -1,8 +1,8 @@
-"""Judges a run by the raw topics alone: a second reading of the protocol, written to be obvious and not fast.
+"""Judges a run from the raw topics alone: an independent reading of the protocol, written for clarity and not speed.
 
-It reads journal and data log of every partition, decodes them with `schemas` and folds them by the rules of protocol.md
-sections 3 and 4 as written there, with lists that only grow. No line of it is shared with `konverse.dialog`: where the
-two readings differ, one of them is wrong.
+It reads the journal and the data log of every partition, decodes them with `schemas`, and folds them by sections 3 and
+4 of protocol.md, with lists that only grow. It shares no fold code with `konverse.dialog`; where the two results
+differ, one of them is wrong. Of the verifier it uses the judgement of journal records.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class RawRecord(NamedTuple):
 
 
 def read_raw(bootstrap: str, topic: str, partition: int) -> list[RawRecord]:
-    """Everything that the partition holds now."""
+    """Read every record of the partition up to its end."""
     consumer = Consumer({
         "bootstrap.servers": bootstrap,
         "group.id": "konverse.oracle",
@@ -59,7 +59,7 @@ def read_raw(bootstrap: str, topic: str, partition: int) -> list[RawRecord]:
 
 
 def snapshots_of(bootstrap: str, queue: Queue, partition: int = 0) -> list[SnapshotEnd]:
-    """The ENDs in the snapshot topic: each says that a snapshot was written to its end."""
+    """The END records of the snapshot topic: one for each complete snapshot."""
     records = read_raw(bootstrap, snapshot_topic(queue.topic, queue.subscription), partition)
     return [end for record in records if isinstance(end := decode_snapshot(record.value), SnapshotEnd)]
 
@@ -83,15 +83,15 @@ def _read(consumer: Consumer, topic: str, partition: int) -> Iterator[RawRecord]
 
 @dataclass(eq=False)
 class Side:
-    """One side of a conversation, with everything that ever happened to it."""
+    """One side of a conversation and its whole history."""
 
     conversation: bytes
     role: Role
     accepted: list[tuple[int, str, bytes]] = field(default_factory=list)
-    """Messages in order: offset, type, body."""
+    """Accepted messages in order: offset, type, body."""
     consumed: int = 0
     commits: list[int] = field(default_factory=list)
-    """Per consumed message, the number of the commit that consumed it."""
+    """For each consumed message, the number of the COMMIT that consumed it."""
     errors_taken: int = 0
     error: bytes | None = None
     outputs: list[tuple[int, bytes]] = field(default_factory=list)
@@ -106,12 +106,12 @@ class Side:
 
 @dataclass
 class History:
-    """What one partition comes to."""
+    """The folded logs of one partition."""
 
     queue: Queue
     partition: int
     sides: dict[tuple[bytes, Role], Side] = field(default_factory=dict)
-    """By conversation and role of this side; forgotten ones stay."""
+    """(conversation, role of this side) → side. Forgotten sides stay."""
     claims: int = 0
     commits: int = 0
     void: int = 0
@@ -121,7 +121,7 @@ class History:
     gaps: int = 0
     foreign: int = 0
     acked: dict[tuple[str, int], int] = field(default_factory=dict)
-    """Destination -> outputs that the journal knows to be delivered."""
+    """Destination → number of outputs that the journal acknowledges."""
     table: list[Side | None] = field(default_factory=list)
     free: list[int] = field(default_factory=list)
     _counters: dict[bytes, int] = field(default_factory=dict)
@@ -129,7 +129,7 @@ class History:
 
     @classmethod
     def read(cls, bootstrap: str, queue: Queue, partition: int) -> History:
-        """Fold what Kafka holds of the partition now. The journal is read first, so its data are there."""
+        """Fold the partition's logs. The journal is read first, so all data that it refers to are in the data log."""
         journal = read_raw(bootstrap, journal_topic(queue.topic, queue.subscription), partition)
         data = read_raw(bootstrap, queue.topic, partition)
         history = cls(queue, partition)
@@ -156,7 +156,7 @@ class History:
                 self._apply(decision)
         assert not judge.problems
         self.claims, self.commits = len(judge.claims), len(judge.commits)
-        while record is not None:  # what no owner has looked at yet would be judged so
+        while record is not None:  # records that no owner has ingested yet are judged by the same rules
             self._ingest(record)
             record = next(rest)
 
@@ -265,7 +265,7 @@ class History:
         self.free.append(index)
 
     def writer_counter(self, writer: bytes) -> int:
-        """Records that were accepted from the writer."""
+        """Number of records accepted from the writer."""
         return self._counters.get(writer, 0)
 
 
@@ -275,7 +275,7 @@ def read_queue(bootstrap: str, queue: Queue) -> list[History]:
 
 
 def sides_of(histories: list[History], role: Role) -> dict[bytes, Side]:
-    """The sides in that role by conversation; each lives in one partition only."""
+    """Conversation → its side in that role. Raises AssertionError when one lives in two partitions."""
     found: dict[bytes, Side] = {}
     for history in histories:
         for (conversation, side_role), side in history.sides.items():
@@ -290,7 +290,7 @@ def sides_of(histories: list[History], role: Role) -> dict[bytes, Side]:
 
 @dataclass(frozen=True)
 class Proof:
-    """What was proved, and what the run went through."""
+    """What was proved, and the disturbances that the run had."""
 
     messages: int
     replies: int
@@ -298,7 +298,7 @@ class Proof:
     void: int
     """Journal records of owners that had lost the partition."""
     duplicates: int
-    """Records that arrived again and were dropped, at both sides."""
+    """Duplicate records that both sides dropped."""
 
 
 def prove_exactly_once(
@@ -306,9 +306,9 @@ def prove_exactly_once(
 ) -> Proof:
     """Raise AssertionError unless each message was consumed exactly once, in order, none missing, and answered once.
 
-    `sent` has the bodies that were acknowledged, by conversation, in the order of the calls. With `replies` every
-    commit that consumed n messages of a conversation sent n replies on it, and those, each with a body of its own,
-    are what its initiator accepted, in order. The product's own verifier has to come to the same.
+    `sent` holds the acknowledged bodies by conversation, in the order of the calls. With `replies`, every COMMIT that
+    consumed n messages of a conversation must have sent n replies on it. Their bodies must be unique, and the initiator
+    must have accepted exactly these, in order. The product's own verifier must find no problem either.
     """
     assert verify(bootstrap, [target, home]) == []
     targets, homes = read_queue(bootstrap, target), read_queue(bootstrap, home)
@@ -336,7 +336,7 @@ def prove_exactly_once(
 
 
 def verify(bootstrap: str, queues: list[Queue]) -> list[Finding]:
-    """What `konverse verify` finds."""
+    """The findings of `konverse verify`."""
     return Verification(Kafka(Settings(kafka=f"kafka://{bootstrap}")), queues).run()[1]
 
 
@@ -351,7 +351,7 @@ def _prove_answers(side: Side, initiator: Side, seen: set[bytes]) -> None:
 
 
 def _prove_emission(sources: list[History], destinations: list[History]) -> None:
-    """What the journals call delivered is in the destinations' logs."""
+    """Outputs that a journal acknowledges must be in the log of their destination."""
     by_place = {(history.queue.topic, history.partition): history for history in destinations}
     for source in sources:
         writer = owner_writer(source.queue.incarnation, source.partition)
@@ -362,7 +362,7 @@ def _prove_emission(sources: list[History], destinations: list[History]) -> None
 
 
 def executions(events: list[dict[str, Any]]) -> dict[tuple[str, int], list[dict[str, Any]]]:
-    """Handler executions that workers logged, by conversation and sequence number."""
+    """(conversation, sequence number) → handler executions in the workers' diaries."""
     found: defaultdict[tuple[str, int], list[dict[str, Any]]] = defaultdict(list)
     for event in events:
         if event["event"] == "handled":

@@ -1,4 +1,4 @@
-"""A pool's decisions, and what comes back to it, for tests."""
+"""Builders for tests of a pool's decisions and of bounced messages."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ OTHER_GROUP: Final = bytes(range(16, 32))
 
 
 def new_pooling() -> Pooling:
-    """Conversations are old after ten seconds, and notes that redirect them name a service."""
+    """A pool whose conversations are old after ten seconds. The body of a redirecting message names a service."""
     return Pooling(max_age_ms=AGE_MS, timer_ms=3 * AGE_MS, end_of_stream="EndOfStream", follow=follow)
 
 
 def follow(way: Way, body: bytes) -> Way:
-    """Nobody goes in a circle."""
+    """Extend the way by the service that the body names. InvalidRoute for a service that it contains already."""
     target = Target(body.decode())
     if target in way:
         raise InvalidRoute("in a circle")
@@ -32,12 +32,12 @@ def follow(way: Way, body: bytes) -> Way:
 
 
 def begin(pooling: Pooling, group: bytes = GROUP, now_ms: int = 0, number: int = 0) -> Pooled:
-    """A place of the group with a conversation."""
+    """Take a place of the group and begin a conversation there."""
     place, _ = pooling.place(group, now_ms)
     return pooling.begun(place, conversation_in(group, number.to_bytes(16, "big")), now_ms)
 
 
 def came_back(conversation: bytes, number: int = 0, message_type: str = "Order") -> Bounced:
-    """A message of a conversation."""
+    """A bounced message of a conversation."""
     bounce = Bounce(bytes(16), number, HOME, BounceReason.ENDED)
     return Bounced(bytes(16), bounce, conversation, number, message_type, b"")

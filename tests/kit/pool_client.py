@@ -1,4 +1,4 @@
-"""A process with a pool, in the world of `pool_world`: what the driver of a pool does, without waiting."""
+"""A process with a pool in the world of `pool_world`. It acts as the driver of a pool does, but never waits."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 EOS: Final = "EndOfStream"
 KEYS: Final = 3
 GROUPS: Final = [pool_group(pool_namespace("database", "pool"), str(key)) for key in range(KEYS)]
-"""By key."""
+"""Group of each key."""
 NOW_MS: Final = 1_800_000_000_000
 
 
@@ -65,19 +65,19 @@ class Client:
         self.pooling = Pooling(max_age_ms=world.age_ms, timer_ms=world.timer_ms, end_of_stream=EOS, follow=follow)
         self.dialogs: dict[bytes, SessionDialog] = {}
         self.way: deque[tuple[Side, Row]] = deque()
-        """Records that were handed over and have not arrived."""
+        """Records that the session has handed over and that are not in their logs yet."""
         self.unacknowledged: list[tuple[int, bytes]] = []
         self._decided: dict[BounceId, Callable[[], bool]] = {}
         self._adopted: set[bytes] = set()
 
     def hand(self, hands: list[Hand]) -> None:
-        """Records leave, in order."""
+        """Put the records on their way, in order."""
         for hand in hands:
             side = self.world.at(hand.address)
             self.way.extend((side, (header, record(body, self.world.now_ms))) for header, _, body in hand.records)
 
     def arrive(self, count: int) -> None:
-        """The first of them are in their logs; when all are, they count."""
+        """The first `count` records on their way reach their logs. Sends count as acknowledged when none is left."""
         for _ in range(min(count, len(self.way))):
             side, row = self.way.popleft()
             self.world.hear(side, row)
@@ -90,7 +90,7 @@ class Client:
     # ------------------------------------------------------------------------------------------------------ sending
 
     def send(self, key: int, body: bytes) -> bool:
-        """One call of `Pool.send`; False when it had to wait."""
+        """One call of `Pool.send`; False when it would have to wait."""
         group = GROUPS[key]
         place, effects = self.pooling.place(group, self.world.now_ms)
         self.do(effects)
@@ -110,7 +110,7 @@ class Client:
         return True
 
     def open(self, place: Place) -> SessionDialog:
-        """A conversation for a place, left by another process or new."""
+        """A conversation for a place: adopted from a dead process, or a new one."""
         if place.group not in self._adopted:
             self._adopted.add(place.group)
             self._go_on(place)
@@ -120,7 +120,7 @@ class Client:
         conversation = conversation_in(place.group, self.world.begun.to_bytes(16, "big"))
         before, way = place.way, self.pooling.way_of(place, self.world.now_ms)
         if before and not way and place.living:
-            # who redirects is asked again, and may still redirect what went the former way
+            # the redirecting service is asked again and may still redirect messages that went the former way
             self.world.broken.add(mark_of(place.group))
         begin = begin_block(target=self.world.asked(way).queue, group=place.group)
         dialog, hands = self.session.begin(conversation, begin, Manner(returning=True))
@@ -166,10 +166,10 @@ class Client:
                 self.dialogs[dialog.conversation] = dialog
         self.do(self.pooling.home_says([], self._bounced(), self.world.now_ms))
 
-    # ---------------------------------------------------------------------------------------------------- what to do
+    # ------------------------------------------------------------------------------------------------------- effects
 
     def do(self, effects: list[Effect]) -> None:
-        """What the driver of a pool does."""
+        """Carry out effects as the driver of a pool does."""
         for effect in effects:
             handlers: dict[type, Callable[[Any], None]] = {
                 Recycle: self._recycle,
@@ -239,7 +239,7 @@ class Client:
         return found
 
     def look(self) -> None:
-        """The thread of a pool looks at home and at the clock."""
+        """The pool's thread looks at the home partition and at the clock."""
         self.hand(self.session.home_says(self.world.home.state))
         home, dialogs = self.world.home.state, self.dialogs
         known = list(self.pooling.known.values())
@@ -255,7 +255,7 @@ class Client:
         self.world.broken.update(mark_of(one.conversation) for one in given_up)
 
     def hear(self, farewell: Farewell) -> None:
-        """`Pool.hear`."""
+        """Like `Pool.hear`."""
         conversation, now_ms = farewell.conversation, self.world.now_ms
         pooled = self.pooling.known.get(conversation)
         if pooled is None:
@@ -264,7 +264,7 @@ class Client:
         self.do(self.pooling.ended(conversation) if closing else self.pooling.broken(conversation, code, now_ms))
 
     def keeps(self, farewell: Farewell) -> bool:
-        """`Pool.keeps`."""
+        """Like `Pool.keeps`."""
         pooled = self.pooling.known.get(farewell.conversation)
         if pooled is None:
             return False
@@ -272,7 +272,7 @@ class Client:
 
 
 def follow(way: Way, body: bytes) -> Way:
-    """What a pool makes of a RedirectTo document."""
+    """The way that a pool takes from a RedirectTo document."""
     return followed((Target("router-0"), *way), read_redirect(body))[1:]
 
 

@@ -1,6 +1,6 @@
-"""A process with a named pool: `python -m tests.kit.pool_sender '<job>'` sends numbered messages until it is ended.
+"""A process with a named pool: `python -m tests.kit.pool_sender '<job>'` sends numbered messages until it is killed.
 
-It says in lines of JSON how far Kafka has what it sent.
+It prints the number of the last flushed message as a line of JSON.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FLUSH_EVERY: Final = 20
 
 
 class PoolSender:
-    """Such a process; it is ended at the end of the block."""
+    """A running pool_sender. Leaving the block kills it."""
 
     def __init__(self, bootstrap: str, database: str, **options: Any) -> None:
         job = json.dumps({"bootstrap": bootstrap, "database": database, **options})
@@ -29,10 +29,10 @@ class PoolSender:
             [sys.executable, "-m", "tests.kit.pool_sender", job], cwd=_ROOT, stdout=subprocess.PIPE, text=True
         )
         self.acknowledged = -1
-        """Number of the last message that Kafka has."""
+        """Number of the last message that Kafka has acknowledged."""
 
     def read_on(self, number: int) -> None:
-        """Return when Kafka has this message."""
+        """Wait until Kafka has acknowledged message `number`."""
         assert self._process.stdout is not None, "it has a pipe"
         while self.acknowledged < number:
             line = self._process.stdout.readline()
@@ -40,7 +40,7 @@ class PoolSender:
             self.acknowledged = json.loads(line)
 
     def kill(self) -> None:
-        """SIGKILL. What it has said until then counts."""
+        """Send SIGKILL. Complete lines that the process wrote before count."""
         self._process.kill()
         assert self._process.stdout is not None, "it has a pipe"
         for line in self._process.stdout:
@@ -61,7 +61,7 @@ class PoolSender:
 
 
 def main(bootstrap: str, database: str, first: int, keys: int, redis: str | None = None, read: bool = False) -> None:  # noqa: PLR0917  # a job
-    """Send numbers from `first` on."""
+    """Send numbered messages, beginning with `first`."""
     settings = {"redis": redis} if redis else {}
     with (
         connected(bootstrap, database, **settings) as broker,

@@ -1,7 +1,7 @@
 """Recycles of a pool under concurrent senders, on real servers: `python -m tests.kit.pool_stress --recycles 100000`.
 
-A process of its own receives. At the end the logs are read: what was received behind EndOfStream, what was lost, and
-which endpoints are left.
+Another process receives. At the end the logs are read and checked: messages received behind EndOfStream, lost and
+duplicate messages, and endpoints that are still open.
 """
 
 from __future__ import annotations
@@ -30,38 +30,38 @@ PARTITIONS: Final = 2
 
 
 class Load(NamedTuple):
-    """How much is done."""
+    """Size of a run."""
 
     recycles: int
-    """At least: senders go on until then."""
+    """Senders go on until at least this many conversations were recycled."""
     senders: int = 4
     conversations: int = 4
-    """Open at a time."""
+    """Open at the same time."""
     messages: int = 3
-    """Of each conversation, before it is recycled."""
+    """Messages of a conversation before it is recycled."""
     deadline_s: float = 60.0
 
 
 class Result(NamedTuple):
-    """What came of it."""
+    """Outcome of a run."""
 
     begun: int
     recycled: int
     received: int
     behind: int
-    """Messages that were received behind EndOfStream in their conversation."""
+    """Messages that followed EndOfStream in their conversation."""
     lost: int
     doubled: int
     left: int
-    """Endpoints that are left open."""
+    """Endpoints that are still open."""
     refuted: int
-    """Sentences of the verifier."""
+    """Findings of the verifier."""
     seconds: float
-    """Of sending, until everything was over."""
+    """From the end of sending until no endpoint was left."""
 
 
 def stress(bootstrap: str, database: str, load: Load) -> Result:
-    """Recycle so often, and look at the logs."""
+    """Recycle conversations until `load.recycles` is reached, then check the logs."""
     with connected(bootstrap, database) as broker:
         open_shop(broker, partitions=PARTITIONS)
         open_stream(broker)
@@ -94,7 +94,7 @@ def stress(bootstrap: str, database: str, load: Load) -> Result:
 
 
 def _send(broker: Broker, load: Load) -> tuple[int, int, set[bytes]]:
-    each = 2 * load.recycles * load.messages // load.senders  # at most: then enough should have been recycled
+    each = 2 * load.recycles * load.messages // load.senders  # enough for the recycles, with a margin
     with (
         pool_of(broker, size=load.conversations, max_messages=load.messages) as pool,
         ThreadPoolExecutor(load.senders) as threads,
@@ -118,14 +118,14 @@ def _left(broker: Broker) -> int:
 
 
 def _take(bootstrap: str, database: str) -> None:
-    """The process that receives, until it is ended."""
+    """The receiving process, until it is terminated."""
     taker = Taker()
     with connected(bootstrap, database) as broker, broker.reader("Orders") as reader:
         reader.run(taker)
 
 
 def main() -> int:
-    """Run it on servers of its own, or on those that are named; the exit code is 1 when something is wrong."""
+    """Run on new servers, or on those of `--bootstrap`. Exit code 1 when a check fails."""
     parser = argparse.ArgumentParser(prog="python -m tests.kit.pool_stress")
     parser.add_argument("--recycles", type=int, default=100_000)
     parser.add_argument("--senders", type=int, default=4)

@@ -1,9 +1,9 @@
-"""A pool over two folded partitions and a lossy way to them, seed by seed, without servers.
+"""A simulated pool: two folded partitions, a lossy way to them and one seed per run, without servers.
 
-What decides is the product's: `Pooling`, the session, the folds, the handler of the initiator's queue, the routers and
-the adoption of a dead sender's conversations. What is simulated: when records and outputs arrive, what the target's
-handlers do, when the sender dies, and what of its last records still arrives, early or late. In some worlds the pool's
-service is a router that redirects to the target, or to another router that does.
+The product's classes decide: `Pooling`, the session, the folds, the handler of the initiator's queue, the routers and
+the adoption of a dead sender's conversations. The simulation decides when records and outputs arrive, what the target's
+handlers do, when the sender dies, and which of its last records still arrive, early or late. In some worlds the pool's
+service is a router that redirects to the target, or to a second router that does.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ BROKER_ERROR: Final = -9719
 
 
 class World:
-    """One seed."""
+    """The world of one seed."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
         self.home, self.target = Side("replies"), Side("orders")
         self.now_ms = NOW_MS
         self.routers = [Side(f"router-{number}") for number in range(self.random.choice([0, 0, 1, 2]))]
-        """Each of them redirects to the next one, the last to the target."""
+        """Each router redirects to the next one, the last to the target."""
         self.sides = [self.home, self.target, *self.routers]
         for side in self.sides:
             side.state.now_ms = NOW_MS
@@ -55,14 +55,14 @@ class World:
         self._router = Router(REDIRECT)
         self.recycling = self.random.choice([0.02, 0.1, 0.4])
         self.stalling = self.random.choice([0.0, 0.01]) if not self.routers else 0.0
-        """The thread of the pool does nothing for longer than timers wait: then its home may say EndOfStream, too."""
+        """Probability of a stall of the pool's thread that outlasts timers; then the home may send EndOfStream."""
         self._stalled_ms = self._away_ms = NOW_MS
         self._unheard: list[Row] = []
-        """What is in the log of the target while nobody leads its partition."""
+        """Records in the target's log that no owner has ingested."""
         self.age_ms = 1_500 if self.stalling else 40_000
         self.timer_ms = self.age_ms + SLACK_MS
         self.apart = self.random.random() < 0.3
-        """Another process reads the queue of the pool."""
+        """Another process reads the pool's queue."""
         self.failing = self.random.choice([0.0, 0.0, 0.02, 0.1])
         self.dying = self.random.choice([0.0, 0.0, 0.004])
         self.begun = 0
@@ -75,17 +75,17 @@ class World:
         """Conversation and body."""
         self.streams_ended: set[bytes] = set()
         self.behind: list[bytes] = []
-        """What followed EndOfStream in its dialog."""
+        """Messages that followed EndOfStream in their dialog."""
         self.given_up: Counter[bytes] = Counter()
         self.discarded: set[bytes] = set()
-        """What was accepted and not read when a target ended on its own account."""
+        """Bodies that were accepted but unread when the target ended by itself."""
         self.ended: set[bytes] = set()
-        """Conversations that the target has ended by itself: what it had not read is discarded, or given up."""
+        """Conversations that the target ended by itself. Their unread messages are discarded or given up."""
         self.broken: set[bytes] = set()
-        """Marks of the keys whose order is not promised: a sender has died, or one of those was recycled by then."""
+        """Marks of keys without a promised order: a sender died, or an ended conversation was recycled."""
 
     def run(self, messages: int = 120) -> None:
-        """Send so many messages while all kinds of things happen, then let everything come to rest."""
+        """Send `messages` messages under random disturbances, then run until everything is at rest."""
         number = 0
         while number < messages:
             if self.random.random() < 0.4:
@@ -110,15 +110,15 @@ class World:
         return not (any(sides) or any(ways) or self.client.pooling.known) and self.client.session.idle
 
     def at(self, address: Address) -> Side:
-        """The partition there."""
+        """The partition with that address."""
         return next(side for side in self.sides if side.address == address)
 
     def asked(self, way: Way) -> Side:
-        """Who receives conversations that go this way."""
+        """The partition that receives conversations of this way."""
         return self.at(address_of(way[-1].service)) if way else [*self.routers, self.target][0]
 
     def way_to(self, side: Side) -> Way:
-        """As the next process thinks of it."""
+        """The way that the next process records for a conversation with this partition."""
         return () if side is self.asked(()) else (Target(side.queue),)
 
     def _rest(self) -> None:
@@ -153,18 +153,18 @@ class World:
         elif self.zombies:
             self.random.choice(self.zombies).arrive(3)
         if self.stalling:
-            self.client.arrive(len(self.client.way))  # timers wait longer than what was handed to Kafka takes
+            self.client.arrive(len(self.client.way))  # timers are longer than Kafka's longest delivery
         if self.random.random() < self.stalling:
             self._stalled_ms = self.now_ms + self.random.randrange(2 * SLACK_MS)
         if self.random.random() < self.dying:
             self._die()
 
     def _die(self) -> None:
-        """Of its last records some arrive, some late, some never; the next process goes on."""
+        """The sender dies. Some of its last records arrive, some late, some never. The next process takes over."""
         dead = self.client
         for _ in range(self.random.randrange(len(dead.way) + 1)):
             dead.way.pop()
-        if self.clients > 1:  # nobody may have heard it on what it has adopted, so nobody could know that it was there
+        if self.clients > 1:  # the next process cannot know a writer that was never heard
             dead.way.clear()
         self.zombies.append(dead)
         self.broken.update(map(mark_of, GROUPS))
@@ -178,7 +178,7 @@ class World:
                 self.client.open(place)
 
     def deliver(self) -> None:
-        """Owners copy their outputs."""
+        """Owners copy their outputs to the destinations."""
         self.hear(self.target)
         here = [side for side in self.sides if side is not self.target or not self._away]
         for side in here:
@@ -187,11 +187,11 @@ class World:
 
     @property
     def _away(self) -> bool:
-        """Nobody leads the target's partition."""
+        """The target's partition has no owner."""
         return self.now_ms < self._away_ms
 
     def hear(self, side: Side, *rows: Row) -> None:
-        """Records are in the log of a partition, and its owner hears of them, when there is one."""
+        """Append records to a partition's log. Its owner ingests them, when it has one."""
         if side is not self.target:
             side.take_all(rows)
             return
@@ -203,9 +203,9 @@ class World:
     # ----------------------------------------------------------------------------------------------------- handlers
 
     def _work(self, side: Side, handler: Callable[[Transaction], list[Callable[[], None]]]) -> None:
-        """One transaction and its commit; what its handler has told others is told before it counts."""
+        """One transaction and its commit. The handler's notifications to others run only after the commit."""
         side.state.now_ms = max(side.state.now_ms, self.now_ms)
-        side.commit()  # timers
+        side.commit()  # so that timers ring
         staging = self._stagings[id(side)]
         transaction = staging.take()
         if transaction is None:
@@ -222,7 +222,7 @@ class World:
             step()
 
     def _note_unread(self, side: Side, index: int) -> None:
-        """What a target has not read when it ends is discarded (behaviour 109)."""
+        """Note messages that a target had not read when it ended: they are discarded (behaviour 109)."""
         endpoint = side.state.table[index]
         if endpoint is not None and endpoint.role is Role.TARGET:
             received = {body for _, body in self.received}
@@ -271,7 +271,7 @@ class World:
         return after
 
     def _leave(self) -> None:
-        """The target's owner has told that it ended something, and is gone: timers ring before the rest comes back."""
+        """The target's owner delivers an end and dies. Timers ring before the partition has an owner again."""
         self.deliver()
         self._away_ms = self.now_ms + self.random.randrange(3 * SLACK_MS)
 
@@ -282,12 +282,12 @@ class World:
     # ------------------------------------------------------------------------------------------------------- checks
 
     def mistakes(self) -> list[str]:
-        """What should not be."""
+        """Violations found in this run, in words."""
         found = [f"behind EndOfStream came {body!r}" for body in self.behind]
         times = Counter(body for _, body in self.received)
         found += [f"{body!r} was received {count} times" for body, count in times.items() if count > 1]
         for key, body in self.sent:
-            given_up = self.given_up[body] > 0 and not (self.clients > 1 and times[body])  # and died in front of that
+            given_up = self.given_up[body] > 0 and not (self.clients > 1 and times[body])  # given up, then received
             fates = times[body] + given_up + (body in self.discarded)
             if fates > 1 or (not fates and (key, body) in self.acknowledged):
                 found.append(f"{body!r} was acknowledged: {fates} fates")
@@ -309,10 +309,10 @@ class World:
 
 
 def _own(bounced: Bounced) -> bool:
-    """A home's EndOfStream on a conversation that its sender had closed at that moment."""
+    """An EndOfStream of the home on a conversation that its sender closed at the same moment."""
     return bounced.message_type == EOS
 
 
 def _never_said(endpoint: Endpoint) -> bool:
-    """Its sender died between BEGIN and the timer, so nobody ever speaks of it; an operator ends it."""
+    """The sender died between BEGIN and the timer, so nothing ever follows; an operator ends it."""
     return endpoint.state is State.STARTED_OUTBOUND and endpoint.clock is None

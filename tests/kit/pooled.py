@@ -1,4 +1,4 @@
-"""A session with a pooled conversation, its home and its target, for tests without servers."""
+"""A session with one pooled conversation, its home and its target, for tests without servers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TIMER_MS: Final = 3_600_000
 
 
 class Shop:
-    """A session with a pooled conversation, and the two partitions."""
+    """A session with a pooled conversation, and its two partitions."""
 
     def __init__(self) -> None:
         self.pair = Pair()
@@ -45,7 +45,7 @@ class Shop:
         self.arrive(self.session.send(dialog, "order", body))
 
     def arrive(self, hands: list[Hand]) -> list[bytes]:
-        """All of it arrives and counts; the kinds of the records."""
+        """Deliver the records and everything that then becomes due. Returns the kinds of the records."""
         kinds: list[bytes] = []
         while hands:
             for hand in hands:
@@ -60,32 +60,32 @@ class Shop:
         self.pair.target.deliver(self.pair.home)
 
     def transaction(self) -> Transaction:
-        """The group at home, in a `with` block that has begun."""
+        """A transaction with the group at home, inside its `with` block."""
         transaction = Staging(self.pair.home.state, self.rule, OwnerSettings()).take()
         assert transaction is not None, "the group is ready"
         return transaction.__enter__()
 
     def ring(self, dialog: SessionDialog) -> Transaction:
-        """Its timer rings."""
+        """The dialog's timer rings. Returns the transaction."""
         self.pair.home.commit(rare=[SetTimer(self.pair.initiator(dialog.conversation).index, 1)])
-        for _ in range(2):  # the first tells when the timer was set
+        for _ in range(2):  # the first commit sets the timer's time
             self.pair.home.state.now_ms += 2
             self.pair.home.commit()
         return self.transaction()
 
     def settle(self, transaction: Transaction) -> None:
-        """What the handler of the pool says of it is committed."""
+        """The pool's handler handles the transaction, and its calls are committed."""
         answered(transaction)
         self.pair.home.commit(sends=transaction.sends, rare=[*transaction.finishes, *transaction.timers])
 
 
 def answered(transaction: Transaction, *, keeps: bool = False) -> list[Farewell]:
-    """What the handler of a pool makes of a transaction, in which nothing is the application's."""
+    """Let the pool's handler handle a transaction that holds no message for the application."""
     rest, farewells = answer(transaction, transaction, lambda _: keeps)
     assert rest == []
     return farewells
 
 
 def awaited(place: Place) -> Pooled | None:
-    """The latest of those whose messages are to go first."""
+    """The last conversation whose bounced messages must be resent before new ones go."""
     return place.awaits[-1] if place.awaits else None

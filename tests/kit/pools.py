@@ -1,4 +1,4 @@
-"""A pool of the shop's conversations, and a target that answers EndOfStream, for tests."""
+"""A pool of the shop's conversations, and a target that understands EndOfStream."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STREAMING: Final = "//sales/Streaming"
 
 
 def open_stream(broker: Broker) -> None:
-    """What a pool needs besides the shop: a contract with EndOfStream, which the order service accepts."""
+    """Add what a pool needs to the shop: a contract with EndOfStream, accepted by the order service."""
     broker.create_message_type(STREAM_END)
     broker.create_contract(STREAMING, {ORDER: "INITIATOR", NOTE: "ANY", RECEIPT: "TARGET", STREAM_END: "INITIATOR"})
     broker.alter_service(ORDER_SERVICE, add=[STREAMING])
@@ -28,7 +28,7 @@ def open_stream(broker: Broker) -> None:
 
 @contextmanager
 def stream_shop(bootstrap: str, database: str) -> Iterator[Broker]:
-    """The shop of two partitions, open for streams too; at the end its logs are as they should be."""
+    """A shop of two partitions, open for streams. Leaving the block verifies its logs."""
     with connected(bootstrap, database) as broker:
         open_shop(broker, partitions=2)
         open_stream(broker)
@@ -45,24 +45,24 @@ Handler = TypeVar("Handler", bound=Callable[[Transaction], object])
 
 
 def left_open(broker: Broker) -> list[str]:
-    """The endpoints that live, in words."""
+    """Living endpoints, in words."""
     rows = broker.views.conversation_endpoints()
     return [f"{one.conversation_id} {one.state_desc} initiator: {one.is_initiator}" for one in rows]
 
 
 class Taker:
-    """An order service: takes what comes, and ends a conversation when it is told that nothing more comes."""
+    """The order service: takes messages and ends a conversation at EndOfStream."""
 
     def __init__(self) -> None:
         self.taken: list[Message] = []
         self.finished: list[bytes] = []
-        """Conversations that have had EndOfStream."""
+        """Conversations that have received EndOfStream."""
         self.behind: list[Message] = []
-        """Messages behind it."""
+        """Messages behind EndOfStream."""
         self._lock = threading.Lock()
 
     def __call__(self, transaction: Transaction) -> None:
-        """A handler."""
+        """Handle one transaction."""
         took, finished, behind = [], [], []
         for message in transaction:
             if message.dialog.conversation in finished:
@@ -81,14 +81,14 @@ class Taker:
 
     @property
     def bodies(self) -> list[bytes]:
-        """Of what was taken, in that order."""
+        """Bodies of the taken messages, in order of arrival."""
         with self._lock:
             return [message.body for message in self.taken]
 
 
 @contextmanager
 def taking(broker: Broker, taker: Handler, queue: str = "Orders", **options: Any) -> Iterator[Handler]:
-    """The order service, or whoever has that queue, at work while the block runs."""
+    """Run `taker` as the handler of a queue while the block runs."""
     with broker.reader(queue, **options) as reader:
         thread = threading.Thread(target=reader.run, args=(taker,))
         thread.start()

@@ -1,4 +1,4 @@
-"""The programs of the README, the guide and the other pages, to be run."""
+"""Takes programs from the README, the guide and other pages, so that tests can run them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ ROOT: Final = Path(__file__).parents[2]
 
 
 def readme(beginning: str, servers: Servers, database: str, page: str | None = None) -> str:
-    """The program of the guide, or of another page, that begins so, for these servers and without endless patience."""
+    """The program that begins with `beginning`, adapted to these servers. From the guide, or from `page`."""
     return _here(block_of("python", beginning, page), servers, database)
 
 
 def block_of(language: str, beginning: str, page: str | None = None) -> str:
-    """A block of code that begins so: of one page, or of the first page of the guide that has it."""
+    """The first code block that begins with `beginning`: of `page`, or of all pages of the guide."""
     pages = [ROOT / page] if page is not None else sorted((ROOT / "docs" / "guide").glob("*.md"))
     found = (
         dedent(block)
@@ -30,7 +30,7 @@ def block_of(language: str, beginning: str, page: str | None = None) -> str:
 
 
 def commands(beginning: str, database: str, page: str | None = None) -> list[tuple[list[str], str]]:
-    """The commands of a page that stand where one begins so, for this database: arguments of `konverse`, and input."""
+    """Arguments and standard input of each `konverse` command in the block that begins with `beginning`."""
     block = block_of("sh", beginning, page)
     found = []
     for line in block.replace("--database sales", f"--database {database}").splitlines():
@@ -41,13 +41,13 @@ def commands(beginning: str, database: str, page: str | None = None) -> list[tup
 
 
 def whole_page(page: str, servers: Servers, database: str) -> str:
-    """All programs of a page, as one."""
+    """All programs of a page, joined to one."""
     text = (ROOT / page).read_text("utf-8")
     return "\n".join(_here(block, servers, database) for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL))
 
 
 def _here(program: str, servers: Servers, database: str) -> str:
-    """For these servers."""
+    """Replace addresses, database and waiting time by those of the test."""
     for printed, real in (
         ('"kafka://localhost:9092"', repr(f"kafka://{servers.bootstrap}")),
         ('"redis://localhost:6379"', repr(servers.redis_url)),

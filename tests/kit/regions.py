@@ -1,4 +1,4 @@
-"""Services of three regions behind a router: the order service of the shop, which passes orders on by their content."""
+"""Services of three regions behind a router: the shop's order service routes orders by their content."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from tests.kit.shop import DEADLINE_S, ORDER, ORDERING, RECEIPT, drain, receive
 REGIONS: Final = ("north", "south", "west")
 
 BY_REGION: Final = "'//sales/' || initcap(split_part(CAST(body AS STRING), ' ', 1))"
-"""The service of an order, by the first word of its body; for SQL."""
+"""SQL expression for the service of an order, from the first word of its body."""
 
 
 def service_of(region: str) -> str:
-    """Its service."""
+    """The service of a region."""
     return f"//sales/{region.capitalize()}"
 
 
 def open_regions(broker: Broker, regions: tuple[str, ...] = REGIONS) -> None:
-    """A queue with a service for each region, beside the shop."""
+    """Create a queue and a service for each region."""
     for region in regions:
         broker.create_queue(region.capitalize())
         broker.create_service(service_of(region), queue=region.capitalize(), contracts=[ORDERING])
 
 
 def answer_in(broker: Broker, region: str, count: int, *, end: bool = False, error: int = 0) -> Counter[bytes]:
-    """The region answers so many orders, and ends if it is told to; the bodies that it got."""
+    """The region answers `count` orders, and ends their dialogs with `end` or `error`. Returns the received bodies."""
     got = Counter[bytes]()
     with broker.reader(region.capitalize(), timeout=DEADLINE_S) as reader:
         for transaction in reader:
@@ -51,32 +51,32 @@ def answer_in(broker: Broker, region: str, count: int, *, end: bool = False, err
 
 
 def heard(broker: Broker, count: int) -> list[Message]:
-    """So many messages come back to the shop, and no further one."""
+    """Receive `count` messages in the shop, and make sure that no further one comes."""
     messages = receive(broker, "Shop", count)
     assert drain(broker, "Shop") == []
     return messages
 
 
 def kinds(messages: list[Message]) -> Counter[str]:
-    """Their types, in short."""
+    """Number of messages by the last part of their type."""
     return Counter(message.type.rpartition("/")[2] for message in messages)
 
 
 def ends(messages: list[Message]) -> list[Message]:
-    """Those that tell of an end."""
+    """The messages that are EndDialog or Error."""
     return [message for message in messages if message.type in (END_DIALOG, ERROR)]
 
 
 def send_round(dialogs: Sequence[Dialog], number: int) -> None:
-    """A message on each dialog, which says the place of its dialog and this number; not flushed."""
+    """Send one message on each dialog, `<index of the dialog> <number>`. Does not flush."""
     for which, dialog in enumerate(dialogs):
         dialog.send(ORDER, b"%d %d" % (which, number))
 
 
 def answer_rounds(broker: Broker, dialogs: int, rounds: int) -> dict[int, str]:
-    """The regions answer what is there; the region of each dialog, by its place.
+    """The regions answer everything that waits. Returns each dialog's region, by index of the dialog.
 
-    AssertionError unless each dialog came to one region, in one conversation, each of its rounds once and in order.
+    AssertionError unless each dialog arrived in one region, in one conversation, each of its rounds once and in order.
     """
     arrived: dict[int, str] = {}
     for region in REGIONS:
@@ -91,7 +91,7 @@ def answer_rounds(broker: Broker, dialogs: int, rounds: int) -> dict[int, str]:
 def check_replies(
     messages: Iterable[Message], dialogs: Sequence[Dialog], arrived: Mapping[int, str], rounds: int
 ) -> None:
-    """AssertionError unless each dialog has the answers of its region to all rounds, once and in order."""
+    """AssertionError unless each dialog has its region's answers to all rounds, once and in order."""
     replies: defaultdict[UUID, list[str]] = defaultdict(list)
     for message in messages:
         replies[message.dialog.id].append(message.body.decode())
@@ -100,7 +100,7 @@ def check_replies(
 
 
 def _answered(broker: Broker, region: str) -> dict[UUID, list[str]]:
-    """The region answers what is there; what it got, by its conversations."""
+    """The region answers everything that waits. Returns the received bodies by conversation."""
     got: defaultdict[UUID, list[str]] = defaultdict(list)
     with broker.reader(region.capitalize(), timeout=2.0) as reader:
         for transaction in reader:

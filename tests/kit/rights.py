@@ -1,4 +1,4 @@
-"""The rights of each kind of process, as docs/operating.md names them."""
+"""The Kafka rights of each kind of process, as docs/operating.md lists them."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ CREATE, DELETE, DESCRIBE = AclOperation.CREATE, AclOperation.DELETE, AclOperatio
 
 ORDERS, SHOP, NORTH = "konverse.sales.Orders", "konverse.sales.Shop", "konverse.sales.North"
 NEW: Final = "konverse.sales.New"
-"""A queue that an administrator makes and drops."""
+"""A queue that the administrator creates and drops."""
 CATALOG, OPEN, INSTRUCTIONS = "konverse.catalog", "konverse.open", "konverse.instructions"
 TRANSMISSION, SUCCESSIONS = "konverse.transmission", "konverse.successions"
 
 
 def logs(queue: str) -> tuple[str, str, str]:
-    """Data topic, journal and snapshot topic."""
+    """Data topic, journal and snapshot topic of a queue."""
     return queue, f"{queue}.queue.journal", f"{queue}.queue.snapshot"
 
 
 def reads(*queues: str) -> list[Right]:
-    """What reads all that queues hold, and changes nothing."""
+    """Rights to read all logs of these queues without changing them."""
     return [right for queue in queues for log in logs(queue) for right in on_topic(log, READ)]
 
 
 def owns(queue: str) -> list[Right]:
-    """What a reader of a queue needs of it."""
+    """Rights to a queue that its readers need."""
     written = [right for log in logs(queue)[1:] for right in on_topic(log, READ, WRITE, SETTINGS)]
     return [*on_topic(queue, READ, SETTINGS), *written, (GROUP, f"{queue}.queue", READ)]
 
 
 KNOWS: Final = on_topic(CATALOG, READ, SETTINGS)
 DATES: Final = on_topic(OPEN, WRITE)
-"""What a process needs that asks for Kafka's time."""
+"""Rights of a process that asks for Kafka's time."""
 
 SENDS: Final = [*KNOWS, *DATES, *on_topic(ORDERS, WRITE), *on_topic(SHOP, WRITE)]
 
@@ -80,4 +80,4 @@ OF_SPARK: Final[dict[str, list[Right]]] = {
     "spark_process": RIGHTS["worker"],
     "spark_map_arrow": RIGHTS["worker"],
 }
-"""Driver and executors have one principal: that of the options."""
+"""The driver and the executors authenticate as the same user, that of the options."""

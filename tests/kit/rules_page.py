@@ -1,4 +1,4 @@
-"""docs/rules.md, made from `tests/rules.toml`: every rule of the protocol with the mutants and tests that prove it.
+"""Makes docs/rules.md from `tests/rules.toml`: each rule of the protocol with the mutants and tests that prove it.
 
 python -m tests.kit.rules_page > docs/rules.md
 """
@@ -30,12 +30,12 @@ with its proofs. A **mutant** is the product with that one rule switched off: th
 
 
 def paragraphs(text: str) -> list[str]:
-    """A page without its code blocks and pictures, split at empty lines."""
+    """Paragraphs of a page, without code blocks and diagrams."""
     return [part.strip() for part in re.split(r"\n\s*\n", BLOCK.sub("", text)) if part.strip()]
 
 
 def proofs() -> Mapping[str, Mapping[str, list[str]]]:
-    """For each rule (`"M1"`) the names of its `mutants` and the ids of its `tests` (`path::function`)."""
+    """Rule (`"M1"`) → names of its `mutants` and ids of its `tests` (`path::function`)."""
     return tomllib.loads(PROOFS.read_text(encoding="utf-8"))
 
 

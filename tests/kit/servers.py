@@ -1,11 +1,11 @@
-"""Real servers for tests: those of the environment, else Docker's, else local processes.
+"""Real servers for tests: from the environment, else from Docker, else local processes.
 
-KONVERSE_TEST_KAFKA ("127.0.0.1:9092") and KONVERSE_TEST_REDIS ("redis://127.0.0.1:6379/0") name servers that run
-already. Without them a Docker engine is asked, if one answers and has the images or can get them; otherwise the local
+KONVERSE_TEST_KAFKA ("127.0.0.1:9092") and KONVERSE_TEST_REDIS ("redis://127.0.0.1:6379/0") name running servers.
+Without them a Docker engine runs both in containers, if it answers and has or can pull the images. Otherwise the local
 stack of konverse.deploy runs both as plain processes.
 
-Workers of pytest-xdist share one local stack: the first that needs it starts it on behalf of pytest's main process, and
-it ends when that process does, whatever becomes of the workers.
+Workers of pytest-xdist share one local stack. The first worker that needs it starts it on behalf of pytest's main
+process. The stack ends with that process, even when workers die.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ Provider = Literal["environment", "docker", "local"]
 
 @dataclass(frozen=True)
 class Servers:
-    """Where the servers of this session are."""
+    """Addresses of the servers of this test run."""
 
     bootstrap: str
     redis_url: str
     kafka_from: Provider
     redis_from: Provider
     stack: LocalStack | None = None
-    """The local stack, if it belongs to this process alone: then its servers may be killed."""
+    """The local stack, when only this process uses it. Only then may its servers be killed."""
 
     def kill(self, server: str) -> None:
-        """End a server with kill -9; a test that does so must start it again. Better: the fixture `own_stack`."""
+        """Kill a server with SIGKILL. The test must start it again; the fixture `own_stack` avoids that."""
         self._own().kill(server)
 
     def restart(self, server: str) -> None:
@@ -65,7 +65,7 @@ class Servers:
 
 @contextmanager
 def provide(shared: Path | None) -> Iterator[Servers]:
-    """Yield servers for a session; `shared` is a folder that all workers of pytest-xdist see, None without them."""
+    """Yield the servers of a test run. `shared` is a folder common to all pytest-xdist workers, None without them."""
     bootstrap, redis_url = os.environ.get(KAFKA_VARIABLE, ""), os.environ.get(REDIS_VARIABLE, "")
     kafka_from: Provider = "environment"
     redis_from: Provider = "environment"
@@ -93,22 +93,22 @@ def _local(settings: StackSettings, shared: Path | None) -> Iterator[LocalStack]
         return
     settings = StackSettings(brokers=settings.brokers, redis=settings.redis, directory=shared / "stack")
     with locked(shared / "stack.lock", deadline_s=_LOCK_DEADLINE_S):
-        # A worker's parent is pytest's main process. Nobody stops the stack: it ends with that process.
+        # A worker's parent is pytest's main process. The stack ends with it, so no worker stops it.
         found = LocalStack.find(settings) or LocalStack.start(settings, owner_pid=os.getppid())
     yield found
 
 
 def missing(reason: StackError | str) -> NoReturn:
-    """Skip the test for want of a server; in CI (CI=true) fail it."""
+    """Skip the test because no server is available; in CI (CI=true) fail it."""
     if os.environ.get("CI", "").lower() in {"true", "1"}:
         pytest.fail(f"No servers: {reason}", pytrace=False)
     pytest.skip(f"No servers: {reason}")
 
 
 def prepare() -> None:
-    """Do what only a first start takes time for, before any test has a time limit.
+    """Download Kafka and make the class archive, before any test has a time limit.
 
-    That is the download and the class archive. What fails here is told by the first test that asks for servers.
+    Errors are ignored here; the first test that needs servers reports them.
     """
     if os.environ.get(KAFKA_VARIABLE) or containers.has_kafka():
         return

@@ -1,4 +1,4 @@
-"""The shop that integration tests play with: orders go out, receipts come back."""
+"""The shop of the integration tests: it sends orders and receives receipts."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ ORDER_XSD: Final = """<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema">
     <xs:element name="pieces" type="xs:positiveInteger"/>
   </xs:sequence></xs:complexType></xs:element>
 </xs:schema>"""
-"""What an order is, where it is one in XML."""
+"""Schema of an order in XML."""
 
 DEADLINE_S: Final = 60.0
-"""For conditions: the machine may be busy with other things."""
+"""Default deadline of conditions; generous, because the machine may be busy."""
 
 SHARE_S: Final = 10.0
-"""A group may take so long to give a reader its share."""
+"""Time within which a consumer group gives a reader its partitions."""
 
 Value = TypeVar("Value")
 
 
 def until(condition: Callable[[], Value], what: str, deadline_s: float = DEADLINE_S) -> Value:
-    """Wait until the condition is true and return its value; AssertionError says what did not come about."""
+    """Poll until `condition` returns a true value, and return it. AssertionError names `what` after the deadline."""
     deadline = time.monotonic() + deadline_s
     while not (value := condition()):
         assert time.monotonic() < deadline, f"{what}: not within {deadline_s} s"
@@ -71,7 +71,7 @@ def open_shop(
     keep: timedelta | None = None,
     home_keep: timedelta | None = None,
 ) -> None:
-    """Create queue Orders with the order service and queue Shop with the shop's service."""
+    """Create queue Orders with the order service, and queue Shop with the shop's service."""
     for name in (ORDER, RECEIPT, NOTE):
         broker.create_message_type(name)
     broker.create_contract(ORDERING, {ORDER: "INITIATOR", RECEIPT: "TARGET", NOTE: "ANY"})
@@ -87,7 +87,7 @@ def begin(broker: Broker, **options: Any) -> Dialog:
 
 
 def begin_and_end_two(broker: Broker) -> Dialog:
-    """Two dialogs of one group, with an order each, ended by the shop; returns the first."""
+    """Begin two dialogs of one group, send an order on each and end both. Returns the first."""
     first = begin(broker)
     for dialog in (first, begin(broker, related_to=first)):
         dialog.send(ORDER)
@@ -97,7 +97,7 @@ def begin_and_end_two(broker: Broker) -> Dialog:
 
 
 def sent(broker: Broker, *bodies: bytes) -> Dialog:
-    """A dialog with these messages, which Kafka has."""
+    """A dialog with these messages, acknowledged by Kafka."""
     dialog = begin(broker)
     for body in bodies:
         dialog.send(ORDER, body)
@@ -106,7 +106,7 @@ def sent(broker: Broker, *bodies: bytes) -> Dialog:
 
 
 def state_of(reader: Reader, role: Role, dialog: Dialog) -> str:
-    """The state of a side in the partitions of a reader; empty when it is not there."""
+    """The state code of one side in the reader's partitions; empty when it is not there."""
     found = [
         reader.ask(owner.identity.partition, lambda state: state.endpoint(role, dialog.id.bytes))
         for owner in reader.owners
@@ -115,7 +115,7 @@ def state_of(reader: Reader, role: Role, dialog: Dialog) -> str:
 
 
 def send_orders(broker: Broker, *, dialogs: int, messages: int, **options: Any) -> dict[bytes, list[bytes]]:
-    """Send so many messages in turn on so many dialogs; returns the bodies by conversation when all count."""
+    """Send `messages` orders in turn on `dialogs` dialogs and flush. Returns the bodies by conversation."""
     opened = [begin(broker, **options) for _ in range(dialogs)]
     sent: dict[bytes, list[bytes]] = {dialog.id.bytes: [] for dialog in opened}
     for number in range(messages):
@@ -128,7 +128,7 @@ def send_orders(broker: Broker, *, dialogs: int, messages: int, **options: Any) 
 
 
 def receive(broker: Broker, queue: str, count: int, **options: Any) -> list[Message]:
-    """Consume exactly so many messages; AssertionError when fewer come in time."""
+    """Consume exactly `count` messages; AssertionError when fewer arrive in time."""
     taken: list[Message] = []
     options.setdefault("timeout", DEADLINE_S)
     with broker.reader(queue, **options) as reader:
@@ -142,7 +142,7 @@ def receive(broker: Broker, queue: str, count: int, **options: Any) -> list[Mess
 
 
 def handle(broker: Broker, queue: str, handler: Callable[[Transaction], Value]) -> Value:
-    """Handle the first transaction of a queue, committed and settled; what the handler returns."""
+    """Handle the first transaction of a queue, commit and settle it. Returns the handler's result."""
     with broker.reader(queue) as reader:
         with next(iter(reader)) as transaction:
             value = handler(transaction)
@@ -151,7 +151,7 @@ def handle(broker: Broker, queue: str, handler: Callable[[Transaction], Value]) 
 
 
 def end_at_target(broker: Broker, error: int = 0, description: str = "no more") -> None:
-    """The order service takes what is there and ends."""
+    """The order service takes its first transaction and ends the dialog."""
 
     def end(transaction: Transaction) -> None:
         list(transaction)
@@ -161,7 +161,7 @@ def end_at_target(broker: Broker, error: int = 0, description: str = "no more") 
 
 
 def work(reader: Reader) -> None:
-    """Let the reader do what it has to, also fetch when something waits to be taken already."""
+    """Advance the reader, and fetch even when messages already wait to be taken."""
     reader._advance()
     with reader._pumping:
         if not reader.closed:
@@ -169,20 +169,20 @@ def work(reader: Reader) -> None:
 
 
 def living(reader: Reader) -> int:
-    """Conversations in the reader's partitions, after some work."""
+    """Number of conversations in the reader's partitions, after some work."""
     reader.keep_up()
     return reader.conversations
 
 
 def wait_for_a_share(reader: Reader, partitions: int = 0) -> None:
-    """A reader that follows one that was killed has nothing to read before its group misses that one."""
+    """Wait until the reader has a share. After a killed reader, that takes until the group notices the death."""
     with suppress(SteppedDown):
         reader.wait_for_partitions(1, SHARE_S)
     reader.wait_for_partitions(partitions)
 
 
 def fill(reader: Reader, count: int) -> None:
-    """Let the reader fetch until at least so many messages wait for its transactions."""
+    """Let the reader fetch until at least `count` messages wait for its transactions."""
 
     def waiting() -> bool:
         work(reader)
@@ -202,7 +202,7 @@ def drain(broker: Broker, queue: str, quiet_s: float = 1.0, **options: Any) -> l
 
 
 def answer(reader: Reader, body: Callable[[Message], bytes] = lambda message: b"re " + message.body) -> int:
-    """Answer every order until the reader ends, and end what the peer ended; returns how many were answered."""
+    """Answer every order until the reader ends, and end dialogs that the peer ended. Returns the number of answers."""
     answered = 0
     for transaction in reader:
         with transaction:
@@ -216,13 +216,13 @@ def answer(reader: Reader, body: Callable[[Message], bytes] = lambda message: b"
 
 
 def answer_once(reader: Reader) -> int:
-    """Answer every order with a body that comes once."""
+    """Answer every order with a unique body."""
     return answer(reader, lambda _: uuid.uuid4().bytes)
 
 
 @contextmanager
 def pumped(*readers: Reader) -> Iterator[None]:
-    """Let readers work in threads of their own while the block runs: what they receive goes back into its queue."""
+    """Run readers in threads while the block runs. Messages that they fetch stay in the queue."""
     stop = threading.Event()
 
     def go_on(reader: Reader) -> None:
@@ -240,7 +240,7 @@ def pumped(*readers: Reader) -> Iterator[None]:
 
 
 def standing(reader: Reader) -> str:
-    """Where a reader stands, for whoever wonders why nothing comes."""
+    """Where a reader stands, as text for a failure message."""
     share, topic = reader._share, reader.queue.topic
     logs = [TopicPartition(topic, number) for number in range(reader.queue.partitions)]
     ends = [share.consumer.get_watermark_offsets(place, 5.0) for place in logs]
@@ -263,6 +263,6 @@ def queue_of(broker: Broker, name: str) -> Queue:
 
 
 def cut(broker: Broker, offset: int, partition: int = 0) -> None:
-    """Delete the data of Orders before this offset."""
+    """Delete the records of Orders before this offset."""
     place = TopicPartition(queue_of(broker, "Orders").topic, partition, offset)
     broker._kafka.admin.delete_records([place])[place].result(DEADLINE_S)

@@ -1,4 +1,4 @@
-"""Spark's standalone cluster on this machine: a master and workers, each a process of its own, ended by their pids."""
+"""Spark's standalone cluster on this machine: a master and workers, each a process of its own."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _SPARK_HOME: Final = Path(pyspark.__file__).parent
 
 HERE: Final = "127.0.0.1"
 HOSTS: Final = (HERE, "127.0.0.2")
-"""Of the workers, in turn. To Spark each is a machine, and it runs a task twice only on two of them."""
+"""Hosts of the workers, in turn. Spark takes each for a machine, and speculates only across machines."""
 
 
 @contextmanager
 def spark_cluster(folder: Path, workers: int = 2) -> Iterator[str]:
-    """The URL of a master that `workers` workers with one core each have joined; logs and work go to `folder`."""
+    """Run a master and `workers` workers with one core each; yields its URL. Logs and work go to `folder`."""
     port = free_port(())
     url = f"spark://{HERE}:{port}"
     with ExitStack() as exits:
@@ -63,7 +63,7 @@ def _process(folder: Path, name: str, host: str, main: str, *arguments: str) -> 
 
 
 def executor_of(python_worker: int) -> int:
-    """The process of the executor for which this Python worker works: the Java above it."""
+    """Pid of the executor of a Python worker: its nearest ancestor that is Java."""
     parent = python_worker
     while True:
         parent = int(Path(f"/proc/{parent}/stat").read_text().rpartition(")")[2].split()[1])

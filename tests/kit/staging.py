@@ -1,4 +1,4 @@
-"""What the driver of an owner does with groups, for tests between the queues and the next commit."""
+"""The staging steps of an owner's driver, for tests of transactions between receive and commit."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from .builders import Side
 
 
 def taken(staging: Staging) -> Transaction:
-    """The next group."""
+    """The next group, taken."""
     transaction = staging.take()
     assert transaction is not None, "no group is free and ready"
     return transaction
 
 
 def finds(staging: Staging, elsewhere: Callable[[bytes], Found | None] = lambda _: None) -> Staging:
-    """Its transactions lock groups here, and find others by `elsewhere`."""
+    """Its transactions lock groups of this partition, and look for others with `elsewhere`."""
 
     def lock_or_find(transaction: Transaction, dialog: Endpoint | Begun, group: bytes) -> Address | None:
         here = is_here(staging, transaction, dialog, group)
@@ -35,7 +35,7 @@ def finds(staging: Staging, elsewhere: Callable[[bytes], Found | None] = lambda 
 
 
 def commit(staging: Staging, side: Side) -> Operations:
-    """What an owner does with what was finished."""
+    """Commit the finished transactions as an owner does."""
     operations, transactions = staging.merge()
     side.commit(**{name: getattr(operations, name) for name in Operations.__dataclass_fields__})
     staging.release(transactions)

@@ -1,4 +1,4 @@
-"""What can stand in a record, for property tests: names in any script, extreme numbers, every kind of detail."""
+"""Hypothesis strategies for everything that a record can hold: names in any script, extreme numbers, every detail."""
 
 from __future__ import annotations
 
@@ -75,22 +75,22 @@ times: Final = st.integers(-1, TIME_MS_MAX)
 """Milliseconds since 1970."""
 
 timeouts: Final = st.integers(1, TIMEOUT_MS_MAX)
-"""Of timers and lifetimes, in milliseconds."""
+"""Durations of timers and lifetimes, in milliseconds."""
 
 identifiers: Final = st.binary(min_size=16, max_size=16)
 tags: Final = st.binary(min_size=4, max_size=4)
 texts: Final = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
-"""Anything that UTF-8 can carry."""
+"""Any text that UTF-8 can encode."""
 
 names: Final = (
     st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=6)
     .map(lambda text: unicodedata.normalize("NFC", text))
     .filter(bool)
 )
-"""What `check_name` allows."""
+"""Names that `check_name` allows."""
 
 awkward_names: Final = st.one_of(names, st.text("aA0._-/{}% é-", min_size=1, max_size=6))
-"""The same, rich in what separates and escapes."""
+"""The same, with many separators and escape characters."""
 
 
 def _around(number: int) -> st.SearchStrategy[int]:
@@ -102,7 +102,7 @@ counters: Final = st.one_of(
     st.sampled_from([2**power for power in range(6, 62)]).flatmap(_around),
     st.integers(0, COUNTER_MAX),
 )
-"""Small ones, those around the places where a number gets one byte more, and any up to 2 to the 62nd."""
+"""Small numbers, numbers around the lengths of an Avro long, and any up to 2 to the 62nd."""
 
 sequences: Final = st.one_of(st.just(-1), counters)
 ints: Final = st.integers(0, INT_MAX)
@@ -249,7 +249,7 @@ _finishes: Final = st.builds(
 
 @st.composite
 def moved_states(draw: st.DrawFn) -> Moved:
-    """The state of an endpoint that moves: what was received was consumed, or waits, or was thrown away."""
+    """The state of an endpoint that moves. Received messages are consumed, waiting or discarded."""
     waiting, consumed = draw(st.lists(_moved_messages, max_size=3)), draw(ints)
     return Moved(
         generation=draw(st.integers(1, 100)),
@@ -279,7 +279,7 @@ def moved_states(draw: st.DrawFn) -> Moved:
 
 @st.composite
 def operations(draw: st.DrawFn) -> Operations:
-    """Operations in the form in which they are read: what follows on one endpoint with one type stands together."""
+    """Operations as a decoder returns them: neighbours with one endpoint and type are joined."""
     runs = st.lists(st.tuples(counters, texts, st.lists(st.binary(max_size=40), min_size=1, max_size=3)), max_size=4)
     sends = draw(runs.map(lambda some: [next(g) for _, g in groupby(some, itemgetter(0, 1))]))
     receives = draw(st.lists(st.tuples(counters, counters), max_size=5))
@@ -349,7 +349,7 @@ changes: Final = st.builds(
 
 @st.composite
 def damaged(draw: st.DrawFn, valid: st.SearchStrategy[bytes]) -> bytes:
-    """Bytes that nobody wrote: any, or valid ones that were cut, extended, changed, or given an absurd number."""
+    """Damaged bytes: arbitrary ones, or valid ones that were cut, extended, changed, or given an absurd number."""
     data = bytearray(draw(valid))
     at = draw(st.integers(0, len(data)))
     match draw(st.sampled_from(["any", "cut", "extend", "change", "number", "drop", "swap"])):
@@ -386,4 +386,4 @@ ABSURD: Final = [
     b"\xff" * 12,
     b"\x80" * 40 + b"\x00",
 ]
-"""Avro numbers that a length, a count or an index must survive."""
+"""Avro numbers that a decoder must survive as a length, a count or an index."""

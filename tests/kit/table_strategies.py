@@ -1,4 +1,4 @@
-"""Any change of a routing table, for property tests."""
+"""A Hypothesis strategy for changes of a routing table."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from konverse.schemas.catalog.table_entries import Target
 
 
 def table_changes(texts: st.SearchStrategy[str]) -> st.SearchStrategy[TableChange]:
-    """Changes with some of these texts as names and keys."""
+    """Changes that use some of these texts as names and keys."""
     targets = st.builds(Target, texts, st.none() | texts)
     return st.builds(
         TableChange,

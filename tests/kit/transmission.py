@@ -1,4 +1,4 @@
-"""Transactions of a session on their way: what is handed over, and what the transmission partition makes of it."""
+"""Client transactions on their way from a session through the transmission partition."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def opened(session: Session, name: str = "a") -> SessionDialog:
 
 
 def records(hands: list[Hand]) -> list[tuple[Kind, ClientTransaction | None]]:
-    """Kinds, and what the transactions among them say."""
+    """Kinds of the records, each with the transaction that it carries."""
     out: list[tuple[Kind, ClientTransaction | None]] = []
     for hand in hands:
         for header, _, body in hand.records:
@@ -40,12 +40,12 @@ def records(hands: list[Hand]) -> list[tuple[Kind, ClientTransaction | None]]:
 
 
 def expanded(transmission: Side, hands: list[Hand]) -> None:
-    """What was handed over arrives at the transmission partition."""
+    """The records arrive at the transmission partition, which expands the transactions."""
     for hand in hands:
         for header, _, body in hand.records:
             transmission.take(header, body)
 
 
 def arrived(transmission: Side) -> None:
-    """The journal says that all outputs have arrived."""
+    """A COMMIT acknowledges all outputs."""
     transmission.commit(output_acks=[(address, stream.next) for address, stream in transmission.state.streams.items()])

@@ -1,4 +1,4 @@
-"""Groups that fail, and what a journal says of them."""
+"""Drivers whose groups fail, and the journal's record of it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.kit.driver import Driver
 
 
 def successor(before: Driver, claim: str = "next", **settings: Any) -> Driver:
-    """Another process leads, after the one before has died, for so long that it tries suspects."""
+    """Another process leads after the first has died, and has led long enough to try suspects."""
     after = Driver(before.journal, before.data, claim, **settings)
     (append,) = after.step(Recover(0, len(before.journal), data_end=len(before.data)))
     after.acknowledge(append)
@@ -29,7 +29,7 @@ def successor(before: Driver, claim: str = "next", **settings: Any) -> Driver:
 
 
 def said(driver: Driver) -> list[Rare]:
-    """The rare operations of the last commit."""
+    """The rare operations of the last COMMIT."""
     commit = decode(driver.journal[-1])
     assert isinstance(commit, Commit)
     return commit.operations.rare
@@ -42,7 +42,7 @@ def endpoint(driver: Driver, name: str) -> Endpoint:
 
 
 def fail(driver: Driver) -> None:
-    """The next group fails, and rests."""
+    """The next group fails and its pause passes."""
     transaction = driver.owner.take()
     assert transaction is not None
     driver.owner.trial.fail(transaction, "ValueError: no such order")
@@ -52,7 +52,7 @@ def fail(driver: Driver) -> None:
 
 
 def taken(driver: Driver) -> list[bytes]:
-    """Conversations that can be taken now; they stay with their handlers."""
+    """Take every group that can be taken. Returns the conversations; their handlers do not finish."""
     found = []
     while (transaction := driver.owner.take()) is not None:
         found.append(transaction.dialog.conversation)
@@ -60,7 +60,7 @@ def taken(driver: Driver) -> list[bytes]:
 
 
 def suspended(driver: Driver) -> Endpoint:
-    """A conversation with three messages that was suspended."""
+    """A suspended conversation with three messages."""
     driver.arrive(*conversations("a", messages=3))
     for _ in range(ATTEMPTS_MAX):
         fail(driver)

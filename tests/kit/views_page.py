@@ -90,7 +90,7 @@ _TYPES: Final = {"str": "text", "int": "integer", "bool": "bit", "bytes": "binar
 
 
 def page() -> str:
-    """The whole page."""
+    """The text of docs/views.md."""
     unheld = ", ".join(f"`{name}`" for name in sorted(NOT_IN_REDIS))
     parts = [HEAD.replace("{not_in_redis}", unheld).replace("{ahead}", f"{VIEW_AHEAD_RECORDS_MAX:,}")]
     for name in COLUMNS:

@@ -1,8 +1,8 @@
-"""Worker processes for fault tests: `python -m tests.kit.workers '<job>'`, and `Worker`, which runs one.
+"""Worker processes of fault tests: `python -m tests.kit.workers '<job>'`, and `Worker`, which runs one.
 
-A worker reads a queue, answers every message with a nonce that this execution alone made, and says in a file of JSON
-lines what it does. A job may name a point at which the process kills itself: the product's own methods are wrapped for
-that, in this process only.
+A worker reads a queue, answers every message with a nonce that only this execution can have made, and records its
+actions as JSON lines. A job may name a point at which the process kills itself. For that, methods of the product are
+wrapped, in this process only.
 """
 
 from __future__ import annotations
@@ -46,44 +46,49 @@ _ROOT: Final = Path(__file__).parents[2]
 _OUTPUTS_BEFORE_DEATH: Final = 3
 
 KILLED: Final = 9
-"""Exit code of a worker that a handler has ended."""
+"""Exit code of a worker that its handler has killed."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """What a worker does."""
+    """The task of a worker process."""
 
     bootstrap: str
     database: str
     log: str
-    """JSON lines, appended."""
+    """Path of the diary; JSON lines are appended."""
     work: str = "answer"
-    """`answer` reads a queue; `gather` moves each conversation to the group that its message names; `send` sends
-    `count` numbered messages on a few dialogs; `route` is a router that decides by chance, `redirect` one that
-    redirects all to the north."""
+    """One of:
+
+    - `answer`: read a queue and answer
+    - `gather`: move each conversation to the group that its message names
+    - `send`: send `count` numbered messages on `dialogs` dialogs
+    - `route`: a router that decides at random
+    - `redirect`: a router that redirects everything to the north
+    """
     queue: str = "Orders"
     partitions: list[int] | None = None
     share: int = 0
-    """Partitions that a reader waits for before it says that it reads."""
+    """Number of partitions that a reader waits for before it writes `reads`."""
     batch: int = 100
     max_messages: int | None = None
     idle_s: float | None = 3.0
-    """The worker ends when nothing came for so long; None: never."""
+    """The worker ends after this long without a message; None: never."""
     die_at: str = ""
-    """A name of `POINTS`."""
+    """A name of `POINTS`, or empty."""
     die_on: int = 1
-    """Die at this occurrence of the point, 1 being the first."""
+    """Die at this occurrence of the point; the first is 1."""
     hold_on: str = ""
     """Body of a message whose handler waits until the file `release` exists."""
     release: str = ""
     exit_on: tuple[str, ...] = ()
-    """Bodies of messages whose handler ends the process, until the file `release` exists."""
+    """Bodies of messages whose handler kills the process, until the file `release` exists."""
     count: int = 0
     dialogs: int = 4
     returning: bool = False
-    """`send` does so on returning dialogs."""
+    """`send` begins returning dialogs."""
     snapshot_every: int = 0
-    """A snapshot after so many records and commits; 0: as the product does."""
+    """Make a snapshot after this many records and commits; 0: as the product does."""
     settings: dict[str, Any] = field(default_factory=dict)
     """Further settings of `connect`."""
 
@@ -92,7 +97,7 @@ class Job:
 
 
 class Diary:
-    """Says what happened in a line that survives the death of the process."""
+    """A log of events whose lines survive the death of the process."""
 
     def __init__(self, path: str) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
@@ -105,7 +110,7 @@ class Diary:
 
 
 class Death:
-    """Ends the process with SIGKILL at the n-th occurrence of what it is told."""
+    """Sends SIGKILL to its own process at the n-th occurrence of its point."""
 
     def __init__(self, job: Job, diary: Diary) -> None:
         self._job = job
@@ -113,7 +118,7 @@ class Death:
         self._reached = itertools.count(1)
 
     def near(self) -> None:
-        """The point was reached once more, by whichever thread."""
+        """Count an occurrence of the point, from any thread."""
         if next(self._reached) == self._job.die_on:
             self._diary.write("dies", point=self._job.die_at)
             os.kill(os.getpid(), signal.SIGKILL)
@@ -129,7 +134,7 @@ def _wrap(owner: type, name: str, make: Callable[[Callable[..., Any]], Callable[
 
 
 def _before(owner: type, name: str, death: Death, when: Callable[..., bool] = lambda *_, **__: True) -> None:
-    """Die when the method is called, if `when(*arguments)`."""
+    """Die before the method runs, if `when(*arguments)`."""
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         def wrapped(*arguments: Any, **options: Any) -> Any:
@@ -143,7 +148,7 @@ def _before(owner: type, name: str, death: Death, when: Callable[..., bool] = la
 
 
 def _after(owner: type, name: str, death: Death, when: Callable[..., bool] = lambda *_, **__: True) -> None:
-    """Die when the method has returned, if `when(result, *arguments)`."""
+    """Die after the method has returned, if `when(result, *arguments)`."""
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         def wrapped(*arguments: Any, **options: Any) -> Any:
@@ -163,7 +168,7 @@ def _consumes(data: bytes | None) -> bool:
 
 
 class _CountingProducer:
-    """Dies when the k-th output of a window was handed over; with `delivered`, the ones before are in the log then."""
+    """Dies after handing over the third output. With `delivered`, all outputs so far reach the log first."""
 
     def __init__(self, inner: Any, death: Death, *, delivered: bool) -> None:
         self._inner = inner
@@ -223,7 +228,7 @@ POINTS: Final[dict[str, Callable[[Death], None]]] = {
         Owner, "_committed", death, lambda self, *_: bool(self._in_flight and self._in_flight.commit.output_acks)
     ),
 }
-"""Where a worker can die; each wraps a method of the product."""
+"""Points at which a worker can die. Each wraps a method of the product."""
 
 
 def _answer(broker: Broker, job: Job, diary: Diary) -> None:
@@ -307,13 +312,13 @@ def _send(broker: Broker, job: Job, diary: Diary) -> None:
 
 
 def snapshots_every(records: int) -> None:
-    """Let the owners of this process make a snapshot after so many records and commits."""
+    """Let the owners of this process make a snapshot after this many records and commits."""
     for name, value in (("SNAPSHOT_EVERY_RECORDS", records), ("RECORDS_PER_ENDPOINT", 0)):
         setattr(snapshotting, name, value)
 
 
 def main() -> None:
-    """Do the job that the command line holds."""
+    """Do the job on the command line."""
     job = Job(**json.loads(sys.argv[1]))
     diary = Diary(job.log)
     if job.snapshot_every:
@@ -330,7 +335,7 @@ def main() -> None:
 
 
 class Worker:
-    """A worker process of ours. Leaving the block ends it."""
+    """A running worker process. Leaving the block kills it."""
 
     def __init__(self, job: Job, module: str = "tests.kit.workers") -> None:
         self.job = job
@@ -343,7 +348,7 @@ class Worker:
 
     @property
     def events(self) -> list[dict[str, Any]]:
-        """What this worker has said so far."""
+        """Events that this worker has logged so far."""
         return [event for event in read_diary(self._log) if event["pid"] == self.process.pid]
 
     def said(self, event: str) -> list[dict[str, Any]]:
@@ -351,7 +356,7 @@ class Worker:
         return [entry for entry in self.events if entry["event"] == event]
 
     def wait_for(self, event: str, count: int = 1, deadline_s: float = 60.0) -> list[dict[str, Any]]:
-        """Wait until it has said that so often."""
+        """Wait until the worker has logged the event `count` times, and return these events."""
 
         def reached() -> list[dict[str, Any]] | None:
             found = self.said(event)
@@ -361,19 +366,19 @@ class Worker:
         return until(reached, f"{count} times {event!r} of a worker", deadline_s) or []
 
     def wait(self, deadline_s: float = 90.0) -> int:
-        """Wait for its end and return its exit code."""
+        """Wait for the process to end and return its exit code."""
         try:
             return self.process.wait(deadline_s)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"the worker does not end within {deadline_s} s:\n{self.errors}") from None
 
     def send_signal(self, number: signal.Signals) -> None:
-        """Send this process a signal."""
+        """Send the process a signal."""
         self.process.send_signal(number)
 
     @property
     def errors(self) -> str:
-        """What it wrote to its standard error."""
+        """The last part of its standard error."""
         return self._errors.read_text(errors="replace")[-4_000:]
 
     def __enter__(self) -> Self:
@@ -390,7 +395,7 @@ class Worker:
 
 
 def read_diary(path: Path) -> list[dict[str, Any]]:
-    """What all workers of a test have said; a line that is not finished yet is left out."""
+    """Diary entries of all workers of a test, without an unfinished last line."""
     if not path.exists():
         return []
     return [json.loads(line) for line in path.read_bytes().split(b"\n")[:-1]]

@@ -1,6 +1,6 @@
 """`python -m tests.proof [CHECK …]`: run checks and write their rows of docs/proof.md; without a name, list them.
 
-Exit code 0: all of them hold; 1: one does not; 2: something is not committed, or there is no such check.
+Exit code 0: all checks hold; 1: a check fails; 2: uncommitted changes, or an unknown check.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ CACHE: Final = ROOT / ".cache" / "proof"
 
 SEEDS: Final = 50_000
 PART: Final = 2_500
-"""Seeds of one part: what was interrupted goes on behind the last whole part of the same commit."""
+"""Seeds of one part. An interrupted check continues behind the last complete part of the same commit."""
 EXAMPLES: Final = 20_000
 
 
@@ -27,7 +27,7 @@ _SIMULATION: Final = (sys.executable, "-m", "tests.simulation")
 
 
 class Result(NamedTuple):
-    """What came of a check."""
+    """Result of a check."""
 
     holds: bool
     words: str
@@ -37,15 +37,15 @@ class Check(NamedTuple):
     """A row of the page."""
 
     command: str
-    """As a reader would type it."""
+    """The command as a reader would type it."""
     run: Callable[[str], Result]
-    """Of a commit."""
+    """Runs the check on a commit."""
     means: str = ""
-    """What the command leaves open."""
+    """Details that the command does not show."""
 
 
 def _program(*arguments: str, **environment: str) -> Callable[[str], Result]:
-    """A check that a program of ours makes: its exit code, and the last line with words that it prints."""
+    """A check that runs a program. The result is its exit code and the last line with words."""
 
     def run(_commit: str) -> Result:
         CACHE.mkdir(parents=True, exist_ok=True)
@@ -69,7 +69,7 @@ def _program(*arguments: str, **environment: str) -> Callable[[str], Result]:
 
 
 def _seeds(commit: str) -> Result:
-    """All seeds in parts, and every path of them together."""
+    """Run all seeds in parts, and require every path of all parts together."""
     folder = CACHE / f"seeds-{commit}"
     folder.mkdir(parents=True, exist_ok=True)
     paths, failed, choices = Counter[str](), [], 0
@@ -91,7 +91,7 @@ def _seeds(commit: str) -> Result:
 
 
 def _write_part(part: Path, first: int) -> str:
-    """Run the seeds of a part, and keep it when it is whole. Returns in words how the program crashed, or nothing."""
+    """Run the seeds of a part and keep a complete result. Returns a text about a crash, else an empty string."""
     done = subprocess.run(
         [*_SIMULATION, "--first", str(first), "--seeds", str(PART), "--skip-regressions", "--json"],
         cwd=ROOT,

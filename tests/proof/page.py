@@ -28,14 +28,14 @@ def new_page() -> str:
 
 
 def row(name: str, cells: Sequence[str]) -> str:
-    """A line of the table; a pipe in a cell would end it."""
+    """A line of the table. A pipe inside a cell would end the cell."""
     check = CHECKS[name]
     command = f"`{check.command}`" + (f": {check.means}" if check.means else "")
     return "| " + " | ".join(cell.replace("|", "/") for cell in (name, command, *cells)) + " |\n"
 
 
 def with_row(page: str, name: str, cells: Sequence[str]) -> str:
-    """The page with another row for this check."""
+    """The page with a new row for this check."""
     lines = page.splitlines(keepends=True)
     (at,) = (number for number, line in enumerate(lines) if line.startswith(f"| {name} |"))
     return "".join([*lines[:at], row(name, cells), *lines[at + 1 :]])

@@ -1,4 +1,4 @@
-"""How much hypothesis tries: the same examples in every run of CI, other ones each time at home."""
+"""Settings of hypothesis: the same examples in every run of CI, new ones each time at home."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis.configuration import set_hypothesis_home_dir
 
 HERE: Final = Path(__file__).resolve().parent
 SHRINKING_S: Final = 600
-"""A test that fails looks for the smallest example, at most five minutes; it is no use to cut that short."""
+"""A failing test searches the smallest example for at most five minutes, and must not be interrupted."""
 
 set_hypothesis_home_dir(HERE.parents[1] / ".cache" / "hypothesis")
 

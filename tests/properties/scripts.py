@@ -1,7 +1,7 @@
-"""Random lives of a data log: several writers, conversations and message types, and all that can go wrong with them.
+"""Random histories of a data log: several writers, conversations and message types, with all kinds of faults.
 
 A script is a list of steps, small tuples that hypothesis can shrink. `rows_of` turns it into records with running
-counters; what a step means when its conversation is over or its writer closed is for the fold to say.
+counters. The fold decides what a step means when its conversation is over or its writer closed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ STARTS: Final = [0, 60, 8185, 8190, 16380, 16383]
 
 
 class Step(NamedTuple):
-    """One thing that happens; what `option` chooses depends on `what`."""
+    """One event. The meaning of `option` depends on `what`."""
 
     what: str
     writer: int
@@ -62,11 +62,11 @@ steps: Final = st.builds(
     st.integers(0, 11),
 )
 scripts: Final = st.lists(st.lists(steps, max_size=12), max_size=10).map(lambda parts: [*chain.from_iterable(parts)])
-"""Parts, because hypothesis makes lists of five on the average."""
+"""In parts, because hypothesis makes lists of five on average."""
 
 
 class _Author:
-    """Writes what a script says, and knows from the reference which sequence number comes next."""
+    """Writes the records of a script. The reference tells the next sequence number."""
 
     def __init__(self, counter: int, sequence: int) -> None:
         self.rows: list[Row] = []
@@ -116,7 +116,7 @@ class _Author:
                 self._end(scribe, conversation, step)
 
     def _message(self, step: Step) -> None:
-        """Mostly as a good sender writes it; unnumbered, or numbered wrongly, by one or by one round of the tables."""
+        """A message, mostly correct; else without a number, or with one off by one or by a round of the tables."""
         conversation, option = CONVERSATIONS[step.conversation], step.option
         right = self.reference.received.get((Role(1 - step.role), conversation), 0)
         number = {7: NO_SEQUENCE, 8: NO_SEQUENCE, 9: right + 1, 10: max(right - 8192, 0)}.get(option, right)
@@ -136,7 +136,7 @@ class _Author:
         self._put(scribe.end(HERE, conversation, detail, kind, role=step.role, suffix=suffix))
 
     def _no_record(self, scribe: Scribe, conversation: bytes, step: Step) -> bytes | None:
-        """No header, no envelope, or an envelope with the ending that a lane without a prediction might expect."""
+        """No header, no envelope, or an envelope with an ending that fits a lane without a prediction."""
         if step.option < 4:
             return [None, b"", GARBAGE, b"\x00" * 39][step.option]
         header = scribe.message(HERE, conversation, role=step.role, counter=scribe.next[HERE])
@@ -157,7 +157,7 @@ def rows_of(script: list[Step], counter: int = 0, sequence: int = 0) -> list[Row
 
 
 def prepared(counter: int = 0, sequence: int = 0) -> Side:
-    """A partition that lives already: known writers, and both sides of two conversations that have received so much."""
+    """A partition in use: known writers, and both sides of two conversations that have received `sequence` messages."""
     side = Side("orders")
     if counter:
         for name in WRITERS:
@@ -177,7 +177,7 @@ def prepared(counter: int = 0, sequence: int = 0) -> Side:
 
 
 def opened(counter: int = 0, sequence: int = 0) -> Reference:
-    """What the reference knows of a prepared partition."""
+    """The reference's state for a prepared partition."""
     reference = Reference()
     reference.next = {identifier("founder"): 4, **(dict.fromkeys(WRITERS, counter) if counter else {})}
     for role in Role:
@@ -204,7 +204,7 @@ Place = tuple[Role, bytes]
 
 
 class Reference:
-    """Who is heard, in as few lines as it takes: invariants I4, I5 and I9 without any optimisation."""
+    """Invariants I4, I5 and I9 in as few lines as possible, without optimization."""
 
     def __init__(self) -> None:
         self.next: dict[bytes, int] = {}
@@ -222,7 +222,7 @@ class Reference:
         self.received[role, conversation] = received
 
     def read_header(self, header: bytes | None) -> None:
-        """One record of the log."""
+        """Read one record of the log."""
         try:
             envelope = decode(header or b"")
         except MalformedRecord:
@@ -285,5 +285,5 @@ class Reference:
 
 
 def place_of(endpoint: Endpoint) -> Place:
-    """Under which name the reference knows an endpoint."""
+    """The reference's key of an endpoint."""
     return endpoint.role, endpoint.conversation

@@ -1,4 +1,4 @@
-"""Each counter of a writer once and in order, each conversation without a gap: held against a reference."""
+"""Each counter of a writer is accepted once and in order, each conversation without a gap, as by a reference."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_the_messages_of_a_conversation_stand_in_log_order(script: list[Step]) -
 
 @given(scripts, st.randoms(use_true_random=False))
 def test_records_that_come_again_at_any_time_change_nothing_but_a_count(script: list[Step], random: object) -> None:
-    """Go-back-N of every writer: what was in the log once may follow any number of times."""
+    """Go-back-N of every writer: records that were in the log once may come again any number of times."""
     rows = rows_of(script)
     once, again = folded(rows), prepared()
     written = 0
@@ -71,7 +71,7 @@ def test_records_that_come_again_at_any_time_change_nothing_but_a_count(script: 
 
 
 def _is_whole(header: bytes, side: Side) -> bool:
-    """Whether a record is one of a writer's that was counted already: only those come again."""
+    """Whether the record counts already for a known writer. Only such records come again."""
     try:
         envelope = decode(header)
     except MalformedRecord:

@@ -1,4 +1,4 @@
-"""Batches as bytes; and whatever order and number the rows of attempts come in, a decision comes to the same."""
+"""Batches as bytes, and decisions that do not depend on the order and number of the attempts' rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Catalog records: what was written is what is read, as a value of its own kind."""
+"""Catalog records are read as they were written, with the same types."""
 
 from __future__ import annotations
 

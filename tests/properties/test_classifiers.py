@@ -1,4 +1,4 @@
-"""Classifiers against other programs, and against whatever a body may hold."""
+"""Classifiers against other programs, and against arbitrary bodies."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STEPS = st.lists(NAMES | st.integers(-4, 4), max_size=4)
 
 
 def quoted(step: str | int, *, single: bool) -> str:
-    """A step in brackets, as RFC 9535 has it."""
+    """A step in brackets, in the syntax of RFC 9535."""
     if isinstance(step, int):
         return f"[{step}]"
     text = json.dumps(step)[1:-1]
@@ -62,7 +62,7 @@ def test_what_we_take_for_a_jsonpath_is_one(text: str) -> None:
 
 
 def kafkas_partition(key: bytes, partitions: int) -> int:
-    """Java's `toPositive(Utils.murmur2(key)) % partitions`, with numbers of 32 bits that have a sign."""
+    """Java's `toPositive(Utils.murmur2(key)) % partitions`, with signed numbers of 32 bits."""
 
     def word(number: int) -> int:
         return (number + 2**31) % 2**32 - 2**31

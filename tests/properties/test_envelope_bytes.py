@@ -1,4 +1,4 @@
-"""The envelope laid by hand is the one that fastavro writes and reads (protocol.md section 2)."""
+"""Our own encoder's envelopes are those of fastavro, both ways (protocol.md section 2)."""
 
 from __future__ import annotations
 

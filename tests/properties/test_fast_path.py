@@ -1,4 +1,4 @@
-"""Predicting records and judging them in full come to the same, whatever was read in one piece (invariant I3)."""
+"""Predicted records and fully decoded records give the same result, in whatever pieces they are read (invariant I3)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def at_once(state: Partition, rows: list[Row]) -> None:
 
 
 def one_by_one_without_lanes(state: Partition, rows: list[Row]) -> None:
-    """Nothing is remembered from record to record, so each is judged in full."""
+    """Fold each record without a prediction."""
     for row in rows:
         state.lanes.clear()
         ingest(state, columns_of([row], state.ingest_to))
@@ -59,7 +59,7 @@ def test_a_log_is_folded_alike_in_pieces_of_any_size(
 def test_losing_what_was_predicted_in_the_middle_changes_nothing(
     before: list[Step], behind: list[Step], start: int
 ) -> None:
-    """As after recovery from a state that holds no predictions."""
+    """As after recovery from a state without predictions."""
     rows = rows_of(before + behind, start, start)
     cut = len(rows_of(before, start, start))
     kept, lost = prepared(start, start), prepared(start, start)
@@ -71,7 +71,7 @@ def test_losing_what_was_predicted_in_the_middle_changes_nothing(
 
 
 def long_log(side: Side, count: int) -> list[Row]:
-    """Two writers share a conversation, a third has one alone: counters and sequence numbers cross 8192 and 16384."""
+    """Two writers share a conversation, a third has its own. Counters and sequence numbers cross 8192 and 16384."""
     one, other, third = Scribe("one"), Scribe("other"), Scribe("third")
     shared, alone = identifier("shared"), identifier("alone")
     rows: list[Row] = [
@@ -98,7 +98,7 @@ def test_thousands_of_numbers_are_accepted_in_order(predicting: bool) -> None:
 
 
 def test_nearly_all_of_a_plain_log_is_predicted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else the tests above would compare the slow path with itself."""
+    """Otherwise the tests above would compare the slow path with itself."""
     import konverse.dialog.fold.ingest as module
 
     judged = 0

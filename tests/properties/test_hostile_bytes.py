@@ -1,4 +1,4 @@
-"""Whatever the bytes are, a decoder returns a value or raises MalformedRecord, soon and in little memory (P15, P16)."""
+"""For any bytes, a decoder returns a value or raises MalformedRecord, in little time and memory (P15, P16)."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from tests.kit.strategies import ABSURD, changes, claims, commits, counters, dam
 
 SECONDS_MAX: Final = 0.05
 SPARE_BYTES: Final = 100_000
-"""What a decoder may need besides a multiple of its input: buffers, an exception, a traceback."""
+"""Memory that a decoder may need besides a multiple of its input: buffers, an exception, a traceback."""
 
 Decoder = Callable[[bytes], Any]
 
 
 def outcome(decoder: Decoder, data: bytes) -> Any:
-    """The value, or MalformedRecord; any other exception fails the test."""
+    """The value or MalformedRecord. Any other exception fails the test."""
     try:
         return decoder(data)
     except MalformedRecord:
@@ -40,7 +40,7 @@ def outcome(decoder: Decoder, data: bytes) -> Any:
 
 
 def seconds(decoder: Decoder, data: bytes) -> float:
-    """Processor time of one call, the best of three: a collection of garbage is not the decoder's fault."""
+    """CPU time of one call, the best of three, so that a garbage collection does not count."""
     best = float("inf")
     for _ in range(3):
         start = time.thread_time()
@@ -73,7 +73,7 @@ def test_an_envelope_or_malformed_record_comes_of_any_bytes(data: bytes) -> None
     if value is not MalformedRecord:
         assert isinstance(value, Envelope)
         if value.kind is Kind.LATER:
-            return  # of a version after this one: nobody reads it to its end, or writes it
+            return  # of a later version: no code here reads it fully, or writes it
         assert data[:PREFIX_BYTES] == encode_envelope(value)[:PREFIX_BYTES]
         assert data.endswith(encode_suffix(value.suffix)), "one record in two forms"
 
@@ -157,7 +157,7 @@ def test_damaged_bytes_take_little_memory(case: tuple[Decoder, bytes]) -> None:
 
 @pytest.mark.parametrize("number", ABSURD, ids=bytes.hex)
 def test_an_absurd_count_of_writers_takes_little_memory(number: bytes) -> None:
-    """The only array of an envelope, as long as an envelope may be."""
+    """The longest array in an envelope of the largest size."""
     header = VALID["envelope"][1]
     at = header.index(b"\x02" + b"w" * 16 + b"\x06\x00")
     hostile = (header[:at] + number + b"w" * HEADER_BYTES_MAX)[:HEADER_BYTES_MAX]

@@ -1,4 +1,4 @@
-"""A journal record laid by hand is the one that fastavro writes and reads."""
+"""Our own encoder's journal records are those of fastavro, both ways."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def read(data: bytes) -> tuple[str, dict[str, Any]]:
 
 
 def listed(commit: Commit) -> Commit:
-    """With lists where a decoder makes lists."""
+    """The COMMIT with lists where a decoder makes lists."""
     commit.output_acks = list(commit.output_acks)
     commit.rejected = list(commit.rejected)
     return commit

@@ -1,4 +1,4 @@
-"""The state of an endpoint that moves is read back from its pieces; of any other bytes comes MalformedRecord."""
+"""The state of a moved endpoint is read back from its pieces. Any other bytes raise MalformedRecord."""
 
 from __future__ import annotations
 

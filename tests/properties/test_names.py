@@ -1,4 +1,4 @@
-"""Names: escaped injectively, so that nothing ever shares a topic or a key."""
+"""Names are escaped injectively, so that no two ever share a topic or a key."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from konverse.schemas.limits import NAME_BYTES_MAX
 from tests.kit.strategies import awkward_names, identifiers, names
 
 short_names: Final = awkward_names.filter(lambda name: len(escape(name)) <= 70)
-"""Three of them and an ending fit into a topic name."""
+"""Three of them and a suffix fit into a topic name."""
 
 triples: Final = st.tuples(short_names, short_names, short_names)
 places: Final = st.tuples(short_names, short_names, st.integers(0, 1023))
@@ -36,7 +36,7 @@ KAFKA_NAME: Final = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def kafka_sees(topic: str) -> str:
-    """Kafka's metrics do not tell `.` from `_`, so it refuses topics that differ in nothing else."""
+    """The name in Kafka's metrics, where `.` and `_` are alike. Kafka refuses topics that differ only in these."""
     return topic.replace(".", "_")
 
 

@@ -1,4 +1,4 @@
-"""Avro longs by hand, and the tables that turn a running counter into bytes, are the same numbers."""
+"""Our own Avro longs, and the tables that encode running counters, give the same numbers."""
 
 from __future__ import annotations
 

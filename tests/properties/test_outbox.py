@@ -1,4 +1,4 @@
-"""The outbox against a plain list: whatever is pushed, acknowledged and cut, in any order and any runs."""
+"""The outbox against a plain list: records pushed, acknowledged and cut in any order and any runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The state of a living owner is the fold of its journal and data log, however these are read (invariant I3)."""
+"""The state of a living owner is the fold of its logs, in whatever pieces they are read (invariant I3)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ works: Final = st.lists(
 
 
 def opening() -> list[Row]:
-    """Both sides of two conversations live here."""
+    """Records that create both sides of two conversations."""
     founder = Scribe("founder")
     rows: list[Row] = []
     for conversation in CONVERSATIONS[:2]:
@@ -52,7 +52,7 @@ class Life:
                 self.handle(what, number)
 
     def handle(self, what: str, number: int) -> None:
-        """A handler takes a group, and receives, sends, ends, or fails."""
+        """A handler takes a group and receives, sends, ends, or fails."""
         transaction = self.driver.owner.take()
         if transaction is None:
             return
@@ -74,7 +74,7 @@ class Life:
 
 
 def recovered(life: Life, pieces: int) -> Driver:
-    """Another process reads both logs, so many records at a time."""
+    """Another process reads both logs, `pieces` records at a time."""
     reader = Driver(life.driver.journal, life.driver.data, "a reader")
     todo = reader.owner.step(Recover(0, len(reader.journal)), 0)
     while not isinstance(todo[0], Append):

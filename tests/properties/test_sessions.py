@@ -1,4 +1,4 @@
-"""Whatever happens to the producer of a session, each message is received once and in call order (I4, I5, I20)."""
+"""Each message is received once and in call order, whatever happens to the session's producer (I4, I5, I20)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ lives: Final = st.lists(st.lists(calls, max_size=10), max_size=8).map(lambda par
 
 
 class Kafka:
-    """What stands between a session and its destinations: a producer that fails, and records that come late."""
+    """A producer between a session and its destinations that fails, with records that arrive late."""
 
     def __init__(self) -> None:
         self.session = Session(identifier("a session"))
@@ -50,14 +50,14 @@ class Kafka:
         self.hand(self.session.drained())
 
     def fail(self, written: int) -> None:
-        """The producer fails; some of what it had is in the log, the rest is not, or not yet."""
+        """The producer fails: some of its records are in the log, the others are lost or late."""
         self.write(self.on_its_way[:written])
         self.past += self.on_its_way
         self.on_its_way = []
         self.hand(self.session.restart())
 
     def again(self, count: int) -> None:
-        """Requests of producers long gone arrive, once more or at last."""
+        """Requests of earlier producers arrive, late or again."""
         self.write(self.past[len(self.past) - count :])
 
 

@@ -1,4 +1,4 @@
-"""A snapshot is the state with which it began, whatever happens while it is made; and the state comes back from it."""
+"""A snapshot is the state at its beginning, whatever happens while it is made, and restores that state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The body of a TRANSACTION: what is written is read, and any bytes whatever come to a value or to one error."""
+"""The body of a TRANSACTION is read as it was written. Any other bytes give a value or MalformedRecord."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Runs of the simulator (tests/kit/simulator): many seeds, old failures, and products with one rule switched off."""
+"""Runs of the simulator (tests/kit/simulator): many seeds, old failures, and mutants of the product."""

@@ -1,7 +1,7 @@
 """`python -m tests.simulation --seeds N [--first F] [--having KIND…] [--seconds S] [--replay SEED] [--json]`.
 
 Runs seeds of the simulator after the seeds of old failures. A failing seed is printed with its error and the command
-that repeats it; the exit code is 1 then. `--replay` runs one seed and tells what happened, append by append.
+that repeats it; the exit code is then 1. `--replay` runs one seed and prints its events, append by append.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ SEEDS: Final = 300
 FAILURES_SHOWN_MAX: Final = 5
 SHRINK_S: Final = 60.0
 RARE_SEEDS: Final = 50_000
-"""Only runs of so many seeds are asked for the rarest paths."""
+"""The rarest paths are required only of runs with this many seeds."""
 
 
 def main() -> int:
-    """Run, show; returns the exit code."""
+    """Run seeds and show the result; returns the exit code."""
     arguments = _parser().parse_args()
     console = Console(stderr=arguments.json)
     if arguments.replay is not None:

@@ -1,13 +1,13 @@
-"""The product without one of its rules: which lines of which function stand there instead of which others.
+"""Mutants: the product without one of its rules. A mutant replaces lines of functions by other lines.
 
 Each file of `mutants/` describes one:
 
     rule = "a row is void until its batch is decided (protocol.md 9b)."
-    kinds = ["queries"]          # of runs that can show it; any can where this is left out
+    kinds = ["queries"]          # runs that can show it; without this, any run
 
     [[change]]
     file = "dialog/rules/batches.py"
-    within = "hear_pending"      # function or class, by its qualified name; the whole module where this is left out
+    within = "hear_pending"      # qualified name of a function or class; without this, the module
     replace = '''
     pending.put(attempt, number, row)
     '''
@@ -32,27 +32,27 @@ from typing import Final
 _SCOPES: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 _Span = tuple[int, int]
-"""The first of some lines of a file, and the one behind them, from 0 on."""
+"""Index of the first line, and of the line behind the last."""
 
 
 class MutantDoesNotFit(Exception):
-    """The sources have moved on: write the mutant anew."""
+    """The sources have changed; the mutant must be written again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Some lines of a function that are replaced by others."""
+    """Lines of a function, and the lines that replace them."""
 
     file: str
-    """Below the package, as in "dialog/owner/owner.py"."""
+    """Path below the package, like "dialog/owner/owner.py"."""
     within: str
     """Qualified name of a function or class; empty: the module."""
     replace: tuple[str, ...]
     by: tuple[str, ...]
-    """Without the indentation that both have in common."""
+    """Lines without their common indentation."""
 
     def applied(self, source: str) -> str:
-        """The file with this change. Raises MutantDoesNotFit."""
+        """The source with this change. Raises MutantDoesNotFit."""
         lines = source.split("\n")
         wanted = [code for code in map(without_comment, self.replace) if code]
         places = [
@@ -69,7 +69,7 @@ class Change:
 
 
 def _places(lines: list[str], first: int, end: int, wanted: list[str]) -> Iterator[tuple[int, int, str]]:
-    """Where the wanted code stands between two lines: its first line, the line behind it, and its indentation."""
+    """Each occurrence of the wanted code between two lines: its first line, the line behind it, and its indentation."""
     code = [(number, text) for number in range(first, end) if (text := without_comment(lines[number]))]
     for at in range(len(code) - len(wanted) + 1):
         found = code[at : at + len(wanted)]
@@ -79,7 +79,7 @@ def _places(lines: list[str], first: int, end: int, wanted: list[str]) -> Iterat
 
 
 def without_comment(line: str) -> str:
-    """A line of code without its comment and trailing blanks; empty when nothing else stands there."""
+    """A line of code without its comment and trailing blanks; empty when it has no code."""
     quote = ""
     at = 0
     while at < len(line):
@@ -105,12 +105,12 @@ class Mutant:
     name: str
     rule: str
     kinds: tuple[str, ...]
-    """Kinds of runs that can show it; none: any can."""
+    """Kinds of runs that can show it; empty: any run."""
     changes: tuple[Change, ...]
 
     @classmethod
     def read(cls, path: Path) -> Mutant:
-        """From its file."""
+        """Read a mutant's file."""
         said = tomllib.loads(path.read_text(encoding="utf-8"))
         changes = [
             Change(one["file"], one.get("within", ""), _lines(one["replace"]), _lines(one["by"]))
@@ -137,7 +137,7 @@ def _lines(text: str) -> tuple[str, ...]:
 
 
 def _spans(tree: ast.Module, names: list[str]) -> Iterator[_Span]:
-    """Where the functions or classes of that name stand, with their decorators."""
+    """The lines of each function or class with that qualified name, decorators included."""
     if not names:
         yield 0, max((node.end_lineno or 0 for node in tree.body), default=0)
         return
@@ -149,7 +149,7 @@ def _spans(tree: ast.Module, names: list[str]) -> Iterator[_Span]:
 
 
 def scopes(outer: ast.AST) -> list[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]:
-    """The functions and classes in a node that stand in no other of them."""
+    """The functions and classes directly in a node."""
     out = []
     for node in ast.iter_child_nodes(outer):
         if isinstance(node, _SCOPES):

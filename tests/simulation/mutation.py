@@ -1,11 +1,11 @@
-"""Products with one rule switched off (`tests.simulation.mutant`), each run until the simulator finds it out.
+"""Hunts mutants (`tests.simulation.mutant`): runs the simulator on each until a seed fails.
 
-A mutant that no seed kills means that the simulator does not prove its rule.
-`python -m tests.simulation.mutation [NAME…] [--jobs 2] [--keep] [--json]` hunts all of them, or those that are named;
-the exit code is 1 when one lives.
+A mutant that survives all seeds shows that the simulator does not prove its rule.
+`python -m tests.simulation.mutation [NAME…] [--jobs 2] [--keep] [--json]` hunts all mutants, or the named ones. The
+exit code is 1 when one survives.
 
-With `--judge verifier` only what `konverse verify` finds in the logs kills a mutant. Those of `unseen_in_logs.toml`
-leave nothing there and are not hunted then, unless they are named.
+With `--judge verifier` only findings of `konverse verify` in the logs kill a mutant. The mutants of
+`unseen_in_logs.toml` leave no error in a log and are then hunted only by name.
 """
 
 from __future__ import annotations
@@ -35,48 +35,48 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 MUTANTS: Final = ROOT / "tests" / "simulation" / "mutants"
 UNSEEN: Final = MUTANTS.with_name("unseen_in_logs.toml")
 KILLED_BY: Final = MUTANTS.with_name("killed_by.json")
-"""Which seed killed each mutant when `--keep` was last given. It is tried first: most die of it again, at once."""
+"""The seed that killed each mutant at the last `--keep`. It is tried first; most mutants die of it again."""
 FOLDERS: Final = ("schemas", "dialog", "routing", "bridge")
 SEEDS_MAX: Final = 1_000
 TIMEOUT_S: Final = 600.0
 STALE: Final = ("NameError", "UnboundLocalError", "AttributeError", "TypeError", "ImportError", "SyntaxError")
-"""What a mutant dies of that still fits, on sources that have moved on."""
+"""Errors of a mutant that fits but no longer suits the sources."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """What became of a mutant."""
+    """Result of a hunt."""
 
     seed: int | None
-    """The seed that killed it; None when it lived."""
+    """The seed that killed the mutant; None when it survived."""
     seeds: int
     error: str
 
 
 def mutants() -> list[Mutant]:
-    """All of them."""
+    """All mutants."""
     return [Mutant.read(path) for path in sorted(MUTANTS.glob("*.toml"))]
 
 
 def mutant(name: str) -> Mutant:
-    """One of them."""
+    """The mutant of that name."""
     return Mutant.read(MUTANTS / f"{name}.toml")
 
 
 def unseen() -> dict[str, str]:
-    """Mutants whose logs are right, or right as far as the verifier judges, each with the reason."""
+    """Mutants without an error in the logs that the verifier could find → the reason."""
     groups = tomllib.loads(UNSEEN.read_text(encoding="utf-8"))["unseen"]
     return {name: group["reason"] for group in groups for name in group["mutants"]}
 
 
 def killed_by() -> dict[str, int]:
-    """Names of mutants, and the seed to try first."""
+    """Name of a mutant → the seed to try first."""
     seeds: dict[str, int] = json.loads(KILLED_BY.read_text(encoding="utf-8"))
     return seeds
 
 
 def keep(fates: Mapping[str, Fate]) -> None:
-    """Note the seeds that have killed mutants; forget those of mutants that are no more."""
+    """Record the seeds that killed mutants, and drop those of deleted mutants."""
     found = {name: fate.seed for name, fate in fates.items() if fate.seed is not None}
     known = {one.name for one in mutants()}
     seeds = {name: seed for name, seed in sorted({**killed_by(), **found}.items()) if name in known}
@@ -84,7 +84,7 @@ def keep(fates: Mapping[str, Fate]) -> None:
 
 
 def build(folder: Path, mutant: Mutant | None) -> None:
-    """A package `konverse` in `folder`, as it is or without one rule. Raises MutantDoesNotFit."""
+    """Build a package `konverse` in `folder`, with or without a mutant. Raises MutantDoesNotFit."""
     package = folder / "konverse"
     shutil.copytree(ROOT / ".namespace" / "konverse", package, ignore=shutil.ignore_patterns("__pycache__"))
     for name in FOLDERS:
@@ -96,7 +96,7 @@ def build(folder: Path, mutant: Mutant | None) -> None:
 def hunt(
     folder: Path, seeds_max: int = SEEDS_MAX, judge: Judge = Judge.ALL, kinds: Sequence[str] = (), first: int = 0
 ) -> Fate:
-    """Run seeds, of runs of these kinds, with the package in `folder` until one fails."""
+    """Run seeds of runs of these kinds with the package in `folder` until one fails."""
     path = os.pathsep.join((str(folder), str(ROOT)))
     command = [
         "--first",
@@ -137,7 +137,7 @@ def hunt(
 def hunt_all(
     found: Sequence[Mutant], seeds_max: int, jobs: int, judge: Judge = Judge.ALL
 ) -> Iterator[tuple[str, Fate]]:
-    """Name and fate of each mutant, as soon as it is known."""
+    """Name and fate of each mutant, in order of completion."""
     with ThreadPoolExecutor(jobs) as threads:
         for done in as_completed([threads.submit(_hunt_one, one, seeds_max, judge) for one in found]):
             yield done.result()
@@ -153,7 +153,7 @@ def _hunt_one(mutant: Mutant, seeds_max: int, judge: Judge) -> tuple[str, Fate]:
 
 
 def main() -> int:
-    """Hunt, show; returns the exit code."""
+    """Hunt and show the result; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.mutation", description="Hunt mutants.")
     parser.add_argument("names", nargs="*", metavar="NAME", help="of a file in mutants/ (default: all)")
     parser.add_argument("--seeds", type=int, default=SEEDS_MAX, metavar="N", help=f"at most (default {SEEDS_MAX})")

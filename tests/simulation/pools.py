@@ -1,6 +1,6 @@
-"""`python -m tests.simulation.pools [--recycles N] [--first F]`: seeds of `tests.kit.pool_world`, for so many recycles.
+"""`python -m tests.simulation.pools [--recycles N] [--first F]`: seeds of `tests.kit.pool_world`, up to N recycles.
 
-A failing seed is printed with what is wrong, and ends the run; the exit code is 1 then.
+Stops at the first failing seed, prints its violations and exits with 1.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ SAY_EVERY: Final = 1_000
 
 
 def main() -> int:
-    """Run, say what was done; returns the exit code."""
+    """Run and print the result; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.pools")
     parser.add_argument("--recycles", type=int, default=RECYCLES, metavar="N", help="conversations, begun and closed")
     parser.add_argument("--first", type=int, default=0, metavar="F", help="the first seed")

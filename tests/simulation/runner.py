@@ -1,4 +1,4 @@
-"""Runs seeds in several processes and adds up what they say."""
+"""Runs seeds in several processes and adds up the results."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.kit.simulator.swarm import draw
 REGRESSIONS: Final = Path(__file__).with_name("regression_seeds.txt")
 CHUNK_SEEDS: Final = 20
 TWICE_EVERY: Final = 100
-"""One seed in so many is run twice and must leave the same trace."""
+"""Each hundredth seed is run twice and must leave the same trace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Failure:
 
 @dataclass(slots=True)
 class Tally:
-    """What some seeds came to."""
+    """The results of some seeds."""
 
     seeds: int = 0
     choices: int = 0
@@ -45,7 +45,7 @@ class Tally:
     traces: dict[int, str] = field(default_factory=dict)
 
     def add(self, other: Tally) -> None:
-        """Add the seeds of another tally."""
+        """Add another tally."""
         self.seeds += other.seeds
         self.choices += other.choices
         self.failures += other.failures
@@ -71,7 +71,7 @@ def regression_seeds() -> list[int]:
 
 
 def run(seeds: Iterable[int], *, stop: bool = False, judge: Judge = Judge.ALL) -> Tally:
-    """Run seeds here, one after the other; with `stop` until the first that fails."""
+    """Run seeds in this process; with `stop` until the first that fails."""
     tally = Tally()
     for seed in seeds:
         result = simulate(seed, judge=judge)
@@ -91,7 +91,7 @@ def run(seeds: Iterable[int], *, stop: bool = False, judge: Judge = Judge.ALL) -
 
 
 def run_everywhere(seeds: Iterable[int], jobs: int, seconds: float | None, judge: Judge = Judge.ALL) -> Iterator[Tally]:
-    """Run seeds in `jobs` processes, a chunk at a time, and tell of each chunk, until they or the seconds run out."""
+    """Run seeds in `jobs` processes until they or the seconds run out. Yields the tally of each chunk."""
     deadline = None if seconds is None else time.monotonic() + seconds
     chunks = chunked(seeds)
     run_chunk = partial(run, judge=judge)
@@ -114,7 +114,7 @@ def chunked(seeds: Iterable[int]) -> Iterator[list[int]]:
 
 
 def seeds_from(first: int, number: int | None, having: Collection[str] = ()) -> Iterable[int]:
-    """`number` seeds from `first` on, or all of them; of runs whose swarm has something of all these kinds."""
+    """`number` seeds from `first` on, or all. With `having`, only seeds whose swarm has all these kinds."""
     every: Iterable[int] = count(first)
     if having:
         every = (seed for seed in every if all(getattr(draw(Choices(seed)), kind) for kind in having))

@@ -1,4 +1,4 @@
-"""Claim and commit in a small world: everything that can happen there, and products that do not survive it."""
+"""The exhaustive search of claim and commit finds no violation in the product, and one in each mutant."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SMALL: Final = Scope(commits=1, copies=0)
 DOUBLED: Final = Scope(commits=1, copies=1)
 
 
-@pytest.mark.timeout(400)  # a minute of computing, more where others compute too
+@pytest.mark.timeout(400)  # a minute of computing, more when other tests run
 def test_every_invariant_holds_in_every_state() -> None:
     found = search(Scope())
     assert found.violation is None, "\n".join([*found.path, found.violation])
@@ -96,7 +96,7 @@ class AnyEpochClaims(JournalHead):
 
 
 class OnlyOneClaimCounts(JournalHead):
-    """Only the first CLAIM counts: nobody can take over."""
+    """Only the first CLAIM counts: takeover is impossible."""
 
     def accepts(self, record: Claim | Commit) -> bool:
         return not (isinstance(record, Claim) and self.epoch) and super().accepts(record)
@@ -106,7 +106,7 @@ class OnlyOneClaimCounts(JournalHead):
 
 
 class AnyOffsetCounts(Owner):
-    """A commit is taken for committed at whatever offset it stands."""
+    """A COMMIT is considered committed at any offset."""
 
     def step(self, event: Any, now_ms: int) -> list[Effect]:
         if isinstance(event, Appended) and event.offset is not None and self.phase is Phase.LEADING:
@@ -115,7 +115,7 @@ class AnyOffsetCounts(Owner):
 
 
 class UnknownIsCommitted(Owner):
-    """No answer is taken for a good one."""
+    """A missing answer is considered an acknowledgement."""
 
     def step(self, event: Any, now_ms: int) -> list[Effect]:
         if event == Appended(None) and self.phase is Phase.LEADING:
@@ -140,14 +140,14 @@ class ClaimNotReadBack(Owner):
 
 
 class LostClaimLeads(Owner):
-    """Who read its CLAIM back leads, also when another one's counts."""
+    """An owner that has read its CLAIM back leads, even when another CLAIM counts."""
 
     def _journal_folded(self, now_ms: int) -> list[Effect]:
         return self._lead(now_ms) if self.phase is Phase.READING_BACK else super()._journal_folded(now_ms)
 
 
 class OwnRecordCounts(Owner):
-    """Who finds its COMMIT in the tail takes it for committed, and does not judge what stands before."""
+    """An owner that finds its COMMIT in the tail considers it committed without judging the records before it."""
 
     def _judge_tail(self, event: Any) -> list[Effect]:
         flight = self._in_flight
@@ -210,7 +210,7 @@ EQUIVALENT: Final = {
 @pytest.mark.nightly
 @pytest.mark.parametrize("product", EQUIVALENT.values(), ids=EQUIVALENT)
 def test_epoch_and_owner_guard_each_other(product: Product) -> None:
-    """A claim id is used once, and only one CLAIM of an epoch counts: each of the two names the other."""
+    """Either check alone suffices: a claim id is used once, and only one CLAIM of an epoch counts."""
     assert search(DOUBLED, product).violation is None
 
 

@@ -1,7 +1,7 @@
-"""Each rule of the protocol is there for a reason: without it, the simulator fails within 1,000 seeds.
+"""Every rule of the protocol is needed: without it, the simulator fails within 1,000 seeds.
 
-So does the verifier when it alone judges, save for the mutants that leave nothing wrong in a log. A sample of the
-mutants dies here; `make mutants`, and `python -m tests.simulation.mutation --judge verifier`, hunt all of them.
+The verifier alone also refutes each mutant, except those that leave no error in a log. These tests hunt a sample.
+`make mutants` and `python -m tests.simulation.mutation --judge verifier` hunt all.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ SAMPLE: Final = (
     "redirected_without_origin", "session_does_not_go_back", "snapshot_without_judgements",
     "tombstone_of_a_closed_opener", "unread_survives_the_end",
 )  # fmt: skip
-"""Some that die soon, of every part of the protocol."""
+"""Mutants that die soon, from every part of the protocol."""
 SAMPLE_VERIFIED: Final = (
     "acknowledgements_not_replayed", "answers_not_kept", "any_epoch_claims", "attempts_used_again",
     "end_without_its_opener", "ends_of_targets_name_no_place", "no_care_after_a_crash", "no_stub",
     "outputs_not_numbered_on", "recovered_outputs_not_emitted", "rows_accepted_on_arrival", "snapshot_without_outputs",
     "voices_left_behind", "winners_in_any_order",
 )  # fmt: skip
-"""The same of those that the verifier has to find."""
+"""Mutants that the verifier must refute."""
 
 hunts = pytest.mark.timeout(TIMEOUT_S + 20)
-"""When runs draw something new, one may live for a hundred seeds more: that takes time, and is no failure."""
+"""After a change of the swarm a mutant may survive a hundred more seeds. That takes time, and is no failure."""
 
 
 @hunts
@@ -90,7 +90,7 @@ def test_what_leaves_nothing_in_a_log_is_not_hunted_by_the_verifier(
 
 
 def test_every_mutant_fits_and_has_all_its_names(tmp_path: Path) -> None:
-    """A name that nobody defines would end the run, whatever the rule: the hunt would prove nothing."""
+    """An undefined name would end every run, so the hunt would prove nothing about the rule."""
     build(tmp_path, None)
     known, product = mutants(), tmp_path / "konverse"
     before = {name: (product / name).read_bytes() for one in known for name in {change.file for change in one.changes}}

@@ -1,4 +1,4 @@
-"""A pool in the simulator: nothing follows EndOfStream, none is lost or doubled, order is kept, nothing stays open."""
+"""Pools in the simulator: no message follows EndOfStream, none is lost or duplicated, order is kept, all ends."""
 
 from __future__ import annotations
 

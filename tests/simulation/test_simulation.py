@@ -1,4 +1,4 @@
-"""The seeds that `make test` runs, those that failed once, and what a seed means."""
+"""Seeds of `make test`, seeds that failed once, and properties of a seed."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from tests.kit.simulator.world import World
 from tests.simulation.runner import CHUNK_SEEDS, Tally, chunked, regression_seeds, run, seeds_from
 
 FIRST: Final = 1_500
-"""`make test` runs those before it by themselves, and asks whether every path was walked."""
+"""`make test` runs the seeds before this one separately and requires every path of them."""
 
 SEEDS: Final = 60
 LOSSY: Final = 200
-"""Runs in which data is lost are short."""
+"""Runs that lose data are short."""
 
 FORGED: Final = 50
 VERIFIED: Final = 60
@@ -35,7 +35,7 @@ TRACED: Final = 5
 
 
 def held(tally: Tally) -> str:
-    """The failures of a tally as a test shows them; nothing when all holds."""
+    """The failures of a tally as text; empty when there are none."""
     return "\n\n".join(
         f"{failure.error}\nagain: python -m tests.simulation --replay {failure.seed}" for failure in tally.failures
     )

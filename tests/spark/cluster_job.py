@@ -1,9 +1,8 @@
-"""A job on a Spark cluster, in a driver of its own: it writes orders, answers them in tasks, and reads what came back.
+"""A job on a Spark cluster, in a driver of its own: it writes orders, answers them in tasks, and reads the receipts.
 
-    python -m tests.spark.cluster_job MASTER BOOTSTRAP DATABASE FOLDER
+python -m tests.spark.cluster_job MASTER BOOTSTRAP DATABASE FOLDER
 
-A task that has orders leaves its process id in FOLDER/working and waits for FOLDER/killed. Standard output gets
-counts as JSON.
+A task with orders writes its process id to FOLDER/working and waits for FOLDER/killed. The job prints counts as JSON.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ WAIT_S: Final = 60.0
 
 
 def main() -> None:
-    """Do what the arguments say."""
+    """Run the job of the arguments."""
     master, bootstrap, database, folder = sys.argv[1:5]
     place = Path(folder)
 
     def answer(batch: pa.RecordBatch) -> pa.RecordBatch:
-        """A receipt for each order; one task has to die over it."""
+        """A receipt for each order; one task must die over it."""
         if not (place / "killed").exists():
             say(place / "working")
             deadline = time.monotonic() + WAIT_S
@@ -66,7 +65,7 @@ def main() -> None:
 
 
 def say(file: Path) -> None:
-    """Leave the id of this process there, whole or not at all; the last one to do so is believed."""
+    """Write the id of this process to the file, atomically; the last writer wins."""
     written = file.with_name(f"{file.name}.{os.getpid()}")
     written.write_text(str(os.getpid()))
     written.rename(file)

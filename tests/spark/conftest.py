@@ -1,4 +1,4 @@
-"""One Spark session and as many topics as the tests want."""
+"""A Spark session for all tests, and topics for each."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NewLog = Callable[..., Log]
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """A session of this machine, shared by all tests."""
+    """A local session shared by all tests."""
     try:
         java_home = spark_java_home(find_java())
     except StackError as error:
@@ -42,7 +42,7 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture
 def new_log(servers: Servers) -> Iterator[NewLog]:
-    """Make topics that go when the test is over."""
+    """Create topics that are deleted after the test."""
     admin = AdminClient({"bootstrap.servers": servers.bootstrap})
     with ExitStack() as exits:
 
@@ -59,7 +59,7 @@ def new_log(servers: Servers) -> Iterator[NewLog]:
 
 @pytest.fixture
 def cold() -> Iterator[None]:
-    """Nothing is known from the tests before."""
+    """Clear the caches of earlier tests."""
     states._WARM.clear()
     yield
     states._WARM.clear()
@@ -67,7 +67,7 @@ def cold() -> Iterator[None]:
 
 @pytest.fixture
 def shop(servers: Servers, database: str) -> Iterator[Broker]:
-    """A connection to a shop of the test's own, whose topics go when the test is over."""
+    """A connection to a new shop, whose topics are deleted after the test."""
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker, partitions=2)
         yield broker
@@ -78,7 +78,7 @@ def shop(servers: Servers, database: str) -> Iterator[Broker]:
 
 
 def has_leaders(admin: AdminClient, topic: str, partitions: int) -> bool:
-    """Whether the broker knows the topic well enough to be asked about it."""
+    """Whether the broker knows a leader for each partition."""
     found = admin.list_topics(topic).topics[topic].partitions
     return len(found) == partitions and all(partition.leader >= 0 for partition in found.values())
 
@@ -90,7 +90,7 @@ def drop(admin: AdminClient, topic: str) -> None:
 
 @pytest.fixture(scope="session")
 def transmitting(servers: Servers) -> Iterator[None]:
-    """Somebody looks after the transmission queue, as `konverse transmit` does."""
+    """Run an owner of the transmission queue, like `konverse transmit`."""
     kafka = Kafka(Settings.load(kafka=f"kafka://{servers.bootstrap}", redis=None))
     reader = transmitter(kafka, ensure_queue(kafka, "konverse"))
 

@@ -1,4 +1,4 @@
-"""A driver in a process of its own, with Spark's processes below it, that is killed as a whole."""
+"""A driver process, with Spark's processes below it, that can be killed as a whole."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 class Driver:
-    """`python -m MODULE ARGUMENTS`, whose output goes to FOLDER/log."""
+    """`python -m MODULE ARGUMENTS`, with its output in FOLDER/log."""
 
     def __init__(self, folder: Path, module: str, *arguments: str) -> None:
         self._log = (folder / "log").open("ab")
@@ -24,7 +24,7 @@ class Driver:
         return self._process.poll() is not None
 
     def kill(self) -> None:
-        """Kill -9 the driver: its Python and its Java. Workers may live on for a moment."""
+        """Kill -9 the driver's Python and Java. Workers may live a moment longer."""
         os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         self._log.close()

@@ -1,9 +1,10 @@
-"""A streaming query in a process of its own that dies wherever a write can die, once at each of POINTS.
+"""A streaming query process that dies at every point of a write, once at each of POINTS.
 
-    python -m tests.spark.deadly_query BOOTSTRAP DATABASE FOLDER
+python -m tests.spark.deadly_query BOOTSTRAP DATABASE FOLDER
 
-FOLDER has `in` with text files, one a micro-batch; `deaths`, where each death leaves a file before it comes, and where
-the query waits to be killed as a whole; and gets `checkpoint`, and `done` in the end. Every row has a key by chance.
+FOLDER has `in` with text files, one for each micro-batch. Before each death a file appears in `deaths`; at some points
+the query then waits to be killed as a whole. It also gets `checkpoint`, and `done` at the end. Each row has a random
+key.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Deadly(StreamWriter):
     folder: Path
 
     def _die(self, point: str) -> None:
-        """Once: kill this process, or wait until the driver is killed with all it has."""
+        """Once: kill this process, or wait until the driver is killed with all its processes."""
         try:
             (self.folder / "deaths" / point).touch(exist_ok=False)
         except FileExistsError:
@@ -56,13 +57,13 @@ class Deadly(StreamWriter):
         os.kill(os.getpid(), signal.SIGKILL)
 
     def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
-        """As the product, unless it dies."""
+        """Like the product's method, unless it dies."""
         self._die(OF_TASKS[0])
 
         def doomed() -> Iterator[RecordBatch]:
             for batch in iterator:
                 yield batch.slice(0, 5)
-                time.sleep(0.1)  # it leaves
+                time.sleep(0.1)  # the rows leave
                 self._die(OF_TASKS[1])
                 yield batch.slice(5)
 
@@ -71,7 +72,7 @@ class Deadly(StreamWriter):
         return written
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's own name
-        """As the product, unless it dies."""
+        """Like the product's method, unless it dies."""
         if batchId:
             self._die(OF_COMMITS[0])
         if batchId > 1:
@@ -87,11 +88,11 @@ class DeadlySource(KonverseDataSource):
 
     @classmethod
     def name(cls) -> str:
-        """Of the format."""
+        """Name of the format."""
         return FORMAT
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> Deadly:  # noqa: N802  # Spark's own
-        """The deadly one."""
+        """The deadly writer."""
         options = dict(self.options)
         folder = Path(options.pop("folder"))
         writer = Deadly(parse_writer(options), schema, overwrite=overwrite)
@@ -100,12 +101,12 @@ class DeadlySource(KonverseDataSource):
 
 
 def any_key(_body):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201  # with hints Spark looks for pandas
-    """Another one each time."""
+    """A random key."""
     return f"key {random.randrange(5)}"
 
 
 def write(spark: SparkSession, bootstrap: str, database: str, folder: Path) -> None:
-    """Write what is there, from the checkpoint on, until nothing fails any more."""
+    """Write from the checkpoint on, until nothing fails any more."""
     lines = spark.readStream.option("maxFilesPerTrigger", "1").text(str(folder / "in")).repartition(3)
     rows = lines.selectExpr(f"'{ORDER_SERVICE}' AS to_service", f"'{ORDER}' AS message_type", "value AS body")
     options = {"from_service": SHOP_SERVICE, "contract": ORDERING, "bootstrap": bootstrap, "database": database}
@@ -122,7 +123,7 @@ def write(spark: SparkSession, bootstrap: str, database: str, folder: Path) -> N
 
 
 def main() -> None:
-    """Write all, or be killed."""
+    """Write everything, or be killed."""
     bootstrap, database, folder = sys.argv[1:]
     java_home = spark_java_home(find_java())
     spark = local_session("deadly", java_home=java_home, config={"spark.master": "local[2,8]"})

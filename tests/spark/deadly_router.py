@@ -1,9 +1,9 @@
-"""A router in a process of its own that dies wherever it can, once at each of POINTS, and decides by chance.
+"""A router process that dies at every point, once at each of POINTS, and decides at random.
 
-    python -m tests.spark.deadly_router BOOTSTRAP DATABASE FOLDER tasks|driver
+python -m tests.spark.deadly_router BOOTSTRAP DATABASE FOLDER tasks|driver
 
-FOLDER has `deaths`, where each death leaves a file before it comes, and where the router waits to be killed as a whole;
-and gets `done` in the end.
+Before each death a file appears in FOLDER/deaths; at some points the router then waits to be killed as a whole. It also
+gets `done` at the end.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ OF_TASKS_DRIVERS: Final = ("driver with tasks at work",)
 OF_WORKERS: Final = ("worker that classifies",)
 OF_DRIVERS: Final = ("driver that asks", "driver with answers staged")
 WAITING: Final = (*OF_TASKS_DRIVERS, *OF_DRIVERS)
-"""Where the whole router is killed."""
+"""Points at which the whole router is killed."""
 POINTS: Final = (*OF_TASKS, *OF_TASKS_DRIVERS, *OF_WORKERS, *OF_DRIVERS)
 ROWS: Final = 6
 
 
 def die(folder: Path, point: str) -> None:
-    """Once: kill this process, or wait until the router is killed with all it has."""
+    """Once: kill this process, or wait until the router is killed with all its processes."""
     try:
         (folder / "deaths" / point).touch(exist_ok=False)
     except FileExistsError:
@@ -49,12 +49,12 @@ def die(folder: Path, point: str) -> None:
 
 
 def by_chance() -> str:
-    """Another service each time."""
+    """A random service."""
     return service_of(random.choice(REGIONS))
 
 
 def in_tasks(folder: Path) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
-    """A classifier of tasks."""
+    """A classifier for tasks."""
     calls = 0
 
     def classify(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -91,7 +91,7 @@ def in_driver(folder: Path) -> Callable[[DataFrame], DataFrame]:
 
 
 def main() -> None:
-    """Route all, or be killed."""
+    """Route everything, or be killed."""
     bootstrap, database, path, where = sys.argv[1:]
     folder = Path(path)
     config = {"spark.master": "local[2,8]"}

@@ -1,6 +1,6 @@
-"""Executions of a writer's tasks and commits as Spark makes them, each at will, without Spark; `main` dies in one.
+"""Runs tasks and commits of a writer as Spark does, one by one and without Spark. `main` dies in one of them.
 
-A writer goes to its tasks over a wire, and one that is killed runs in a process of its own.
+A writer is pickled for its tasks. A task that is to be killed runs in a process of its own.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ COLUMNS: Final = (
 TASK_S: Final = 60.0
 
 POINTS: Final = ("before the first row", "in the middle", "after all rows")
-"""Where a task is killed."""
+"""Points at which a task is killed."""
 
 Writer = BatchWriter | StreamWriter
 Rows = Sequence[tuple[str, bytes]]
@@ -43,7 +43,7 @@ Rows = Sequence[tuple[str, bytes]]
 
 
 class Context:
-    """What Spark tells a task of itself."""
+    """Spark's task context."""
 
     def __init__(
         self, number: int, query: str | None = None, batch: int = 0, case_sensitive: str | None = None
@@ -56,16 +56,16 @@ class Context:
         }
 
     def partitionId(self) -> int:  # noqa: N802  # Spark's name
-        """Its number."""
+        """The task's partition number."""
         return self._number
 
     def getLocalProperty(self, name: str) -> str | None:  # noqa: N802  # as above
-        """What the query says."""
+        """A property of the query."""
         return self._properties[name]
 
 
 def batch_writer(bootstrap: str, database: str, **options: str) -> BatchWriter:
-    """The writer of a run of `df.write`."""
+    """The writer of a `df.write` run."""
     return BatchWriter(parse_writer(_options(bootstrap, database, options)), _schema(), overwrite=False)
 
 
@@ -85,7 +85,7 @@ def _schema() -> StructType:
 
 
 def batches_of(rows: Rows, size: int = 1_000) -> Iterator[pa.RecordBatch]:
-    """The rows as Spark gives them to a task."""
+    """The rows in batches, as Spark gives them to a task."""
     for at in range(0, len(rows), size):
         keys, bodies = zip(*rows[at : at + size], strict=True)
         count = len(keys)
@@ -96,7 +96,7 @@ def batches_of(rows: Rows, size: int = 1_000) -> Iterator[pa.RecordBatch]:
 
 
 def execute(writer: Writer, rows: Rows, context: Context | None = None) -> Written:
-    """One execution of a task, to its report."""
+    """Run one execution of a task and return its report."""
     with patch.object(sink, "TaskContext") as contexts:
         contexts.get.return_value = context or Context(0)
         written = pickle.loads(pickle.dumps(writer)).write(batches_of(rows))
@@ -106,7 +106,7 @@ def execute(writer: Writer, rows: Rows, context: Context | None = None) -> Writt
 
 
 def run(writer: BatchWriter, *tasks: Rows, stream: str | None = None) -> None:
-    """A whole write, of so many tasks; `stream` is Spark's id of the one in whose `foreachBatch` it is."""
+    """Run a whole write of these tasks. `stream` is Spark's id of the stream whose `foreachBatch` writes."""
     messages: list[WriterCommitMessage | None] = [
         execute(writer, rows, Context(number, stream)) for number, rows in enumerate(tasks)
     ]
@@ -114,7 +114,7 @@ def run(writer: BatchWriter, *tasks: Rows, stream: str | None = None) -> None:
 
 
 def killed(folder: Path, what: str, writer: Writer, argument: Any) -> None:
-    """Have it done by a process that is killed there: a task's rows at one of POINTS, or `commit` behind its BATCH."""
+    """Run it in a process that is killed: a task's rows at one of POINTS, or `commit` behind its BATCH."""
     file = folder / "work.pickle"
     file.write_bytes(pickle.dumps((what, writer, argument)))
     done = subprocess.run([sys.executable, "-m", "tests.spark.executions", str(file)], timeout=TASK_S, check=False)
@@ -131,12 +131,12 @@ def _doomed(batches: Iterator[pa.RecordBatch], what: str) -> Iterator[pa.RecordB
     for batch in batches:
         yield batch
         if what == POINTS[1]:
-            time.sleep(0.5)  # what was handed over leaves
+            time.sleep(0.5)  # so that the rows leave
             _die()
 
 
 def main() -> None:
-    """Do what the file says, and be killed."""
+    """Run the call in the file, and be killed."""
     what, writer, argument = pickle.loads(Path(sys.argv[1]).read_bytes())
     if what == "commit":
         put = Deciding._put

@@ -1,9 +1,9 @@
-"""A job with Spark's own Kafka source, whose jars no other session needs, in a driver of its own.
+"""A job with Spark's own Kafka source, in a driver of its own, because no other session needs its jars.
 
-    python -m tests.spark.kafka_job BOOTSTRAP DATABASE RECORDS ORDERS FOLDER
+python -m tests.spark.kafka_job BOOTSTRAP DATABASE RECORDS ORDERS FOLDER
 
-RECORDS is a topic of ours: standard output gets, as JSON, how `decode` sees it and how the format reads it. The records
-of ORDERS are streamed into the order service; FOLDER is the checkpoint.
+RECORDS is a topic of ours. The job prints as JSON the rows of `decode` and those of our format. The records of ORDERS
+are streamed into the order service, with the checkpoint FOLDER.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from konverse.spark.session import local_session
 from tests.kit.shop import ORDER, ORDER_SERVICE, ORDERING, SHOP_SERVICE
 
 BATCH: Final = 8
-"""Records of a micro-batch at most, so that there are several."""
+"""Most records of a micro-batch, so that there are several."""
 
 
 def main() -> None:
-    """Do what the arguments say."""
+    """Run the job of the arguments."""
     bootstrap, database, records, orders, folder = sys.argv[1:]
     java = find_java()
     jars = ",".join(map(str, sorted(spark_connector_jars(java).glob("*.jar"))))
@@ -48,13 +48,13 @@ def main() -> None:
 
 
 def rows(frame: DataFrame, columns: list[str]) -> list[dict[str, Any]]:
-    """These columns, by partition and offset; what JSON does not know is written as Python writes it."""
+    """These columns, by partition and offset; values that JSON lacks are written as Python text."""
     found = sorted(frame.select(columns).collect(), key=lambda row: (row["partition"], row["offset"]))
     return [json.loads(json.dumps(row.asDict(recursive=True), default=repr)) for row in found]
 
 
 def copy(session: SparkSession, source: dict[str, str], place: dict[str, str], folder: str) -> None:
-    """Each record as an order, in a conversation for its key."""
+    """Write each record as an order, with a conversation for its key."""
     records = session.readStream.format("kafka").options(**source, maxOffsetsPerTrigger=BATCH).load()
     made = records.selectExpr("key", "value AS body", "headers")
     into = {"from_service": SHOP_SERVICE, "contract": ORDERING, "to_service": ORDER_SERVICE, "message_type": ORDER}

@@ -1,4 +1,4 @@
-"""Topics written record by record, and how a test reads them with Spark."""
+"""Topics written record by record, and their options for Spark."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from konverse.schemas.wire.envelope import HEADER
 from tests.kit.builders import address_of
 
 ORDERS: Final = address_of("orders")
-"""Where the records of these tests are meant for; only its tag shows in them."""
+"""The address of these tests' records; only its tag shows in them."""
 
 DEADLINE_S: Final = 30
 
@@ -25,7 +25,7 @@ class Log:
         self._producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
 
     def write(self, *headers: bytes | None, partition: int = 0, body: bytes | None = b"body", **fields: Any) -> None:
-        """Append a record for each envelope; None stands for a record without one. `fields` go to `produce`."""
+        """Append a record for each envelope; None is a record without one. `fields` go to `produce`."""
         more = fields.pop("headers", [])
         for header in headers:
             ours = [] if header is None else [(HEADER, header)]
@@ -56,7 +56,7 @@ class Log:
             producer.abort_transaction(DEADLINE_S)
 
     def options(self, **options: str) -> dict[str, str]:
-        """The options by which this topic is read."""
+        """Spark's options for reading this topic."""
         return {"bootstrap": self.bootstrap, "topic": self.topic, **options}
 
     def read(self, spark: SparkSession, **options: str) -> DataFrame:
@@ -65,7 +65,7 @@ class Log:
 
 
 def delivered(error: KafkaError | None, _: Message) -> None:
-    """Fail where a record was not written."""
+    """Fail when a record was not written."""
     assert error is None, error
 
 

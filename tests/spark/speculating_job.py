@@ -1,9 +1,9 @@
-"""A job on a Spark cluster that runs slow tasks twice, in a driver of its own: it writes, reads and receives orders.
+"""A job on a speculating Spark cluster, in a driver of its own: it writes, reads and receives orders.
 
-    python -m tests.spark.speculating_job MASTER BOOTSTRAP DATABASE FOLDER
+python -m tests.spark.speculating_job MASTER BOOTSTRAP DATABASE FOLDER
 
-In each part the first task that has rows waits with them until Spark runs it a second time elsewhere; then both go on.
-Standard output gets as JSON which parts ran a task twice, and what was counted.
+In each part the first task with rows waits until Spark runs it a second time elsewhere; then both go on. The job prints
+as JSON the parts that ran a task twice, and the counts.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SETTINGS: Final = {
 
 
 def main() -> None:
-    """Do what the arguments say."""
+    """Run the job of the arguments."""
     master, bootstrap, database, folder = sys.argv[1:]
     place = Path(folder)
     session = local_session(
@@ -86,7 +86,7 @@ def main() -> None:
 
 
 def waiting(twice: Path) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Passes rows on; the first execution that has any does so when that file is there."""
+    """Passes rows on. The first execution with rows waits for the file."""
 
     def wait(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -100,7 +100,7 @@ def waiting(twice: Path) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Rec
 
 
 def is_first(file: Path) -> bool:
-    """Whether nobody has asked before; this file remembers it."""
+    """Whether this is the first call for the file."""
     try:
         file.touch(exist_ok=False)
     except FileExistsError:
@@ -110,7 +110,7 @@ def is_first(file: Path) -> bool:
 
 @contextmanager
 def watched(session: SparkSession, twice: Path) -> Iterator[None]:
-    """Make that file as soon as a stage has more tasks at work than are left to do."""
+    """Create the file as soon as a stage has more running tasks than unfinished ones."""
     over = threading.Event()
     tracker = session.sparkContext.statusTracker()
 

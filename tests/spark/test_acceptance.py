@@ -1,4 +1,4 @@
-"""Acceptance in bulk says what ten lines of plain Python say, however the log is cut into calls."""
+"""Bulk acceptance equals ten lines of plain Python, however the log is cut into calls."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _with_counters(writers: list[int], jumps: list[int]) -> list[Record]:
 
 
 def reference(log: list[Record]) -> list[int]:
-    """The rule as protocol.md states it."""
+    """The rule as in protocol.md."""
     following: dict[int, int] = defaultdict(int)
     verdicts = []
     for writer, counter in log:
@@ -51,7 +51,7 @@ def reference(log: list[Record]) -> list[int]:
 
 
 def judged(log: list[Record], cuts: list[int], *, cut: bool = False) -> list[int]:
-    """The verdicts of one Acceptance that is called once per piece."""
+    """The verdicts of one Acceptance that is called once for each piece."""
     acceptance = Acceptance(cut=cut)
     verdicts: list[int] = []
     for start, end in zip([0, *cuts], [*cuts, len(log)], strict=True):
@@ -63,11 +63,11 @@ def judged(log: list[Record], cuts: list[int], *, cut: bool = False) -> list[int
 
 
 def pieces(data: st.DataObject, length: int) -> list[int]:
-    """Places at which a log of `length` is cut."""
+    """Positions at which a log of `length` is cut."""
     return sorted(data.draw(st.lists(st.integers(0, length), max_size=5)))
 
 
-@settings(deadline=None)  # the first example makes Arrow's and numpy's own
+@settings(deadline=None)  # the first example initializes Arrow and numpy
 @given(logs | likely_logs, st.data())
 def test_counters_are_accepted_once_and_in_order(log: list[Record], data: st.DataObject) -> None:
     assert judged(log, pieces(data, len(log))) == reference(log)

@@ -1,4 +1,4 @@
-"""Rows of batches in a log are what an owner's fold makes of them, however the log is cut into calls and tasks."""
+"""Rows of batches in a log equal those of an owner's fold, however the log is cut into calls and tasks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TASKS = [(batch, number, attempt) for batch in range(3) for number in range(2) f
 
 
 def log_of(records: list[Taken]) -> list[Message]:
-    """As a consumer gives them."""
+    """Records as a consumer returns them."""
     return [
         Message(
             topic="t",
@@ -43,7 +43,7 @@ def log_of(records: list[Taken]) -> list[Message]:
 
 
 def time_ms(offset: int) -> int:
-    """Of the record there: no two have the same, and clocks of different writers are not in step."""
+    """Time of the record; unique, because clocks of different writers differ."""
     return 1_000_000 + offset * (7 if offset % 2 else 3)
 
 
@@ -53,7 +53,7 @@ def pieces(messages: list[Message], cuts: list[int]) -> list[list[Message]]:
 
 
 def received(parts: list[Rows]) -> dict[bytes, list[tuple[int, bytes | None, int]]]:
-    """Offsets, bodies and times of acceptance (in ms) of each conversation's messages, by sequence."""
+    """Conversation → offset, body and time of acceptance (ms) of each message, by sequence."""
     found: dict[bytes, dict[int, tuple[int, bytes | None, int]]] = {}
     for rows in parts:
         times = COLUMNS["accepted_time"].make(rows).cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64()).to_pylist()
@@ -73,7 +73,7 @@ def decision(judge: Scribe, side: Side, winners: list[tuple[bytes, int]], batch:
 
 @st.composite
 def logs(draw: st.DrawFn) -> list[Taken]:
-    """Messages of a session, rows of executions, decisions, and some of all of them again."""
+    """Messages of a session, rows of executions, decisions, and repeated records."""
     side, session, judge, query = Side("orders"), Scribe("session"), Scribe("judge"), Query()
     tasks = {of: query.task(of[1], f"attempt {of}", of[0]) for of in TASKS}
     log: list[Taken] = [(session.first(side.address, one, begin_block(group=one)), b"begin") for one in CONVERSATIONS]
@@ -97,7 +97,7 @@ def logs(draw: st.DrawFn) -> list[Taken]:
     return log
 
 
-@settings(max_examples=300, deadline=None)  # the first example makes Arrow's and numpy's own
+@settings(max_examples=300, deadline=None)  # the first example initializes Arrow and numpy
 @given(logs(), st.data())
 def test_rows_of_batches_are_what_the_owner_makes_of_them(log: list[Taken], data: st.DataObject) -> None:
     side = Side("orders")
@@ -112,7 +112,7 @@ def test_rows_of_batches_are_what_the_owner_makes_of_them(log: list[Taken], data
     cuts = data.draw(st.lists(st.integers(0, len(log)), max_size=4))
     ingest, parts = Ingest(Acceptance(), tag=None), []
     for piece in pieces(messages, cuts):
-        if data.draw(st.booleans()):  # another task goes on
+        if data.draw(st.booleans()):  # another task continues
             ingest = handed_over(ingest, messages, piece[0].offset() or 0)
         parts += ingest.take(piece)
     assert received(parts) == expected
@@ -124,8 +124,8 @@ def test_rows_of_batches_are_what_the_owner_makes_of_them(log: list[Taken], data
 
 
 def handed_over(ingest: Ingest, messages: list[Message], at: int) -> Ingest:
-    """What a task does that finds the state of another one."""
-    acceptance: Any = ingest._acceptance.copy()  # the reader keeps it beside
+    """Continue like a task that finds the state of another one."""
+    acceptance: Any = ingest._acceptance.copy()  # the reader keeps it separately
     waits_from = ingest.batches.oldest()
     made = Ingest(acceptance, tag=None)
     if waits_from is not None:
@@ -174,7 +174,7 @@ def test_what_was_decided_and_what_waits_is_kept_with_the_state(tmp_path: Any) -
     known.vetoed = {QUERY + b"\0" + bytes(8) + QUERY: 5}
     known.waits_from = 3
     States(str(tmp_path), "topic", "reader", "any", ACCEPTANCES).keep(0, 0, 10, known)
-    from konverse.spark.log import states  # what this process knows is forgotten
+    from konverse.spark.log import states  # clears this process's cache
 
     states._WARM.clear()
     found = States(str(tmp_path), "topic", "reader", "any", ACCEPTANCES).newest(0, 0, 10)

@@ -1,4 +1,4 @@
-"""Reads of a queue whose topics were deleted or made again by an administrator: an error, never an empty answer."""
+"""Reads of a queue whose topics were deleted or recreated give an error, never an empty result."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CONVERSATIONS = StructType([StructField("conversation", BinaryType())])
 
 
 def reads(servers: Servers, database: str, tmp_path: Path) -> dict[str, Callable[[], Any]]:
-    """What plans a read of the queue now, by its name; one stream of each mode was begun before."""
+    """Name → a function that plans a read of the queue. One stream of each mode was started before."""
     calls: dict[str, Callable[[], Any]] = {}
     for mode in ("messages", "journal", "conversations", "returned"):
         options = {"bootstrap": servers.bootstrap, "database": database, "queue": "Orders", "mode": mode}
@@ -80,6 +80,6 @@ def test_a_read_and_a_start_of_a_stream_name_a_topic_that_is_not_the_queues_any_
         try:
             call()
         except TopicMismatch as error:
-            assert topic in str(error), name  # noqa: PT017  # which one of them failed
+            assert topic in str(error), name  # noqa: PT017  # names the failing read
         else:
             pytest.fail(f"{name} says nothing")

@@ -1,4 +1,4 @@
-"""A Spark cluster of several processes: what runs in one process runs there, and outlives an executor."""
+"""A Spark cluster of several processes: local operations also work there, and survive the death of an executor."""
 
 from __future__ import annotations
 

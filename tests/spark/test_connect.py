@@ -1,4 +1,4 @@
-"""Spark Connect: its clients do what other sessions do, and a server of its own finds the format unregistered."""
+"""Spark Connect: its clients can do what other sessions do, and a separate server finds the unregistered format."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.spark.test_write import by_conversation
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
 
 Client = Callable[..., str]
-"""Runs a program in a session of Connect, which finds what it was given in `given`; what it printed."""
+"""Runs a program in a session of Connect, with its arguments in `given`. Returns the printed text."""
 
 SERVER: Final = """
 import sys
@@ -50,7 +50,7 @@ given = json.loads(sys.argv[2])
 spark = SparkSession.builder.remote(sys.argv[1]).getOrCreate()
 assert "connect" in type(spark).__module__
 """
-"""A process has a session of either kind, so a client has one of its own."""
+"""A process can have a session of only one kind, so a client has its own process."""
 
 READER: Final = """
 from konverse.spark import typed
@@ -125,7 +125,7 @@ print("in frames", process(spark, "Shop", notes, **given))
 
 @pytest.fixture(scope="module")
 def server(spark: SparkSession) -> Iterator[str]:
-    """Where a server of Connect is; it has the Java and the Python of the other session."""
+    """URL of a Connect server with the other session's Java and Python."""
     port = str(free_port(()))
     command = [sys.executable, "-c", SERVER, port]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:

@@ -1,4 +1,4 @@
-"""Each side of each conversation as a row: what its owner decided, and what the log counts."""
+"""Each side of each conversation as a row: the owner's decisions, and counts from the log."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ LIFETIME: Final = timedelta(hours=1)
 
 
 def sides(spark: SparkSession, servers: Servers, database: str, queue: str) -> dict[bytes, dict[str, Any]]:
-    """The rows of a queue, by conversation."""
+    """Conversation → its row, for a queue."""
     frame = (
         spark.read.format("konverse")
         .options(bootstrap=servers.bootstrap, database=database, queue=queue, mode="conversations")
@@ -142,7 +142,7 @@ def test_messages_name_the_group_of_the_side_that_receives_them(
     spark: SparkSession, servers: Servers, shop: Broker, database: str, tmp_path: Path
 ) -> None:
     alone, moved = sent(shop, b"alone"), begin(shop)
-    while moved.begin.target.partition != alone.begin.target.partition:  # from elsewhere it would leave its messages
+    while moved.begin.target.partition != alone.begin.target.partition:  # else its messages would stay there
         moved = begin(shop)
     moved.send(ORDER, b"moved")
     related = begin(shop, related_to=alone)

@@ -1,4 +1,4 @@
-"""What came for each side of a conversation, counted from records alone, without Spark."""
+"""Messages for each side of a conversation, counted from records alone, without Spark."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Counted = dict[tuple[bytes, Role], Came]
 
 
 def log_of(*headers: bytes | None, body: bytes = b"body") -> list[Message]:
-    """Records as a consumer gives them, each a second after the one before."""
+    """Records as a consumer returns them, one each second."""
     return [
         Message(
             topic="t",
@@ -41,7 +41,7 @@ def log_of(*headers: bytes | None, body: bytes = b"body") -> list[Message]:
 
 
 def counted(messages: Sequence[Message], *, chunk: int = 1_000, cut: bool = False) -> Counted:
-    """What is counted when so many records come at a time."""
+    """The counts when `chunk` records come at a time."""
     ingest, counting = Ingest(Acceptance(cut=cut), tag=None), Counting()
     for start in range(0, len(messages), chunk):
         for rows in ingest.take([*messages[start : start + chunk]]):

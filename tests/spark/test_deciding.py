@@ -1,4 +1,4 @@
-"""Journals stay open from one batch to the next, and a driver decides as well when they did not."""
+"""Journals stay open between batches, and a driver decides equally well when they did not."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = [
 
 
 def judge_of(servers: Servers, database: str, query: str) -> Address:
-    """Where the batches of a query are decided."""
+    """The partition where the batches of a query are decided."""
     writer = batch_writer(servers.bootstrap, database, query=query, batch="0")
     assert writer._plan is not None
     return writer._plan.judge(writer._query)

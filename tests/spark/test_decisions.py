@@ -1,4 +1,4 @@
-"""Records of a journal: which count, wherever reading begins, and what their rows say."""
+"""Records of a journal: which count, wherever the reading begins, and their rows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ A, B = identifier("owner A"), identifier("owner B")
 
 
 class Journal:
-    """Records as they stand one behind the other."""
+    """Consecutive journal records."""
 
     def __init__(self) -> None:
         self.records: list[bytes] = []
@@ -46,7 +46,7 @@ class Journal:
         self.records.append(encode_claim(Claim(epoch, owner, FOLD_VERSION, *names, clean=True)))
 
     def commit(self, epoch: int, owner: bytes, *, parts: int = 0, **operations: Any) -> None:
-        """The next one; a void one is written by `stale`."""
+        """Append the next COMMIT; `stale` writes a void one."""
         self.number += 1
         data = encode_commit(Commit(epoch, owner, self.number, self.hash, 0, Operations(**operations)))
         self.hash = hashlib.sha256(data).digest()
@@ -63,7 +63,7 @@ class Journal:
 
 @pytest.fixture
 def journal() -> Journal:
-    """Two owners, the first of which has not noticed; a COMMIT in three parts, garbage, and a part of nothing."""
+    """Two owners, the first unaware of the second; a COMMIT in three parts, garbage, and a stray part."""
     made = Journal()
     made.claim(1, A)
     made.commit(1, A)
@@ -103,7 +103,7 @@ def test_where_the_beginning_is_gone_what_is_left_is_judged_alike(journal: Journ
     found = names(judged(Decisions(LOG, cut=True), journal, start))
     expected = VERDICTS[start:]
     if start == 3:
-        expected[0] = "accepted"  # nothing that is left says that its owner was followed by another one
+        expected[0] = "accepted"  # no remaining record shows that its owner was replaced
     if start in (6, 7):
         expected[: 8 - start] = ["part"] * (8 - start)
     if start in (6, 7):
@@ -130,7 +130,7 @@ def test_who_goes_on_from_what_was_written_says_the_same(journal: Journal, place
 def test_of_two_owners_whose_pieces_stand_between_each_other_the_commit_that_is_whole_counts(
     places: tuple[int, ...],
 ) -> None:
-    """The first owner has not noticed the second, which writes its COMMIT once more, as it does not know better."""
+    """The first owner does not know the second, which writes its COMMIT again."""
     made = Journal()
     made.claim(1, A)
     made.commit(1, A)
@@ -173,7 +173,7 @@ def test_a_journal_that_contradicts_itself_is_not_read_on(journal: Journal) -> N
 
 
 def shown(row: Row) -> dict[str, Any]:
-    """What a row has, without what is null."""
+    """The columns of a row that are not null."""
     values = {name: column.make(row) for name, column in COLUMNS.items()}
     values["detail"] = json.loads(values["detail"])
     return {name: value for name, value in values.items() if value is not None}

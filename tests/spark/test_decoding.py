@@ -1,4 +1,4 @@
-"""What Spark's own Kafka source reads, in the columns of ours."""
+"""Records of Spark's own Kafka source, in the columns of ours."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KAFKA: Final = (
 
 
 def kafka_frame(spark: SparkSession, *headers: list[tuple[str, bytes | None]] | None) -> DataFrame:
-    """A frame as Spark's Kafka source gives one, a record for each list of headers."""
+    """A frame like that of Spark's Kafka source, with a record for each list of headers."""
     records = [(b"k", b"body", "t", 3, place, None, 0, found) for place, found in enumerate(headers)]
     return spark.createDataFrame(records, KAFKA)
 

@@ -1,4 +1,4 @@
-"""Decoding in bulk says what the decoders of the schemas say."""
+"""Bulk decoding equals the decoders of the schemas."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_header_cut_anywhere_is_not_sound() -> None:
 
 
 def read(data: bytes) -> str | None:
-    """The message type as the decoder reads it."""
+    """The message type from the decoder."""
     try:
         return decode_suffix(data).message_type
     except MalformedRecord:

@@ -1,4 +1,4 @@
-"""A driver whose batch nobody decides looks after the transmission queue itself, again and again if need be."""
+"""A driver whose batch is not decided runs an owner of the transmission queue itself, repeatedly if necessary."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NOBODY: Final[Any] = None
 
 
 class Transmitter:
-    """A reader that looks after the transmission queue until it is stopped, or Kafka goes away."""
+    """An owner of the transmission queue that runs until it is stopped, or Kafka goes away."""
 
     def __init__(self, *, fails: bool) -> None:
         self._fails = fails

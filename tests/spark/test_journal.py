@@ -1,4 +1,4 @@
-"""What a queue's owners decided, as rows: in a batch, in SQL's words, and as a stream."""
+"""Decisions of a queue's owners as rows: in a batch, in SQL's terms, and as a stream."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def keys(frame: DataFrame) -> list[Key]:
 
 
 def handled(shop: Broker, *bodies: bytes) -> None:
-    """Send orders, each in a conversation of its own; one is answered, or its conversation ended with an error."""
+    """Send orders in conversations of their own; one is answered, and one conversation ended with an error."""
     for body in bodies:
         sent(shop, body)
     left = len(bodies)
@@ -94,7 +94,7 @@ def test_a_row_tells_what_was_decided(spark: SparkSession, servers: Servers, sho
 
 
 def read(made: JournalReader) -> set[tuple[int, int]]:
-    """Partition and offset of what the tasks give."""
+    """Partition and offset of the rows from the tasks."""
     parts = made.partitions()
     return {
         (row["partition"], row["offset"]) for part in parts for batch in made.read(part) for row in batch.to_pylist()
@@ -115,7 +115,7 @@ def test_all_records_come_with_a_verdict(spark: SparkSession, servers: Servers, 
 
 
 def streamed(spark: SparkSession, given: dict[str, str], checkpoint: Path) -> list[Key]:
-    """Run a query until all that is there is read; the rows that it gave."""
+    """Run a query until everything is read; returns the rows."""
     got: list[Key] = []
 
     def gather(frame: DataFrame, _: int) -> None:

@@ -1,4 +1,4 @@
-"""Beside Spark's own Kafka source: what it reads is decoded as ours reads it, and it streams into a queue."""
+"""Beside Spark's own Kafka source: its records are decoded like ours, and it streams into a queue."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ COUNT: Final = 15
 
 @pytest.fixture
 def jars() -> None:
-    """Ask for a machine that has the jars of Spark's Kafka source, or can get them."""
+    """Require a machine that has the jars of Spark's Kafka source or can get them."""
     try:
         java = find_java()
         spark_java_home(java)
@@ -43,7 +43,7 @@ def jars() -> None:
 
 
 def disturbed(new_log: NewLog) -> Log:
-    """Messages with keys and headers, a duplicate, an END, garbage and a record of a stranger, in two partitions."""
+    """Messages with keys and headers, a duplicate, an END, garbage and a foreign record, in two partitions."""
     log, scribe = new_log(2), Scribe("writer")
     first, second = (scribe.message(ORDERS, CONVERSATION, sequence=number) for number in range(2))
     log.write(first, key=b"k", headers=[("trace", b"1"), ("more", None)])

@@ -1,4 +1,4 @@
-"""A queue received by Spark: functions over Arrow batches and over frames answer, each message once."""
+"""Spark receives a queue: functions over Arrow batches and over frames answer each message once."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ IDLE_S = 2.0
 
 @pytest.fixture
 def place(servers: Servers, database: str) -> dict[str, Any]:
-    """What `konverse.connect` needs."""
+    """Arguments of `konverse.connect`."""
     return {"kafka": f"kafka://{servers.bootstrap}", "database": database}
 
 
 def receipts(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A receipt for each order, with its body in capitals, where its sender still hears."""
+    """A receipt for each order, with its body in capitals, where the sender can still receive."""
     hears = [state == "CONVERSING" for state in batch.column("state").to_pylist()]
     orders = batch.filter(pa.array(hears, pa.bool_()))
     bodies = [body.upper() for body in orders.column("body").to_pylist()]
@@ -268,7 +268,7 @@ def test_where_no_function_can_work_the_work_ends_and_nobody_is_suspended(
 
 
 class Late:
-    """A reader whose partition goes to another one while the second of its two transactions is at work."""
+    """A reader whose partition is lost during the second of its two transactions."""
 
     queue = SimpleNamespace(name="Orders")
     lost = 0

@@ -1,4 +1,4 @@
-"""Whatever is done with one frame, and how often, it gives what a frame in memory gives."""
+"""A frame gives the same result as a frame in memory, whatever is done with it and however often."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def found(frame: DataFrame) -> Counter[tuple[object, ...]]:
 def test_uses_of_one_frame_know_nothing_of_each_other(
     spark: SparkSession, frames: tuple[DataFrame, DataFrame], uses: list[tuple[Plan, str]]
 ) -> None:
-    """Filters, unions, joins, temporary views, `explain` and `cache`, one after the other on the same frame."""
+    """Filters, unions, joins, temporary views, `explain` and `cache`, in turn on the same frame."""
     log, memory = frames
     log.createOrReplaceTempView("everything_there_is")
     for plan, way in uses:

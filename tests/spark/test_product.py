@@ -1,4 +1,4 @@
-"""What the product writes is what Spark reads, by the words of docs/spark.md."""
+"""Spark reads what the product writes, as docs/spark.md describes it."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ PAGE: Final = (Path(__file__).parents[2] / "docs" / "spark.md").read_text(encodi
 
 
 def code(language: str) -> str:
-    """The page's blocks of that language."""
+    """The page's code blocks of that language."""
     return "".join(re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL))
 
 
 def placed(text: str, servers: Servers, database: str) -> str:
-    """The page's code for the servers of these tests."""
+    """The page's code, adapted to the servers of these tests."""
     assert "localhost:9092" in text
     return re.sub(r"(?<=['\"])sales(?=['\"])", database, text.replace("localhost:9092", servers.bootstrap))
 
@@ -76,26 +76,26 @@ def test_orders_that_were_sent_are_read_in_order(
 
 
 def shown_tables(text: str) -> Iterator[tuple[list[str], list[list[str]]]]:
-    """Header and rows of each table that Spark has printed, as texts."""
+    """Header and rows of each table that Spark has printed, as text."""
     rule = r"^\+[-+]+\+\n"
     for header, found in re.findall(rf"{rule}\|(.*)\|\n{rule}((?:\|.*\|\n)*){rule[:-2]}", text, re.MULTILINE):
         yield cells(header), [cells(row[1:-1]) for row in found.splitlines()]
 
 
 def cells(line: str) -> list[str]:
-    """What stands between the bars."""
+    """The cells between the bars."""
     return [cell.strip() for cell in line.split("|")]
 
 
 def shown_rows(text: str, *columns: str) -> list[list[str]]:
-    """The rows of the one table that was printed with these columns among others, and only these of each."""
+    """Only these columns of the one printed table that has them."""
     (found,) = [table for table in shown_tables(text) if {*columns} <= {*table[0]}]
     places = [found[0].index(name) for name in columns]
     return sorted([row[place] for place in places] for row in found[1])
 
 
 def bill(shop: Broker, *amounts: int) -> None:
-    """Let orders be accompanied by invoices, and send one conversation of such."""
+    """Add invoices to the contract, and send one conversation of invoices."""
     invoice = {"type": "object", "properties": {"amount": {"type": "integer"}}}
     shop.create_message_type(INVOICE, "JSON_SCHEMA", schema=json.dumps(invoice))
     shop.alter_service(ORDER_SERVICE, drop=[ORDERING])
@@ -116,7 +116,7 @@ def test_the_examples_of_the_page_run(
     open_regions(shop)
     send_orders(shop, dialogs=2, messages=6)
     with shop.reader("Orders", partitions=(0, 1)) as reader:
-        reader.wait_for_partitions(2)  # there are decisions
+        reader.wait_for_partitions(2)  # so that there are decisions
     exec(compile(placed(code("python"), servers, database), "docs/spark.md", "exec"), {})
     shown = capsys.readouterr().out
     assert shown_rows(shown, "message_type", "count") == [[INVOICE, "2"], [ORDER, "6"]]
@@ -150,12 +150,12 @@ def part(heading: str) -> str:
 
 
 def names(text: str) -> set[str]:
-    """What it sets as code."""
+    """Words in code style."""
     return set(re.findall(r"`(\w+)`", text))
 
 
 def columns_of(heading: str) -> set[str]:
-    """What the tables of columns list that stand under this heading."""
+    """The columns in the tables under this heading."""
     tables = re.findall(r"^\| Column \|.*\n\|[-|:]+\n((?:\|.*\n)+)", part(heading), re.MULTILINE)
     return {name for rows in tables for row in rows.splitlines() for name in names(row.split("|")[1])}
 

@@ -1,4 +1,4 @@
-"""What is shown while a long work goes on."""
+"""Progress shown during long work."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SOME = Routed(forwarded=1_000, followed=2_000, rejected=3, failed=1)
 
 
 class Terminal(io.StringIO):
-    """A stream that says that somebody looks at it."""
+    """A stream that claims to be a terminal."""
 
     def isatty(self) -> bool:
         return True

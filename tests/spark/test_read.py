@@ -1,4 +1,4 @@
-"""`format("konverse")` in a real Spark: found by itself, read by DataFrame and SQL, with errors that can be read."""
+"""`format("konverse")` in a real Spark: found without registration, read by DataFrame and SQL, with clear errors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def messages(scribe: Scribe, count: int, conversation: bytes = CONVERSATION) -> 
 
 
 def disturbed(new_log: NewLog) -> Log:
-    """Two messages, a duplicate, a gap, garbage, a record of a stranger, a control record and one more message."""
+    """Two messages, a duplicate, a gap, garbage, a foreign record, a control record and one more message."""
     log, scribe = new_log(), Scribe("writer")
     first, second = messages(scribe, 2)
     log.write(first, second, first, scribe.message(ORDERS, CONVERSATION, counter=9), GARBAGE, None)

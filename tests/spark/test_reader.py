@@ -1,4 +1,4 @@
-"""What a batch read takes from Kafka, without Spark around it."""
+"""A batch read from Kafka, without Spark."""
 
 from __future__ import annotations
 
@@ -241,7 +241,7 @@ def test_users_headers_and_nulls_come_through(new_log: NewLog) -> None:
 
 
 def test_a_row_has_the_time_at_which_it_was_accepted(new_log: NewLog) -> None:
-    """That of the decision for a row of a batch, else of the record itself; of what does not count it is null."""
+    """The decision's time for a row of a batch, else the record's own; null for a record that does not count."""
     log, scribe, query = new_log(), Scribe("writer"), Query()
     task = query.task()
     waits, body = query.message(task, CONVERSATION)

@@ -1,4 +1,4 @@
-"""What becomes of messages whose reader in Spark is replaced, fails or answers with rows of a wrong shape."""
+"""Messages whose reader in Spark is replaced, fails, or returns rows of a wrong shape."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.xdist_group("spa
 IDLE_S: Final = 2.0
 TAKEN_OVER_WITHIN_S: Final = 100.0
 QUICK: Final = {"session.timeout.ms": "6000", "heartbeat.interval.ms": "500"}
-"""So that a driver that stands still is replaced soon."""
+"""So that a stopped driver is replaced soon."""
 
 DRIVER: Final = """
 import json, sys
@@ -53,7 +53,7 @@ def late(frame):
 print(process(spark, "Orders", late, **place), flush=True)
 spark.stop()
 """
-"""A driver that waits, with messages in its hands, until it may go on."""
+"""A driver that holds messages and waits until it may go on."""
 
 KILLED: Final = """
 import json, os, signal, sys
@@ -74,12 +74,12 @@ source = Source(Settings.load(**json.loads(sys.argv[1])), "Orders", 100, 30.0)
 with source.opened() as (_, reader):
     Batches(reader, Answering(receipts)).work(source.rows)
 """
-"""What a driver does beside Spark. It is killed when its COMMIT counts, before the first of the answers leaves."""
+"""A driver without Spark. It is killed when its COMMIT counts, before the first answer leaves."""
 
 
 @pytest.fixture
 def place(servers: Servers, database: str) -> dict[str, Any]:
-    """What `konverse.connect` needs."""
+    """Arguments of `konverse.connect`."""
     return {"kafka": f"kafka://{servers.bootstrap}", "database": database, "timeout": IDLE_S}
 
 
@@ -173,7 +173,7 @@ def test_a_job_that_is_started_again_at_once_waits_until_kafka_misses_the_driver
     settings = {name: value for name, value in place.items() if name != "timeout"}
     program = [sys.executable, "-c", KILLED, json.dumps(settings)]
     assert subprocess.run(program, timeout=100, check=False).returncode == -signal.SIGKILL
-    monkeypatch.setattr(joining, "JOIN_S", 0.5)  # a session of the brokers' default lasts longer than joining may
+    monkeypatch.setattr(joining, "JOIN_S", 0.5)  # shorter than a session with the brokers' default
     process(spark, "Orders", capitals, **{**place, "timeout": 0.5})
     assert answered(shop) == Counter(body.upper() for body in bodies)
 

@@ -1,4 +1,4 @@
-"""Where pyspark or pyarrow is missing or too old, the error says what to install."""
+"""Without pyspark or pyarrow, or with old versions, the error names the package to install."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients that stay open: whose they are, how many, and that to let one go harms nobody."""
+"""Clients that stay open: their owners, their number, and their harmless closing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows for targets that have ended come back, are told of, and can be read and written again."""
+"""Rows for targets that have ended come back, are reported, and can be read and written again."""
 
 from __future__ import annotations
 
@@ -39,20 +39,20 @@ B = [("one", b"late 0"), ("two", b"other"), ("one", b"late 1")]
 
 
 def refuse(transaction: Transaction) -> None:
-    """Take what there is, and end the conversation with an Error."""
+    """Take everything, and end the conversation with an Error."""
     taken = list(transaction)
     transaction.end(taken[0].dialog, error=7, description="no more")
 
 
 def finish(transaction: Transaction) -> None:
-    """End what the peer has ended."""
+    """End the dialogs that the peer has ended."""
     for message in transaction:
         assert message.type in (END_DIALOG, ERROR)
         transaction.end(message.dialog)
 
 
 def rows_that_came_back(servers: Servers, database: str) -> list[dict[str, Any]]:
-    """The rows of the mode, in their order, as Spark's tasks make them."""
+    """The rows of the mode in order, as Spark's tasks make them."""
     given = {"bootstrap": servers.bootstrap, "database": database, "queue": "Shop", "mode": "returned"}
     source = KonverseDataSource(given)
     assert source.schema() == ", ".join(f"`{name}` {column.sql}" for name, column in COLUMNS.items())

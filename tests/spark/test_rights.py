@@ -1,4 +1,4 @@
-"""What Spark's jobs may do, as docs/operating.md names it, on a broker with SASL and an authorizer."""
+"""The rights of Spark's jobs, as docs/operating.md lists them, on a broker with SASL and an authorizer."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ pytestmark = [
 
 
 class Job:
-    """What a principal does by Spark."""
+    """A principal's work with Spark."""
 
     def __init__(self, spark: SparkSession, guarded: Guarded, user: str, folder: Path) -> None:
         self._spark = spark
@@ -90,9 +90,9 @@ class Job:
 
 
 def _quiet(user: str, right: Right) -> bool:
-    """Whether a job can do without it: nothing is to be told, or what is told stands in the log of a worker.
+    """Whether a job works without the right: nothing needs a notice, or the notice is in a worker's log.
 
-    A worker keeps Kafka's time for a while, and has taken it for a job before.
+    A worker keeps Kafka's time for a while, and has asked for it in an earlier job.
     """
     _, name, _ = right
     return (user, name) in {
@@ -103,7 +103,7 @@ def _quiet(user: str, right: Right) -> bool:
 
 
 OF_FORMATS: Final = [user for user in OF_SPARK if user not in {"spark_process", "spark_map_arrow"}]
-"""What receives is a reader of its queue: its rights are taken away in the tests of readers."""
+"""Receiving jobs are readers of their queues; the tests of readers cover their rights."""
 
 EACH: Final = [
     pytest.param(user, right, id=f"{user}: {in_words(right)}")
@@ -133,7 +133,7 @@ def stack() -> Iterator[tuple[Guarded, Broker]]:
 
 @pytest.fixture
 def guarded(stack: tuple[Guarded, Broker]) -> Guarded:
-    """With an order in the queue."""
+    """The shop, with an order in the queue."""
     guarded, administrator = stack
     begin(administrator).send(ORDER, b"an order")
     administrator.flush()
@@ -164,6 +164,6 @@ def test_for_each_missing_right_the_error_of_the_job_names_what_to_grant(
             getattr(Job(spark, guarded, user, tmp_path), user)()
     finally:
         guarded.grant(user, OF_SPARK[user])
-    # who may not read or write a topic may not even describe it, which Kafka may refuse first
+    # Without the right to read or write a topic, a client may not describe it either, and Kafka may refuse that first.
     named = (in_words(right), in_words((right[0], right[1], DESCRIBE)))
     assert any(f"rant {words} to User:{user}" in str(refused.value) for words in named), str(refused.value)

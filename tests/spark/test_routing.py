@@ -1,4 +1,4 @@
-"""Orders are routed by their content to services of regions by Spark, and what these say comes back."""
+"""Spark routes orders by content to the services of regions, and their answers come back."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def regions(shop: Broker) -> Broker:
 
 @pytest.fixture
 def place(servers: Servers, database: str) -> dict[str, Any]:
-    """What `konverse.connect` needs."""
+    """Arguments of `konverse.connect`."""
     return {"kafka": f"kafka://{servers.bootstrap}", "database": database, "timeout": IDLE_S}
 
 
@@ -106,7 +106,7 @@ def test_what_no_service_is_known_for_ends_with_error_1(regions: Broker, by_regi
 
 
 def redirected_contract(regions: Broker) -> str:
-    """A contract of orders that has the redirection, which the router and the south accept."""
+    """A contract of orders with the redirection, accepted by the router and the south."""
     contract = "//sales/Redirected"
     regions.create_message_type("RedirectTo")
     regions.create_contract(contract, {ORDER: "INITIATOR", RECEIPT: "TARGET", "RedirectTo": "TARGET"})
@@ -250,7 +250,7 @@ def test_who_cannot_be_routed_is_suspended_and_the_others_are(
         assert said in caplog.text, said
     assert str(dialogs[b"twice 1"].id) in caplog.text
     open_regions(regions, ("nowhere",))
-    with pytest.raises(OutcomeUnknown):  # nobody receives now; whoever does within ten minutes obeys
+    with pytest.raises(OutcomeUnknown):  # no reader receives; one that does within ten minutes follows the instruction
         regions.resume(dialogs[b"nowhere 1"].id, timeout=0.1)
     assert by_region() == Routed(forwarded=1, targets={service_of("nowhere"): 1}), "nothing is lost"
 

@@ -1,4 +1,4 @@
-"""Ready classifiers and tables of the catalog decide in Spark as they do message by message."""
+"""Ready-made classifiers and tables of the catalog decide in Spark as they do message by message."""
 
 from __future__ import annotations
 
@@ -44,26 +44,26 @@ def regions(shop: Broker) -> Broker:
 
 @pytest.fixture
 def place(servers: Servers, database: str) -> dict[str, Any]:
-    """What `konverse.connect` needs."""
+    """Arguments of `konverse.connect`."""
     return {"kafka": f"kafka://{servers.bootstrap}", "database": database, "timeout": IDLE_S}
 
 
 class Asked:
-    """A message that was sent, as a classifier sees it."""
+    """A sent message, as a classifier sees it."""
 
     def __init__(self, dialog: Any, body: bytes) -> None:
         self.dialog, self.body, self.type = dialog, body, ORDER
 
 
 class Named:
-    """Its dialog."""
+    """The message's dialog."""
 
     def __init__(self, conversation: bytes, key: bytes) -> None:
         self.conversation, self.key = conversation, key
 
 
 def order(broker: Broker) -> list[Asked]:
-    """Each of the bodies in a conversation of its own, with a key."""
+    """Send each of the bodies in a conversation of its own, with a key."""
     asked = []
     for number, body in enumerate(BODIES):
         key = b"customer %d" % number
@@ -75,7 +75,7 @@ def order(broker: Broker) -> list[Asked]:
 
 
 def counted(decisions: list[Decision]) -> Routed:
-    """What a router does that decides so."""
+    """The result of a router with these decisions."""
     targets: dict[str, int] = {}
     for decision in decisions:
         if isinstance(decision, Target):

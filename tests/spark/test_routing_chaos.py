@@ -1,4 +1,4 @@
-"""A router that decides by chance, whose workers and drivers are killed: each message arrives once, at one service."""
+"""A router with random decisions, whose workers and drivers are killed: each message arrives once, at one service."""
 
 from __future__ import annotations
 

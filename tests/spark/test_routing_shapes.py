@@ -1,4 +1,4 @@
-"""What a classifier may be and answer; the error of what it may not names the column, the row or the expression."""
+"""Kinds and results of classifiers. The error of a wrong one names the column, the row or the expression."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SERVICES = pa.schema([("receipt", pa.int64()), ("to_service", pa.string())])
 
 
 class Conversation:
-    """Whose first message was classified."""
+    """A conversation whose first message was classified."""
 
     id = UUID(int=5)
 

@@ -1,4 +1,4 @@
-"""A routing table is read again when it is time, and a bad one does not take the place of a good one."""
+"""A routing table is read again when it is due, and a bad one does not replace a good one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SCHEMA = "key string, to_service string"
 
 
 class Source:
-    """Where the table is, and a clock."""
+    """The source of the table, and a clock."""
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
@@ -26,14 +26,14 @@ class Source:
         self.now_s = 0.0
 
     def load(self) -> DataFrame:
-        """The table as it is now."""
+        """The current table."""
         self.loaded += 1
         if self.rows is None:
             raise ConnectionError("the warehouse is closed")
         return self.spark.createDataFrame(self.rows, self.schema)
 
     def table(self, key: str = "CAST(body AS STRING)", every_s: float = 0.0) -> RoutingTable:
-        """A classifier by it."""
+        """A classifier with the table."""
         return RoutingTable(self.load, key, every_s, lambda: self.now_s)
 
 

@@ -1,4 +1,4 @@
-"""The local session has the settings that suit, and finds the format in every kind of installation."""
+"""The local session has suitable settings, and finds the format in every kind of installation."""
 
 from __future__ import annotations
 

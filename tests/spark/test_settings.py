@@ -1,4 +1,4 @@
-"""Options are checked before anything is read, and an error says which one is wrong and what to give."""
+"""Options are checked before reading; an error names the wrong option and the remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the parts of a schema become in Spark, what their values become, and what cannot become anything."""
+"""Types of a schema in Spark, their values, and schemas that have no type in Spark."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ MADE: Final = {
 
 
 def parser(validation: Validation, *documents: str, root: str | None = None) -> Parser:
-    """The parser of a schema that the catalog would take."""
+    """The parser of a schema that the catalog would accept."""
     check_of(Rule(validation, documents))
     return MADE[validation](documents, root)
 
 
 def value_of(made: Parser, body: bytes) -> Any:
-    """What a frame would have."""
+    """The value in a frame."""
     (value,) = pa.array([made.parse(body)], made.arrow).to_pylist()
     return value
 
@@ -224,7 +224,7 @@ def xsd(*content: str, attributes: str = "") -> str:
 
 
 def element(name: str, *content: str, attributes: str = "") -> str:
-    """One with a complex type of these parts."""
+    """An element with a complex type of these parts."""
     return f'<xs:element name="{name}" {attributes}><xs:complexType>{"".join(content)}</xs:complexType></xs:element>'
 
 

@@ -1,4 +1,4 @@
-"""The demonstration of routing runs to its verdict, in small."""
+"""A small run of the routing demonstration, up to its verdict."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 
 
 def demo(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run it; its output in one piece."""
+    """Run it; returns its output."""
     command = [sys.executable, "-m", "examples.spark_demo", *arguments]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=500)
 

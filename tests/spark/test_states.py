@@ -1,4 +1,4 @@
-"""What a stream knows of a partition is written beside it, and found again by whoever goes on."""
+"""A stream's state of a partition is saved beside it, and found again by its next driver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stream gives each message once, wherever it was stopped and whatever is left of what it knew."""
+"""A stream returns each message once, wherever it was stopped and whatever is left of its state."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def reader(log: Log, folder: Path, **options: str) -> MessagesStreamReader:
 
 
 def fetch(made: MessagesStreamReader, start: Position, end: Position) -> list[int]:
-    """The counters that the tasks of a micro-batch give, each in a reader that came over the wire."""
+    """The counters from the tasks of a micro-batch, each with a pickled reader."""
     task: MessagesStreamReader = pickle.loads(pickle.dumps(made))
     ranges = made.partitions(start, end)
     return [row["counter"] for one in ranges for batch in task.read(one) for row in batch.to_pylist()]
@@ -226,7 +226,7 @@ def of_queue(new_log: NewLog, folder: Path) -> tuple[Log, Settings]:
 
 
 def needed(log: Log, start: Position) -> int:
-    """The offset from which on a stream needs partition 0."""
+    """The first offset of partition 0 that a stream needs."""
     group = f"{consumer_group(log.topic)}.spark-{start['reader']}"
     consumer = Consumer({"bootstrap.servers": log.bootstrap, "group.id": group})
     (found,) = consumer.committed([TopicPartition(log.topic, 0)], timeout=10)
@@ -298,7 +298,7 @@ def test_what_a_stream_knows_outlives_its_worker_and_the_truncation_that_it_allo
     ],
 )
 def test_an_option_that_does_not_fit_the_checkpoint_is_named(options: dict[str, str], words: str) -> None:
-    """Nobody has deleted a topic then."""
+    """The error does not blame a deleted topic."""
     kind = JournalStreamReader if "mode" in options else MessagesStreamReader
     made = kind(parse({"bootstrap": "localhost:1", **options}), StructType())
     start = Position(topic="0" * 32, name="konverse.sales.Orders", reader="r", partitions={"0": 0})
@@ -330,7 +330,7 @@ def test_a_folder_has_a_whole_path() -> None:
 
 
 def streamed(spark: SparkSession, log: Log, checkpoint: Path, **options: str) -> list[int]:
-    """Run a query until all that is there is read; the counters that it gave."""
+    """Run a query until everything is read; returns the counters."""
     got: list[int] = []
 
     def gather(frame: DataFrame, _: int) -> None:

@@ -1,4 +1,4 @@
-"""Streams whose workers die, and streams beside each other: each message once."""
+"""Streams whose workers die, and concurrent streams: each message once."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ COUNT: Final = 12_000
 
 
 def deadly(folder: Path) -> type[KonverseDataSource]:
-    """The format under another name, whose first worker dies when it has handed over some of its rows."""
+    """The format under another name. Its first worker dies after handing over some of its rows."""
 
     class DeadlyReader(MessagesStreamReader):
         def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -51,7 +51,7 @@ def deadly(folder: Path) -> type[KonverseDataSource]:
 
 
 def gathering(got: list[tuple[int, int]]) -> Callable[[DataFrame, int], None]:
-    """Keeps the micro-batch and counter of each row."""
+    """Collects the micro-batch and counter of each row."""
 
     def gather(frame: DataFrame, number: int) -> None:
         got.extend((number, row["counter"]) for row in frame.select("counter").collect())

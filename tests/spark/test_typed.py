@@ -1,4 +1,4 @@
-"""Bodies as columns, by the schema that the catalog has for their message type."""
+"""Bodies as columns, by the catalog's schema of their message type."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def read(spark: SparkSession, given: dict[str, str]) -> DataFrame:
 
 
 def values(frame: DataFrame) -> list[tuple[Any, str | None]]:
-    """Value and fault by sequence, values as plain ones."""
+    """Value and fault by sequence, as plain values."""
     found = frame.orderBy("sequence").collect()
     return [(None if row["value"] is None else row["value"].asDict(), row["fault"]) for row in found]
 
@@ -98,7 +98,7 @@ def test_bodies_have_the_type_of_their_schema(
 
 
 def refusals(frame: DataFrame, given: dict[str, str]) -> None:
-    """What makes no column is said where it is asked for."""
+    """Check that invalid arguments of `typed` raise at the call."""
     for arguments, error, words in (
         ((frame, "//none", given), MessageTypeNotFound, "no message type '//none'"),
         ((frame, NOTE, given), InvalidSettings, f"message type '{NOTE}' has no schema to parse bodies by"),
@@ -130,7 +130,7 @@ def test_a_schema_that_cannot_be_read_is_named_by_its_message_type(
     with pytest.raises(InvalidSchema, match="the schema is no JSON document"):
         shop.create_message_type(JSON, "JSON_SCHEMA", schema="{")
     shop.create_message_type(JSON, "JSON_SCHEMA", schema=json.dumps(JSON_SCHEMA))
-    monkeypatch.setattr(bridging, "rule_of", lambda *_: Rule(Validation.JSON_SCHEMA, ("{",)))  # by another version
+    monkeypatch.setattr(bridging, "rule_of", lambda *_: Rule(Validation.JSON_SCHEMA, ("{",)))  # from a later version
     given = {"bootstrap": servers.bootstrap, "database": database, "queue": "Orders"}
     with pytest.raises(InvalidSchema, match=f"message type '{JSON}' .* the schema is no JSON document"):
         schema_of(parse(given), JSON)

@@ -90,11 +90,11 @@ def test_spark_says_what_one_machine_says_of_a_good_history_and_of_a_forged_one(
 
 PARTITIONS: Final = 3
 EACH: Final = 3
-"""Conversations of a kind."""
+"""Conversations of each kind."""
 
 
 def idle_states(broker: Broker, reader: Reader) -> dict[int, Partition]:
-    """The states of a reader's partitions when it has taken in all that their logs hold."""
+    """The states of a reader's partitions, once it has ingested everything."""
     reader.settle()
     with closing(LogReader(broker._kafka)) as log:
         ends = {number: log.ends(reader.queue.topic, number)[1] for number in reader.partitions}
@@ -111,12 +111,12 @@ def idle_states(broker: Broker, reader: Reader) -> dict[int, Partition]:
 
 
 def folded_by_tasks(spark: SparkSession, settings: Settings, times_ms: Mapping[int, int]) -> dict[int, bytes]:
-    """The hash of what a task of Spark makes of each partition, as of a partition's time."""
+    """Partition → hash of its state in a task of Spark, at the partition's time."""
     queue = queue_of(settings)
 
     def folded(number: int) -> tuple[int, bytes]:
         state = fold(settings, queue, number)
-        state.now_ms = times_ms[number]  # it has looked at what no commit speaks of, by its own clock
+        state.now_ms = times_ms[number]  # by its own clock, the owner has looked beyond the commits
         return number, digest(state)
 
     numbers = spark.sparkContext.parallelize(range(queue.partitions), queue.partitions)
@@ -131,7 +131,7 @@ def begin_elsewhere(broker: Broker, than: Dialog) -> Dialog:
 
 
 def treating(group: bytes) -> Callable[[Transaction], None]:
-    """A handler that does with an order what its body says; `move` to this group."""
+    """A handler that does what the body of an order says; `move` goes to this group."""
 
     def treat(transaction: Transaction) -> None:
         for message in transaction:
@@ -149,7 +149,7 @@ def treating(group: bytes) -> Callable[[Transaction], None]:
                 case b"remind":
                     transaction.set_timer(message.dialog, 3_600)
                 case _:
-                    pass  # it is received, and no more
+                    pass  # only received
 
     return treat
 
@@ -157,12 +157,12 @@ def treating(group: bytes) -> Callable[[Transaction], None]:
 def test_tasks_fold_each_partition_to_the_state_of_its_owner(
     spark: SparkSession, servers: Servers, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(snapshotting, "SNAPSHOT_EVERY_BYTES", 1)  # tasks begin with one
+    monkeypatch.setattr(snapshotting, "SNAPSHOT_EVERY_BYTES", 1)  # so that tasks begin with a snapshot
     settings = parse({"bootstrap": servers.bootstrap, "database": database, "queue": "Orders"})
     seen: list[dict[int, bytes]] = []
 
     def same(broker: Broker, reader: Reader) -> list[Endpoint]:
-        """All sides, which tasks see as the owners do."""
+        """All sides, which must be equal in the tasks and the owners."""
         states = idle_states(broker, reader)
         seen.append({number: digest(state) for number, state in states.items()})
         assert folded_by_tasks(spark, settings, {number: state.now_ms for number, state in states.items()}) == seen[-1]

@@ -1,4 +1,4 @@
-"""Bad histories are judged in tasks of Spark: each is found there, and all findings are those of one machine."""
+"""Damaged histories are judged in tasks of Spark, with the same findings as on one machine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SLICES: Final = 4
 
 
 def damaged(what: str) -> History:
-    """The logs of the first run that has what this changes, changed."""
+    """The logs of the first run to which the damage applies, damaged."""
     for seed in SEEDS:
         logs = history(seed)
         if what == SOUND or ALL[what][0](logs, random.Random(seed)):
@@ -33,7 +33,7 @@ def damaged(what: str) -> History:
 
 
 def judged(part: tuple[str, Logs, set[bytes]]) -> tuple[str, bytes]:
-    """What a task makes of one partition when it has read its logs."""
+    """The result of a task for one partition after it has read the logs."""
     what, logs, owners = part
     data = [shorten(record) for record in logs.data]
     return what, packed(judge(logs.place, logs.journal, data, owners, digest))

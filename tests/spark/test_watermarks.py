@@ -1,4 +1,4 @@
-"""The time at which rows were accepted is an event time: a watermark drops no row of a job that was decided late."""
+"""The time of acceptance is an event time: a watermark drops no row of a job that was decided late."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ JOBS: Final = 2
 ROWS: Final = 10
 DIRECT: Final = 20
 LATE_MS: Final = 60_000
-"""Between the writing of a job's rows and the decision about them."""
+"""Time between the writing of a job's rows and their decision."""
 
 
 def late(log: Log) -> int:
-    """Rows of jobs that are decided long after they were written, and messages in between; how many count."""
+    """Write rows of jobs that are decided much later, with messages in between. Returns how many count."""
     query, scribe = Query(), Scribe("writer")
     now_ms = round(time.time() * 1000) - JOBS * LATE_MS
     log.write(scribe.message(ORDERS, CONVERSATION), timestamp=now_ms)
@@ -47,7 +47,7 @@ def late(log: Log) -> int:
 
 
 def counted(spark: SparkSession, log: Log, event_time: str, folder: Path) -> int:
-    """The rows that a stream counts in windows, with a watermark of one second; by `timestamp` it is not all."""
+    """Rows that a stream counts in windows, with a watermark of one second. With `timestamp`, some are missing."""
     frame = spark.readStream.format("konverse").options(**log.options(maxRows="9")).load()
     windows = frame.withWatermark(event_time, "1 second").groupBy(f.window(event_time, "10 seconds")).count()
     counts: dict[object, int] = {}
@@ -69,7 +69,7 @@ def test_a_stream_with_a_short_watermark_counts_every_row_of_jobs_that_are_decid
 ) -> None:
     log = new_log()
     whole = late(log)
-    request.addfinalizer(lambda: spark.conf.unset("spark.sql.shuffle.partitions"))  # of the setting alone
+    request.addfinalizer(lambda: spark.conf.unset("spark.sql.shuffle.partitions"))  # only this setting
     spark.conf.set("spark.sql.shuffle.partitions", "1")
     assert counted(spark, log, "accepted_time", tmp_path) == whole
     assert log.read(spark).where("accepted_time is null").count() == 0

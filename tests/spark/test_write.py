@@ -47,12 +47,12 @@ def line(key: str | None, body: bytes | None, kind: str | None = ORDER, to: str 
 
 
 def lines(keys: int, each: int) -> list[Line]:
-    """Rows of so many keys in turn."""
+    """`each` rows for each key, keys in turn."""
     return [line(f"key {number % keys}", b"%d" % number) for number in range(keys * each)]
 
 
 def frame(spark: SparkSession, rows: Iterable[Line], tasks: int = 1) -> DataFrame:
-    """The rows in their order, cut into so many tasks."""
+    """The rows in order, cut into that many tasks."""
     return spark.createDataFrame(spark.sparkContext.parallelize([*rows], tasks), SCHEMA)
 
 
@@ -73,7 +73,7 @@ def read(spark: SparkSession, servers: Servers, database: str, **options: str) -
 
 
 def by_conversation(messages: Iterable[Message]) -> dict[bytes, list[bytes]]:
-    """The bodies of each conversation, as they came."""
+    """Conversation → bodies in order of arrival."""
     found: dict[bytes, list[bytes]] = defaultdict(list)
     for message in messages:
         found[message.dialog.id.bytes].append(message.body)
@@ -205,7 +205,7 @@ def test_a_row_ends_its_conversation_behind_its_batch_and_the_next_one_begins_it
     write(made, servers, database, pool="carts")
     sent = receive(shop, "Orders", 4)
     ended = next(message.dialog.id for message in sent if message.body == b"1")
-    assert drain(shop, "Shop") == []  # there the ended side lives, and tells the other one
+    assert drain(shop, "Shop") == []  # the ended side lives there, and tells the other one
     with shop.reader("Orders", timeout=5) as orders:
         (end,) = [message for transaction in orders for message in _ended(transaction)]
         orders.settle()
@@ -218,7 +218,7 @@ def test_a_row_ends_its_conversation_behind_its_batch_and_the_next_one_begins_it
 
 
 def _ended(transaction: Transaction) -> list[Message]:
-    """What was received; its dialogs are ended on this side, too."""
+    """Receive messages, and end their dialogs on this side too."""
     with transaction:
         messages = [*transaction]
         for message in messages:

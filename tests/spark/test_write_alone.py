@@ -1,4 +1,4 @@
-"""Writes where nobody looks after the transmission queue, and Kafka goes away and comes back."""
+"""Writes without an owner of the transmission queue, while Kafka goes away and comes back."""
 
 from __future__ import annotations
 

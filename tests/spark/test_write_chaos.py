@@ -1,4 +1,4 @@
-"""A query of Spark with rows by chance, whose workers, commits and drivers are killed: each row is received once."""
+"""A query with random rows, whose workers, commits and drivers are killed: each row is received once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is received when tasks run twice or die, drivers die and meet each other, and Kafka does not answer."""
+"""Received rows when tasks run twice or die, drivers die and compete, and Kafka does not answer."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def numbered(text: str, count: int = 3_000) -> list[tuple[str, bytes]]:
 
 
 def check_received(shop: Broker, *wanted: list[tuple[str, bytes]]) -> None:
-    """These rows are received, those of a key in this order, and no others."""
+    """Check that exactly these rows are received, those of a key in this order."""
     rows = [row for some in wanted for row in some]
     keys = sorted({key for key, _ in rows})
     got = by_conversation(receive(shop, "Orders", len(rows)))
@@ -127,7 +127,7 @@ def test_a_batch_that_was_written_is_left_alone_and_one_below_it_is_an_error(
 def test_a_batch_of_a_stream_counts_once_for_each_checkpoint(
     servers: Servers, shop: Broker, database: str, caplog: pytest.LogCaptureFixture, query: str
 ) -> None:
-    """A new checkpoint numbers its micro-batches from 0 again, and its rows are others."""
+    """A new checkpoint numbers its micro-batches from 0 again; its rows are different ones."""
     caplog.set_level("INFO", "konverse.spark")
     first, second = ("c1f09de7-5e50-4cb1-9bcf-1c1fd5b46b0a", "0a55c6f6-9c53-4d2f-8a63-4d2d14a3a001")
     given = {"query": query, "batch": "0"}

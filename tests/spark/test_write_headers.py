@@ -1,4 +1,4 @@
-"""Rows whose headers are large: what fits into a record is received, and what does not is named."""
+"""Rows with large headers: a row that fits into a record is received, and one that does not is named."""
 
 from __future__ import annotations
 

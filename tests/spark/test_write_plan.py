@@ -1,4 +1,4 @@
-"""Which conversation a key has: the same one for all who plan alike, and the next of its line when one is over."""
+"""The conversation of a key: the same in all plans, and the next in its line when one is over."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOBODY: Final[Any] = None
 
 
 def plan(*over: bytes, pool: str | None = "carts") -> Plan:
-    """One of its own, made when these conversations were over."""
+    """A new plan, made when these conversations were over."""
     homes, targets = (tuple(address_of(topic, number) for number in range(8)) for topic in ("shop", "orders"))
     services = {"//sales/OrderService": targets}
     names = ("sales", "//shop", "//ordering")
@@ -27,7 +27,7 @@ def plan(*over: bytes, pool: str | None = "carts") -> Plan:
 
 
 def dialog(*over: bytes, key: bytes = b"one", pool: str | None = "carts", query: bytes = QUERY) -> tuple[bytes, Begin]:
-    """As a plan has it."""
+    """The conversation and BEGIN block of a plan."""
     return plan(*over, pool=pool).dialog(query, "//sales/OrderService", key)
 
 

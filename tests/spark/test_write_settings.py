@@ -1,4 +1,4 @@
-"""The id of a stream is made of its checkpoint's place, which is the same wherever its driver is started."""
+"""The id of a stream comes from its checkpoint's location, the same wherever the driver is started."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GIVEN: Final = {"bootstrap": "one:9092", "from_service": "//shop"}
 
 
 def place(location: str) -> str:
-    """As the id has it."""
+    """The location in the id."""
     return parse_writer({**GIVEN, "checkpointLocation": location}, streaming=True).checkpoint
 
 
@@ -25,7 +25,7 @@ def place(location: str) -> str:
 def test_a_checkpoint_with_a_scheme_is_left_as_it_is_spelled(
     location: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for folder in (Path("/"), tmp_path):  # a driver that is started elsewhere
+    for folder in (Path("/"), tmp_path):  # a driver started elsewhere
         monkeypatch.chdir(folder)
         assert place(location) == place(f"{location}/") == location
 

@@ -28,11 +28,11 @@ pytestmark = [
 
 
 EPOCH_S: Final = 1_700_000_000
-"""When the first file was written."""
+"""Time of the first file."""
 
 
 class Source:
-    """A folder of text files that a stream reads, one a micro-batch; each line is a message."""
+    """A folder of text files that a stream reads, one for each micro-batch; each line is a message."""
 
     def __init__(self, spark: SparkSession, folder: Path) -> None:
         self.folder = folder
@@ -41,7 +41,7 @@ class Source:
         self._files = 0
 
     def add(self, *bodies: str) -> None:
-        """One more file."""
+        """Add one file."""
         staged = self.folder.parent / f"staged {self._files}"
         staged.write_text("\n".join(bodies), "utf-8")
         written_s = EPOCH_S + self._files
@@ -51,7 +51,7 @@ class Source:
 
     @property
     def frame(self) -> DataFrame:
-        """Rows for the order service, of one key each first letter."""
+        """Rows for the order service. The first letter is the key."""
         lines = self._spark.readStream.option("maxFilesPerTrigger", "1").text(str(self.folder))
         return lines.selectExpr(
             f"'{ORDER_SERVICE}' AS to_service", f"'{ORDER}' AS message_type", "value AS body", "left(value, 1) AS key"
@@ -69,7 +69,7 @@ def start(made: DataFrame, servers: Servers, database: str, checkpoint: Path, **
 
 
 def run(made: DataFrame, servers: Servers, database: str, checkpoint: Path, **options: Any) -> None:
-    """Write what is there."""
+    """Write everything available."""
     query = start(made, servers, database, checkpoint, **options)
     try:
         assert query.awaitTermination(120)
@@ -78,7 +78,7 @@ def run(made: DataFrame, servers: Servers, database: str, checkpoint: Path, **op
 
 
 def undo(checkpoint: Path, batches: int = 1) -> None:
-    """As if the driver had died before it noted its last batches as done."""
+    """Undo batches, as if the driver had died before it noted them as done."""
     noted = sorted((checkpoint / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
     for path in noted[-batches:]:
         path.unlink()
@@ -117,7 +117,7 @@ def test_a_query_that_runs_goes_on_in_a_new_conversation_when_the_target_has_end
         end_at_target(shop)
         write("a2")
         assert drain(shop, "Orders") == [], "it has come back"
-        for body in ("a3", "a4", "a5"):  # behind the first of them that is seen
+        for body in ("a3", "a4", "a5"):  # behind the first that is seen
             write(body)
     finally:
         query.stop()
@@ -166,7 +166,7 @@ def test_a_batch_that_is_executed_again_in_another_number_of_tasks_is_received_o
 def test_a_function_in_foreach_batch_writes_once_for_each_checkpoint_though_its_query_has_one_name(
     spark: SparkSession, servers: Servers, shop: Broker, database: str, tmp_path: Path
 ) -> None:
-    """A new checkpoint numbers its micro-batches from 0 again: what was written under that number were other rows."""
+    """A new checkpoint numbers its micro-batches from 0 again; rows written under these numbers were different ones."""
     source = Source(spark, tmp_path / "in")
     source.add("a1", "b1")
 

@@ -1,9 +1,8 @@
-"""The order on one side of one dialog that Spark writes on: batches, handlers of `from_service`, adoption, operators.
+"""The order on one side of a dialog that Spark writes on: batches, handlers of `from_service`, adoption, operators.
 
-What was reported as done before another call began arrives first. Nobody else can send there: a conversation of Spark
-belongs to no session, so without an adoption there are no direct sends on it, an adopted dialog takes no transaction,
-and pools have conversations of their own (test_ways.py and test_ways_elsewhere.py of the integration tests have these
-pairs).
+Messages reported as done before another call began arrive first. No other sender exists there: a conversation of Spark
+belongs to no session, so without an adoption it has no direct sends; an adopted dialog takes no transaction; and pools
+have conversations of their own. test_ways.py and test_ways_elsewhere.py of the integration tests have the other pairs.
 """
 
 from __future__ import annotations
@@ -57,12 +56,12 @@ WAYS: Final = [Side.write, Side.handle]
 
 
 def write(servers: Servers, database: str, body: bytes) -> None:
-    """One write of Spark, returned when it is decided."""
+    """One write of Spark, until it is decided."""
     run(batch_writer(servers.bootstrap, database, pool="ways"), [(KEY, body)])
 
 
 def woken(shop: Broker, servers: Servers, database: str, times: int) -> bytes:
-    """The key's conversation, begun by Spark, whose initiator has so many receipts to handle."""
+    """The key's conversation, begun by Spark, whose initiator has `times` receipts to handle."""
     write(servers, database, b"first")
     with shop.reader("Orders", timeout=PATIENCE_S) as reader:
         with next(iter(reader)) as transaction:

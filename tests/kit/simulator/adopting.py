@@ -1,4 +1,4 @@
-"""Successors that go on with the conversations of a session that is dead, or seems to be (I20)."""
+"""Successors that adopt the conversations of a session that is dead, or is taken for dead (I20)."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
     from .world import World
 
 ADOPTING: Final = 700
-"""Rate of successors that go on with conversations; the others only decide about what came back."""
+"""Rate of successors that adopt conversations; the others only decide about bounced messages."""
 
 FURTHER_MAX: Final = 3
-"""Messages that a successor says on a conversation, at most."""
+"""Most messages that a successor sends on an adopted conversation."""
 
 
 class Adoption:
-    """What one session adopts from another one."""
+    """One session's adoption of another session's conversations."""
 
     def __init__(self, process: SessionProcess, other: SessionProcess) -> None:
         self._process = process
         self._plans = {plan.dialog.conversation: plan for plan in other.all_plans if not plan.redirected}
         self.before = frozenset({*other.session.ids, *other.inherited})
-        """Who may have spoken on them."""
+        """Ids under which the conversations may have been spoken on before."""
         self.open: set[bytes] = set()
-        """Conversations that go on."""
+        """Adopted conversations that continue."""
         wanted = [
             Wanted(plan.dialog.conversation, plan.dialog.begin, plan.dialog.returning) for plan in self._plans.values()
         ]
@@ -43,11 +43,11 @@ class Adoption:
 
     @property
     def goes_on(self) -> bool:
-        """It is not over."""
+        """The adoption is not finished."""
         return self._machine is not None and not self._process.session.closing
 
     def step(self) -> bool:
-        """Look at a partition that is asked for; False when that changes nothing."""
+        """Look at one partition that the adoption needs. False when nothing changed."""
         process, machine = self._process, self._machine
         if machine is None or process.session.closing or process.session.over:
             return False
@@ -68,7 +68,7 @@ class Adoption:
         return machine.addresses != wanted
 
     def _shut_out(self, hands: list[Hand]) -> None:
-        """Whoever has spoken on the conversations is closed: also a session that only redirected messages to them."""
+        """Note the sessions that CLOSE_WRITER closes, also those that only redirected messages to the conversations."""
         closed = {
             envelope.conversation
             for hand in hands
@@ -91,7 +91,7 @@ class Adoption:
 
 
 def check_adopted(world: World, references: Mapping[Address, SecondFold]) -> Iterator[str]:
-    """Behind what a successor says on a conversation nothing is received of those before it."""
+    """Check that no message of earlier writers is received behind the successor's first message."""
     for session in world.sessions:
         adoption = session.mailboxes.adoption
         for conversation in sorted(adoption.open) if adoption is not None else ():

@@ -1,4 +1,4 @@
-"""ALTER SERVICE on another queue: an administrator says so, and each owner notices when it does."""
+"""ALTER SERVICE moves a service to another queue; each owner notices that at a time of its own."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SERVICES = ("near", "far")
 
 
 def actions(process: OwnerProcess, owner: Owner) -> Iterator[Callable[[], None]]:
-    """What an administrator could do while this process runs, and the process about it."""
+    """Possible actions: an administrator alters a service, or the process looks into the catalog."""
     world, rate = process.world, process.world.swarm.altering
     if rate and world.swarm.queues > 1 and world.choices.chance(rate):
         yield lambda: _alter(world)
@@ -31,7 +31,7 @@ def actions(process: OwnerProcess, owner: Owner) -> Iterator[Callable[[], None]]
 
 
 def _alter(world: World) -> None:
-    """A service goes to some queue, or back to where it was, or stays."""
+    """Put a service on a random queue, possibly the same one."""
     world.history.altered[world.choices.pick(SERVICES)] = world.choices.choose(world.swarm.queues)
     world.sometimes.happened("service altered")
 
@@ -53,32 +53,32 @@ def _place_in(world: World, queue: int, group: bytes) -> Address:
 
 
 def strangers(world: World, place: Place) -> int:
-    """Conversations in a partition whose service is on another queue."""
+    """Number of conversations in a partition whose service is on another queue."""
     state, altered = place.shadow.state, world.history.altered
     elsewhere = {service for service, queue in altered.items() if f"q{queue}" != place.address.topic}
     return sum(one.service in elsewhere for one in state.live())
 
 
 def takes(place: Place, owner: Owner, transaction: Transaction) -> None:
-    """Who knows that a service has left hands out nothing of it that can follow."""
+    """Check that an owner which knows of the alteration hands out no group that could follow its service."""
     if may_follow(owner, transaction.dialog):
         place.fail(f"I7: {place.name}: {transaction.dialog} is handed out, and its service is on another queue")
 
 
 def may_follow(owner: Owner, one: Endpoint) -> bool:
-    """The owner knows that its service is on another queue, and has known when it came; and it can be moved there."""
+    """The owner knew of the alteration when the endpoint came, and the endpoint can be moved."""
     return _is_stranger(owner, one) and not any(map(owner.staging.altering.is_new, one.members))
 
 
 def _is_stranger(owner: Owner, one: Endpoint) -> bool:
-    """It is where its service is not, and nothing keeps it."""
+    """The endpoint's service is on another queue, and nothing keeps the group here."""
     moving, altering = owner.staging.moving, owner.staging.altering
     alike = all(member.service == one.service and not member.suspended for member in one.members)
     return alike and one.service in altering.services and bool(moving._packed(one.members))
 
 
 def check_altered(world: World) -> Iterator[str]:
-    """In the end every group has followed its service, save those that cannot."""
+    """Check that every group that can move has followed its service."""
     for process in world.owners:
         owner = process.owner
         if owner is None or not process.leading or not strangers(world, process.place):

@@ -1,4 +1,4 @@
-"""What an owner writes into its own logs: records of the journal, chunks of snapshots, and what it learns of them."""
+"""An owner's writes to its own logs: journal records and snapshot chunks, and their acknowledgements."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Appends:
-    """The append under way."""
+    """The append of an owner that is under way."""
 
     def __init__(self, world: World, place: Place) -> None:
         self._world = world
@@ -33,11 +33,11 @@ class Appends:
 
     @property
     def waiting(self) -> bool:
-        """Something is on its way."""
+        """An append is under way."""
         return bool(self._requests)
 
     def send(self, records: list[bytes]) -> None:
-        """One batch, or each of them for itself."""
+        """Send the records as one batch, or one by one."""
         world = self._world
         payloads: list[Payload] = [(None, b"", record) for record in records]
         world.sometimes.happened("parts", len(payloads) > 1)
@@ -51,7 +51,7 @@ class Appends:
                 world.meddle(self._place)
 
     def outcome(self) -> Appended | None:
-        """The append was answered, or the driver stops waiting; None: neither."""
+        """The outcome, once the append is answered or the driver stops waiting; None until then."""
         world = self._world
         if not self._requests:
             return None
@@ -67,7 +67,7 @@ class Appends:
         return outcome
 
     def _report(self) -> Appended:
-        """What the client would say of records that all stand in the journal."""
+        """The client's report when all records are in the journal."""
         pick = self._world.choices.pick
         firsts = [pick(request.landed) for request in self._requests]
         offsets = [
@@ -80,27 +80,27 @@ class Appends:
         return Appended(max(offsets), self._place.journal.records[max(offsets)].timestamp_ms, together)
 
     def abandon(self) -> None:
-        """Nobody waits for the append any more."""
+        """Stop waiting for the append."""
         for request in self._requests:
             request.abandoned = True
         self._requests = []
 
 
 class Snapshots:
-    """The snapshot under way. Each of its records is on its way for itself."""
+    """The snapshot of an owner that is under way. Each of its records is a request of its own."""
 
     def __init__(self, world: World, place: Place) -> None:
         self._world = world
         self._place = place
         self._sent: list[tuple[Request, bool]] = []
-        """With whether the answer is lost."""
+        """Each request, and whether its answer is lost."""
         self._state = b""
-        """The state's digest when it began."""
+        """Digest of the state when the snapshot began."""
         self._whole = sha256()
-        """That of the state and of what stands behind it."""
+        """Digest of the state and of the recent records behind it."""
 
     def watch(self, owner: Owner) -> None:
-        """Note the state with which each of the owner's snapshots begins, and from which one it recovered."""
+        """Note the state at the beginning of each snapshot, and the snapshot from which the owner recovered."""
 
         def begun() -> None:
             self._state = digest(owner.fold.state)
@@ -116,7 +116,7 @@ class Snapshots:
         happened("snapshot passed over", len(stale))
 
     def append(self, effect: AppendSnapshot) -> SnapshotWritten | None:
-        """Send the records; with the last ones the driver learns of all."""
+        """Send records of a snapshot. With the last ones, return the event that reports the whole snapshot."""
         kafka, happened = self._world.kafka, self._world.sometimes.happened
         for record in effect.records:
             request = Request(self._place.snapshots, [(None, b"", record)])
@@ -128,7 +128,7 @@ class Snapshots:
         sent, self._sent = self._sent, []
         if end.sha256 != self._whole.digest():
             self._place.fail(f"I3: {self._place.name}: a snapshot is not the state with which it began")
-        one_of_four = end.sha256[0] < 64  # to restore all of them would take a quarter of a run
+        one_of_four = end.sha256[0] < 64  # restoring all of them would take a quarter of a run
         if one_of_four and digest(_restored(self._place, [request for request, _ in sent])) != self._state:
             self._place.fail(f"I3: {self._place.name}: what is recovered from a snapshot is not its state")
         known = all(request.landed and not lost for request, lost in sent)
@@ -136,7 +136,7 @@ class Snapshots:
         return SnapshotWritten(min(request.landed[0].offset for request, _ in sent) if known else None)
 
     def abandon(self) -> None:
-        """The process is gone; what it had sent lives on."""
+        """The process is gone. Its requests may still arrive."""
         self._sent = []
 
 

@@ -1,4 +1,4 @@
-"""Somebody who asks what became of a session's messages: because it is dead, or because it seems to be."""
+"""Processes that ask for the outcome of a session's messages, because it is dead or taken for dead."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SETTLE_STEPS_MAX = 60
 
 
 class Asker:
-    """A process that has a token and wants to know."""
+    """A process that has a token and asks for its outcome."""
 
     def __init__(self, world: World, session: SessionProcess, sent: list[Sent]) -> None:
         self.world = world
@@ -43,9 +43,10 @@ class Asker:
         self._waiting: list[Request] = []
 
     def _sent_on(self, session: SessionProcess, sent: Sent) -> Iterator[list[bytes]]:
-        """The bodies of the messages.
+        """The bodies of the messages that `sent` names.
 
-        Where a redirected message may have failed to come first, the application's count is not that of the numbers.
+        On dialogs with redirected messages the plan's order may differ from that of the counters, so the counters
+        decide.
         """
         plan = next(plan for plan in session.all_plans if plan.dialog.conversation == sent.conversation)
         if not plan.redirected:
@@ -58,7 +59,7 @@ class Asker:
             yield bodies
 
     def step(self) -> bool:
-        """One thing, chosen among all that it could do."""
+        """One random action."""
         actions: list[Callable[[], None]] = [self._read]
         if self._waiting:
             actions += (self._transmit, self._transmit)
@@ -66,11 +67,11 @@ class Asker:
         return True
 
     def crash(self) -> None:
-        """It dies, and nobody is told anything."""
+        """The process dies. It reports nothing."""
         self.done = True
 
     def settle_down(self) -> None:
-        """Without faults: ask, and read what there is."""
+        """Without faults: send all questions, then read the answers."""
         for _ in range(SETTLE_STEPS_MAX):
             if self._waiting:
                 self._transmit()
@@ -82,7 +83,7 @@ class Asker:
             self._waiting.append(Request(self.world.log_of(address), [(header, key, body)]))
 
     def _transmit(self) -> None:
-        """It tries each record until it is acknowledged, then the next one."""
+        """Send the first record again until Kafka acknowledges it."""
         if self.world.kafka.send(self._waiting[0]) is Outcome.ACKNOWLEDGED:
             del self._waiting[0]
 

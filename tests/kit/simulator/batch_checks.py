@@ -1,4 +1,4 @@
-"""What must hold of queries when a run has drained (I19): of each batch the rows of one set of attempts, or none."""
+"""Checks of batch queries after a run (I19): of each batch the rows of one set of attempts are received, or none."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ References = dict[Address, SecondFold]
 
 
 def check_batches(world: World, references: References) -> Iterator[str]:
-    """All that contradicts."""
+    """Violations of all queries."""
     told = {place.address: decisions(place) for place in world.places}
     for query in world.queries:
         judged = references[query.judge.address].batches.judged.get(query.id, [])
@@ -51,7 +51,7 @@ def check_batches(world: World, references: References) -> Iterator[str]:
 def _told(
     query: Query, batch: Batch, references: References, told: dict[Address, dict[tuple[bytes, int, bool], int]]
 ) -> Iterator[str]:
-    """Every partition was told, homes before targets."""
+    """Check that every partition received each decision once, homes before targets."""
     for begins, places in ((True, query.homes), (False, query.targets)):
         for place in places:
             if references[place.address].batches.told.count((query.id, begins, batch.number)) != 1:
@@ -64,7 +64,7 @@ def _told(
 
 
 def _winners(query: Query, batch: Batch, by: bytes) -> list[Execution] | None:
-    """The executions that won, one of each task of one run; None when they do not belong together."""
+    """The winning executions, one for each task of one run; None when they belong to several runs."""
     winners = []
     for number, attempt in enumerate(batch.attempts):
         wanted = (query.id, by, batch.number, number, len(batch.attempts))
@@ -78,7 +78,7 @@ def _winners(query: Query, batch: Batch, by: bytes) -> list[Execution] | None:
 def _rows(
     world: World, query: Query, batch: Batch, executions: list[Execution], references: References
 ) -> Iterator[str]:
-    """What was accepted is what the winners wrote, in the order of tasks and numbers."""
+    """Check that the accepted rows are those of the winners, in the order of tasks and numbers."""
     for place in world.places:
         by_offset = {record.offset: record for record in place.data.records}
         for begins in (True, False):
@@ -106,7 +106,7 @@ def _rows(
 
 
 def _bounced(query: Query, references: References) -> Iterator[str]:
-    """A row that won and could not be received came back to the mailbox of the query (M237)."""
+    """Check that winning rows which could not be received came back to the query's mailbox (M237)."""
     happened = query.world.sometimes.happened
     boxes = {name for reference in references.values() for name in (*reference.mailbox, *reference.fates)}
     for address, reference in references.items():
@@ -123,7 +123,7 @@ def _bounced(query: Query, references: References) -> Iterator[str]:
 
 
 def _same(place: Place, reference: SecondFold) -> Iterator[str]:
-    """The product remembers the same of batches, and no row waits for ever."""
+    """Check that product and reference agree about batches, and that no row still waits."""
     state, batches = place.shadow.state, reference.batches
     if state.pending.attempts or batches.waiting:
         yield f"L1: {place.name}: {len(batches.waiting)} rows wait for a decision"

@@ -1,4 +1,4 @@
-"""Queries that write in batches: their drivers, which crash, come back and meet each other, and their checkpoints."""
+"""Batch queries: their checkpoints and their drivers, which crash, restart and compete."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 DECISION: Final = bytes((Kind.DECISION << 1,))
 DRIVERS_MAX: Final = 3
-"""Of one query at a time."""
+"""Most drivers of one query at a time."""
 BATCHES_WAITING_MAX: Final = 2
 CALM_STEPS_MAX: Final = 60
 
 
 class Query:
-    """What outlives the drivers of a query: its checkpoint, and what its user code writes about."""
+    """The part of a query that outlives its drivers: the checkpoint, and the dialogs that its user code knows."""
 
     def __init__(self, world: World) -> None:
         choices = world.choices
@@ -39,17 +39,17 @@ class Query:
         self.targets = self._some()
         self.batches = 1 + choices.choose(4)
         self.checkpoint = 0
-        """The first batch that no driver has noted as done."""
+        """The first batch that is not in the checkpoint."""
         self.begun: list[tuple[bytes, Begin]] = []
         """Dialogs that any execution has begun."""
         self.drivers: list[DriverProcess] = []
         self.tasks: list[TaskProcess] = []
         self.inbox: list[Report] = []
-        """Reports on their way to whichever driver is there."""
+        """Reports on their way to a driver."""
         self.executions: dict[bytes, list[Execution]] = {}
-        """By attempt: no two have the same."""
+        """Attempt → its execution. A list, so that a repeated attempt id would show."""
         self.given_up = False
-        """An operator has decided to abandon it."""
+        """An operator has decided to abandon the query."""
         self.start_driver()
 
     def _some(self) -> list[Place]:
@@ -59,12 +59,12 @@ class Query:
 
     @property
     def over(self) -> bool:
-        """All batches are done, or it was abandoned."""
+        """All batches are done, or the query was abandoned."""
         return self.checkpoint >= self.batches or self.abandoned
 
     @property
     def abandoned(self) -> bool:
-        """The journal says so."""
+        """The journal has abandoned the query."""
         self.judge.follow(self.judge.journal.end)
         judgement = self.judge.shadow.state.judgements.get(self.id)
         return judgement is not None and judgement.decided == ABANDONED
@@ -74,7 +74,7 @@ class Query:
         self.drivers.append(DriverProcess(self))
 
     def stir(self) -> None:
-        """Things that befall a query as a whole."""
+        """Random events of the query: drivers start and crash, an operator abandons it."""
         world = self.world
         choices, swarm = world.choices, world.swarm
         self.drivers = [driver for driver in self.drivers if not driver.dead]
@@ -94,7 +94,7 @@ class Query:
             self._abandon()
 
     def _abandon(self) -> None:
-        """Ask whoever leads the judge's partition, until the journal says it."""
+        """Ask the judge's owner to abandon the query, until the journal says so."""
         homes, targets = (tuple(place.address for place in places) for places in (self.homes, self.targets))
         operation = Abandon(self.id, homes, targets)
         for process in self.world.owners:
@@ -105,7 +105,7 @@ class Query:
                 return
 
     def check_crowd(self) -> None:
-        """At most two batches wait at a time, so that what waits has a bound (I15)."""
+        """Check that rows of at most two batches wait, so that their number has a bound (I15)."""
         for place in self.homes + self.targets:
             place.follow(place.journal.end)
             attempts = place.shadow.state.pending.attempts
@@ -114,7 +114,7 @@ class Query:
                 place.fail(f"I15: {place.name}: rows of batches {batches} of one query wait")
 
     def settle_down(self) -> None:
-        """Without faults: everything goes on."""
+        """Without faults: run drivers and tasks until all wait."""
         self.stir()
         for _ in range(CALM_STEPS_MAX):
             for task in [task for task in self.tasks if not task.over]:
@@ -127,7 +127,7 @@ class Query:
 
 
 def decisions(place: Place) -> dict[tuple[bytes, int, bool], int]:
-    """When each final decision first stood in the log of a partition: its place among all appends."""
+    """Final decision → position of its first record among all appends."""
     orders: dict[tuple[bytes, int, bool], int] = {}
     for record in place.data.records:
         if record.header is not None and record.header[:1] == DECISION:
@@ -138,7 +138,7 @@ def decisions(place: Place) -> dict[tuple[bytes, int, bool], int]:
 
 
 def winners(place: Place, query: bytes, batch: int) -> set[bytes]:
-    """The attempts whose rows a batch has, as the final decisions in the log of a partition name them."""
+    """The winning attempts of a batch, as the final decisions in a partition's log name them."""
     found: set[bytes] = set()
     for record in place.data.records:
         if record.header is not None and record.header[:1] == DECISION:
@@ -149,7 +149,7 @@ def winners(place: Place, query: bytes, batch: int) -> set[bytes]:
 
 
 class DriverProcess:
-    """One run of a query."""
+    """One run of a query's driver."""
 
     def __init__(self, query: Query) -> None:
         world = query.world
@@ -162,7 +162,7 @@ class DriverProcess:
         self.next = query.checkpoint
         self._running: dict[int, list[TaskProcess]] = {}
         self._done: int | None = None
-        """A batch that is decided and not in the checkpoint yet."""
+        """A decided batch that is not in the checkpoint yet."""
         self._loose = world.choices.chance(world.swarm.loose)
         self._producer = self._new_producer()
         self._news = True
@@ -170,11 +170,11 @@ class DriverProcess:
 
     @property
     def resting(self) -> bool:
-        """It waits for the journal."""
+        """The driver waits for the journal and has nothing to send."""
         return self.driver.phase is Phase.WAITING and self._producer.empty and self._done is None
 
     def step(self) -> bool:
-        """One thing, chosen among all that it could do."""
+        """One random action."""
         if self.dead:
             return False
         world, driver = self.world, self.driver
@@ -198,7 +198,7 @@ class DriverProcess:
         return True
 
     def crash(self) -> None:
-        """The process dies; what it had sent and started lives on."""
+        """The process dies. Its requests and its tasks live on."""
         happened = self.world.sometimes.happened
         happened("driver crashed")
         happened("driver crashed while it waited", self.driver.phase is Phase.WAITING)
@@ -212,7 +212,7 @@ class DriverProcess:
         self._do(self.driver.step(Start(self.next, tasks)))
 
     def _launch(self) -> None:
-        """Execute a task that nobody executes, or one more time."""
+        """Execute a task that is not running, or speculate with a second execution."""
         world, choices = self.world, self.world.choices
         driver = self.driver
         missing = []
@@ -230,7 +230,7 @@ class DriverProcess:
         self.query.tasks.append(task)
 
     def _hear(self) -> None:
-        """A report arrives, perhaps one that another driver waits for, or waited."""
+        """A report arrives, sometimes one for another driver or batch."""
         inbox, driver = self.query.inbox, self.driver
         if not inbox:
             return
@@ -242,7 +242,7 @@ class DriverProcess:
         self._do(driver.step(report))
 
     def _look(self) -> None:
-        """What a follower of the transmission partition says."""
+        """Look at the judgement, as a follower of the transmission partition does."""
         judge, driver = self.query.judge, self.driver
         judge.follow(judge.journal.end)
         self._do(driver.step(look(judge.shadow.state, driver.query, driver.run, driver.places)))
@@ -272,9 +272,9 @@ class DriverProcess:
                 self.dead = True
 
     def _check_told(self) -> None:
-        """A BATCH leaves when the decision before it has arrived everywhere (I15)."""
+        """Check that BATCH leaves only when the previous decision has arrived everywhere (I15)."""
         query, before = self.query, self.driver.batch - 1
-        if not self.driver._sent:  # an earlier one goes again
+        if not self.driver._sent:  # an earlier BATCH is repeated
             return
         for begins, places in ((True, query.homes), (False, query.targets)):
             for place in places if before >= 0 else ():
@@ -282,7 +282,7 @@ class DriverProcess:
                     place.fail(f"I15: batch {before + 1} is put before {place.name} was told of {before}")
 
     def _believe(self, effect: Decided) -> None:
-        """The driver goes on: the batch must be decided in the logs themselves, and by whom it says."""
+        """Check a driver's belief that a batch is decided, and by whom, against the logs."""
         query, happened = self.query, self.world.sometimes.happened
         query.judge.follow(query.judge.journal.end)
         judgement = query.judge.shadow.state.judgements.get(query.id)
@@ -299,7 +299,7 @@ class DriverProcess:
         happened("batch decided by another", not effect.ours)
 
     def _report(self, batch: int) -> None:
-        """The rows that won are said to be done: what is called from now on comes behind them."""
+        """Report the winning rows as done: later calls must come behind them."""
         query, calls = self.query, self.world.history.calls
         bodies: dict[bytes, list[bytes]] = {}
         for place in query.targets:
@@ -311,7 +311,7 @@ class DriverProcess:
         calls.reported += [Reported(*said, call) for said in bodies.items()]
 
     def _check_void(self, batch: int) -> None:
-        """A driver says that nothing of its rows is received: no decision names an attempt of its tasks."""
+        """Check that no decision names an attempt of a driver whose batch was refused."""
         attempts = {report.attempt for report in self.driver.reports.values()}
         for place in (*self.query.homes, *self.query.targets):
             won = winners(place, self.query.id, batch)

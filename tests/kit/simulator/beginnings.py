@@ -1,4 +1,4 @@
-"""Dialogs that handlers begin, and what they say on them: at once, or when something else of the group comes."""
+"""Dialogs that handlers begin, and their messages: sent at once, or when another message of the group arrives."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from .world import World
 
 BEGUN_MAX: Final = 12
-"""In one run: handlers may answer each other."""
+"""Most dialogs that handlers begin in a run; handlers may answer each other."""
 
 
 def begin_here(world: World, place: Place, clauses: Clauses) -> tuple[bytes, Begin]:
-    """What a partition's transactions ask when they begin a dialog."""
+    """Make the conversation and BEGIN block of a dialog that a handler begins."""
     conversation = world.identifier(b"conversation")
     target = world.choices.pick(world.places)
     near, far, contract, group, key, lifetime_ms, _ = clauses
@@ -32,7 +32,7 @@ def begin_here(world: World, place: Place, clauses: Clauses) -> tuple[bytes, Beg
 
 
 def begin(work: Work, message: Message) -> None:
-    """A dialog or two, alone, in the group of the message, or one in that of the other; with something said or not."""
+    """Begin one or two dialogs, with and without a group in common, and send nothing, one message or several."""
     world, transaction = work.world, work.at
     choices, terms = world.choices, (message.dialog.service, message.dialog.far_service)
     related: Endpoint | Begun | None = None
@@ -55,7 +55,7 @@ def begin(work: Work, message: Message) -> None:
 
 
 def speak_first(work: Work) -> None:
-    """Something on a dialog of the group that a handler has begun, and nobody has said anything on."""
+    """Send the first message on a dialog of the group that a handler has begun."""
     silent = [
         dialog
         for dialog in work.at.conversations

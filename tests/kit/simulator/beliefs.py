@@ -1,4 +1,4 @@
-"""What an owner believes, held against the logs at the moment at which it says so (invariants I2 and I3)."""
+"""Checks of an owner's beliefs against the logs, at the moment when the owner states them (I2, I3)."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Flight:
-    """A commit on its way."""
+    """A commit under way."""
 
     number: int
     judged: bool = False
-    """Something stood before it, and the journal was read."""
+    """The record got another offset than expected, and the journal was read."""
 
 
 def leads(world: World, place: Place, owner: Owner) -> None:
-    """The owner says that the partition is its own."""
+    """Check an owner that reports itself leading."""
     if owner.claim_id not in place.judge.claims:
         place.fail(f"I2: {place.name}: an owner leads without a CLAIM that counts")
     outbox = any(stream.waiting for stream in owner.fold.state.streams.values())
@@ -40,7 +40,7 @@ def leads(world: World, place: Place, owner: Owner) -> None:
 
 
 def committed(world: World, place: Place, owner: Owner, flight: Flight) -> None:
-    """The owner reports a commit."""
+    """Check a commit that the owner reports as counting."""
     counted = place.judge.commits.get(flight.number)
     if counted is None or counted[1] != owner.claim_id:
         place.fail(f"I2: {place.name}: an owner reports commit {flight.number}, which does not count")
@@ -51,7 +51,7 @@ def committed(world: World, place: Place, owner: Owner, flight: Flight) -> None:
 
 
 def fenced(world: World, place: Place, owner: Owner, flight: Flight | None) -> None:
-    """The owner says that another one was first, so that its commit, if there is one, does not count."""
+    """Check an owner that steps down: its commit under way must not count."""
     if flight is None:
         world.sometimes.happened("claim lost")
         return
@@ -62,7 +62,7 @@ def fenced(world: World, place: Place, owner: Owner, flight: Flight | None) -> N
 
 
 def shows(world: World, place: Place, show: Show) -> None:
-    """The view must never show what is not verified: each row is what the fold of the logs has at that offset."""
+    """Check that the view shows only verified states: each row is the fold of the logs at that offset."""
     if show.journal_offset >= place.journal.end:
         place.fail(f"view: {place.name}: journal offset {show.journal_offset} is shown before it exists")
         return
@@ -81,16 +81,16 @@ def shows(world: World, place: Place, show: Show) -> None:
 
 
 def emits(place: Place, effect: Emit) -> None:
-    """No more is handed over at a time than the window allows (I15)."""
+    """Check that an emission stays within the window (I15)."""
     most = vars(konverse.dialog.owner.emitter)["EMITTER_WINDOW_RECORDS_MAX"]  # as this run has it
     if effect.size > most:
         place.fail(f"I15: {place.name}: {effect.size} outputs are emitted at once, {most} may be")
 
 
 def ingests(place: Place, unread: int, unread_bytes: int, count: int) -> None:
-    """Nothing more is ingested while as many messages wait as may (I15)."""
+    """Check that nothing is ingested while as many messages wait as may (I15)."""
     most = vars(konverse.dialog.owner.owner)["LOOK_AHEAD_RECORDS_MAX"]  # as this run has it
-    if count and unread >= most:  # `unread` of those that are not suspended
+    if count and unread >= most:  # `unread` leaves out suspended conversations
         place.fail(f"I15: {place.name}: {count} records are ingested although {unread} wait; {most} may")
     most = vars(konverse.dialog.owner.owner)["LOOK_AHEAD_BYTES_MAX"]
     if count and unread_bytes >= most:
@@ -98,14 +98,14 @@ def ingests(place: Place, unread: int, unread_bytes: int, count: int) -> None:
 
 
 def keeps(place: Place, owner: Owner) -> None:
-    """With each commit what waits for decisions fits, or is not to stay (I15)."""
+    """Check at each commit that the rows which wait for decisions are within their bound (I15)."""
     most, rows = vars(konverse.dialog.rules.batches)["PENDING_RECORDS_MAX"], owner.fold.state.pending.rows
     if rows > most:
         place.fail(f"I15: {place.name}: {rows} rows of batches wait; {most} may")
 
 
 def attends(place: Place, owner: Owner) -> None:
-    """No message is left lying: a free group with messages is among the ready ones (L1, before it is too late)."""
+    """Check that every free group with messages is among the ready ones (L1, noticed early)."""
     state = owner.fold.state
     if state.ingest_to > owner._journaled_to and owner.waiting_since is None:
         place.fail(f"L1: {place.name}: nobody thinks of what was ingested to {state.ingest_to}")
@@ -119,7 +119,7 @@ def attends(place: Place, owner: Owner) -> None:
 
 
 def compare(world: World, place: Place, owner: Owner) -> None:
-    """Without an overlay, the owner's live state is the fold of the logs up to the last record that it verified."""
+    """Check that the owner's state, when nothing is staged on it, is the fold of the verified logs."""
     state, head = owner.fold.state, owner.fold.head
     if state.ingest_to != owner._journaled_to or owner.committing or not place.follow(head.offset):
         return

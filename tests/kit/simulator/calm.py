@@ -1,4 +1,4 @@
-"""What an owner's process does without faults: everything that can be done now, in a sensible order (L1)."""
+"""An owner's process without faults: it does everything that can be done, in a sensible order (L1)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CALM_STEPS_MAX: Final = 200
 
 
 def settle_down(process: OwnerProcess) -> None:
-    """Go on until nothing can be done but wait."""
+    """Act until nothing is left but to wait."""
     world = process.world
     silent = world.lively and world.choices.chance(300)  # the journal answers in the next round
     for _ in range(CALM_STEPS_MAX):

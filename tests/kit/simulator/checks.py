@@ -1,4 +1,4 @@
-"""What must hold when a run has drained: logs, reference, the product's folds and history, held together."""
+"""Checks after a run has drained: the logs, the reference fold, the product's folds and the run's history agree."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ PATH_OF_VERDICT: Final = {
 
 
 def check(world: World) -> None:
-    """Report everything that does not hold to the world's `fail`."""
+    """Report every violation to the world's `fail`."""
     owners = writers_of(world)
     verdicts = whole(world, owners)
     references = {verdict.place.address: verdict.fold for verdict in verdicts}
@@ -90,7 +90,7 @@ def _problems(world: World, references: dict[Address, SecondFold], owners: set[b
 
 
 def _folds(world: World, place: Place, reference: SecondFold) -> Iterator[str]:
-    """The product's fold, the owner's live state and the reference are one."""
+    """Check that the product's fold, the owner's live state and the reference agree."""
     place.follow(place.journal.end)
     state, head, judge = place.shadow.state, place.shadow.head, place.judge
     if (head.epoch, head.owner, head.number, head.hash, head.now_ms) != (
@@ -98,7 +98,7 @@ def _folds(world: World, place: Place, reference: SecondFold) -> Iterator[str]:
     ):  # fmt: skip
         yield f"I1: {place.name}: the product judges the journal otherwise"
     owner = _owner_of(world, place)
-    fenced = owner.claim_id != judge.owner  # by a CLAIM that came late; it has had nothing to say since
+    fenced = owner.claim_id != judge.owner  # fenced by a CLAIM that came late; it has had no reason to write since
     world.sometimes.happened("fenced and silent", fenced)
     if not fenced and digest(owner.fold.state) != digest(state):
         yield f"I3: {place.name}: the owner's state is not the fold of the logs"
@@ -193,8 +193,8 @@ def _drained(world: World, place: Place, reference: SecondFold) -> Iterator[str]
 
 
 def _unattended(world: World) -> set[bytes]:
-    """Conversations whose initiator would have to be ended by a session that cannot do it any more."""
-    struck = bool(world.losses.struck)  # its call to end may have been deleted
+    """Conversations that only a session could end, and that session can no longer do it."""
+    struck = bool(world.losses.struck)  # its END_CALL may have been deleted
     lost = [one for one in world.sessions if one.dead or one.shut_out or struck or world.forgers.closed_one_of(one)]
     if not world.swarm.sessions_end:
         return set()
@@ -207,7 +207,7 @@ def _unattended(world: World) -> set[bytes]:
 
 
 def _is_end_refused(place: Place, reference: SecondFold, conversation: bytes) -> bool:
-    """A session called to end it under an id that is too old, or ahead of time; it was told, and had stopped."""
+    """A session's END_CALL was refused for its id, too old or ahead of time. The session was told, and had stopped."""
     calls = [envelope for _, envelope in _envelopes(place) if envelope.kind is Kind.END_CALL]
     ended = [envelope for envelope in calls if envelope.conversation == conversation]
     return any(envelope.counter not in reference.accepted.get(envelope.writer, ()) for envelope in ended)
@@ -220,7 +220,7 @@ def _envelopes(place: Place) -> Iterator[tuple[Record, Envelope]]:
 
 
 def _view(place: Place) -> Iterator[str]:
-    """The view says what the fold says."""
+    """Check that the view equals the fold."""
     view = place.view
     expected = {}
     for e in place.shadow.state.live():
@@ -243,7 +243,7 @@ def _view(place: Place) -> Iterator[str]:
 
 
 def _outputs(world: World, references: dict[Address, SecondFold]) -> Iterator[str]:
-    """No output was there before its commit; all of them got there."""
+    """Check that no output is older than its commit, and that all outputs arrived."""
     owners = {reference.writer: reference for reference in references.values()}
     for place in world.places:
         for record, envelope in _envelopes(place):
@@ -264,7 +264,7 @@ def _outputs(world: World, references: dict[Address, SecondFold]) -> Iterator[st
 
 
 def _handlers(world: World, references: dict[Address, SecondFold]) -> Iterator[str]:
-    """What handlers received in commits that count is each accepted message once, in order; what they sent is said."""
+    """Check handlers whose commits count: each accepted message was received once, in order, and all sends left."""
     history = world.history
     for place in world.places:
         reference = references[place.address]
@@ -303,7 +303,7 @@ def _handlers(world: World, references: dict[Address, SecondFold]) -> Iterator[s
 
 
 def _sends(world: World, references: dict[Address, SecondFold]) -> Iterator[str]:
-    """Every acknowledged record has one verdict; bounces are in the mailbox; the order of calls is kept."""
+    """Check that every acknowledged record has one verdict, bounces are in the mailbox, and calls keep their order."""
     history = world.history
     for (writer, address), acknowledged in history.acknowledged.items():
         reference = references[address]
@@ -332,7 +332,7 @@ def _sends(world: World, references: dict[Address, SecondFold]) -> Iterator[str]
 
 
 def _says_goodbye_too_late(world: World, reference: SecondFold, writer: bytes, counter: int) -> bool:
-    """A goodbye whose writer was forgotten, or had said nothing else there: there is nothing to close."""
+    """A CLOSE_WRITER of a writer that is forgotten or has no other record there: there is nothing to close."""
     header, _, _ = world.history.handed[writer, reference.address, counter]
     envelope = decode(header or b"")
     unknown = writer in reference.forgotten or counter == 0
@@ -341,7 +341,7 @@ def _says_goodbye_too_late(world: World, reference: SecondFold, writer: bytes, c
 
 
 def _end_was_last(references: dict[Address, SecondFold], writers: list[bytes], plan: Plan) -> Iterator[str]:
-    """END of a session does not overtake what it sent before: whatever comes too late, somebody else has ended."""
+    """Check that END did not overtake earlier messages of its session, unless another process ended the dialog."""
     conversation = plan.dialog.conversation
     ended = any(side.ended_by_session for side in lives(references, Role.INITIATOR, conversation))
     once_more = any(one.named.begins[writer, conversation] > 1 for one in references.values() for writer in writers)
@@ -353,7 +353,7 @@ def _end_was_last(references: dict[Address, SecondFold], writers: list[bytes], p
 
 
 def _ended_dialogs(world: World, references: dict[Address, SecondFold]) -> Iterator[str]:
-    """A session that lived to its end and that nobody shut out has left no endpoint behind."""
+    """Check that a session which lived to its end, and was not shut out, left no endpoint behind."""
     for session in world.sessions:
         if session.dead or session.shut_out:
             continue
@@ -362,22 +362,22 @@ def _ended_dialogs(world: World, references: dict[Address, SecondFold]) -> Itera
             conversation = plan.dialog.conversation
             begun = lives(references, Role.INITIATOR, conversation)
             if ahead and not any(side.ended_by_session for side in begun):
-                continue  # its BEGIN or END was refused, against assumption A3
+                continue  # its BEGIN or END was refused, because its clock was ahead (assumption A3)
             if conversation in world.history.begun_again or any(
                 (int(Role.INITIATOR), conversation) in reference.cleanups.cut_off for reference in references.values()
             ):
-                continue  # it began anew, or its END met nobody
+                continue  # it began anew, or its END found no endpoint
             for address, reference in references.items():
                 for role in Role:
                     if (int(role), conversation) in reference.living:
                         yield f"L1: {conversation.hex()} still has its {role.name} at {address}"
-                heard = session.session.writer in reference.closed  # its goodbye, lately
+                heard = session.session.writer in reference.closed  # its CLOSE_WRITER has arrived
                 if reference.tombstones.get(conversation) and heard and len(session.session.ids) == 1:
                     yield f"I15: a tombstone of {conversation.hex()} is left at {address}"
 
 
 def _count(world: World, references: dict[Address, SecondFold]) -> None:
-    """Rare paths that only the reference sees."""
+    """Count rare paths that only the reference sees."""
     happened = world.sometimes.happened
     for reference in references.values():
         for path, times in reference.tally.items():

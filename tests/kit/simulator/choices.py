@@ -1,4 +1,4 @@
-"""Every decision of a run: drawn from one seed, recorded, and repeatable from the record."""
+"""The random choices of a run: drawn from one seed, recorded, and repeatable from the record."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Item = TypeVar("Item")
 
 
 class Choices:
-    """The one source of chance of a run. 0 is always the harmless choice, so that a record can be shrunk to zeros."""
+    """The only source of randomness in a run. 0 is always the harmless choice, so records shrink towards zeros."""
 
     __slots__ = ("_draw", "_recorded", "taken")
 
@@ -19,7 +19,7 @@ class Choices:
         self._draw = Random(seed).random
         self._recorded = recorded
         self.taken: array[int] = array("H")
-        """What was chosen so far."""
+        """The choices so far."""
 
     def choose(self, count: int) -> int:
         """A number from 0 to `count` - 1."""
@@ -34,7 +34,7 @@ class Choices:
         return value
 
     def chance(self, permille: int) -> bool:
-        """True in `permille` of 1000 cases; no draw when that is none."""
+        """True in `permille` of 1000 cases. Draws nothing when `permille` is 0."""
         return permille > 0 and self.choose(1000) >= 1000 - permille
 
     def pick(self, items: Sequence[Item]) -> Item:

@@ -1,4 +1,4 @@
-"""Operators who end conversations in the middle: WITH CLEANUP, or with an Error on both sides."""
+"""Operators end conversations at any time: WITH CLEANUP, or with an Error on both sides."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 def actions(process: OwnerProcess, owner: Owner) -> Iterator[Callable[[], None]]:
-    """What an operator could do."""
+    """Possible actions of an operator."""
     world = process.world
     if any(owner.fold.state.sides) and world.choices.chance(world.swarm.cleaning):
         yield lambda: _end_some(process, owner)
 
 
 def _end_some(process: OwnerProcess, owner: Owner) -> None:
-    """End a conversation of which something waits to be sent, rather than another one; or one that has moved."""
+    """End a conversation; those with waiting outputs and those that have moved are more likely."""
     world, state = process.world, owner.fold.state
     choices, live = world.choices, state.live()
     speaking = [one for one in live if one.stream.waiting]

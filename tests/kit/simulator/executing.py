@@ -1,4 +1,4 @@
-"""Executions of the tasks of batches, each in a process of its own, with user code that writes other rows each time."""
+"""Executions of batch tasks, each in its own process. Their user code writes different rows each time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 COUNTER_AT: Final = 39
 ROWS_MAX: Final = 4
-"""That an execution writes, nearly."""
+"""About the most rows of an execution."""
 
 
 class Written(NamedTuple):
@@ -35,7 +35,7 @@ class Written(NamedTuple):
 
 @dataclass(slots=True)
 class Execution:
-    """One execution of a task: what it belongs to and what it wrote."""
+    """An execution of a task, and its rows."""
 
     query: bytes
     run: bytes
@@ -46,7 +46,7 @@ class Execution:
 
 
 class TaskProcess:
-    """One execution of a task, in a process of its own that may outlive the driver."""
+    """The process of one execution. It may outlive the driver."""
 
     def __init__(self, query: Query, driver: Driver, number: int) -> None:
         world = query.world
@@ -54,7 +54,7 @@ class TaskProcess:
         self.world = world
         self.asleep_until = 0
         self.over = False
-        """Dead, failed, or reported."""
+        """Dead, failed or reported."""
         self.task = Task(task_of(driver, number), world.identifier(b"attempt"))
         self.number = number
         self.execution = Execution(query.id, driver.run, driver.batch, number, driver.tasks)
@@ -65,7 +65,7 @@ class TaskProcess:
         self._unacknowledged = 0
 
     def step(self) -> bool:
-        """One thing."""
+        """One random action."""
         if self.over:
             return False
         choices, producer = self.world.choices, self._producer
@@ -83,7 +83,7 @@ class TaskProcess:
         return True
 
     def crash(self) -> None:
-        """The process dies; what it had sent lives on."""
+        """The process dies. Its requests may still arrive."""
         self.world.sometimes.happened("task crashed")
         abandon(self._producer, self.world.choices)
         self.over = True
@@ -133,7 +133,7 @@ class TaskProcess:
     # ---------------------------------------------------------------------------------------------------- the driver
 
     def _settle(self) -> bool:
-        """Note what arrived; False when nothing did."""
+        """Note acknowledged rows; False when there are none."""
         arrived, self._unacknowledged = self._unacknowledged, 0
         self.task.acknowledged(arrived)
         return bool(arrived)

@@ -1,4 +1,4 @@
-"""How a run fails: every check of the simulator reports to one function, which its world and its places have."""
+"""How a run fails: every check reports to one function, kept by the world and its places."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from typing import Final
 
 
 class SimulationFailure(Exception):
-    """An invariant of protocol.md section 10 does not hold; the text begins with its number."""
+    """An invariant of protocol.md section 10 does not hold. The text begins with its number."""
 
 
 class Judge(StrEnum):
-    """Who says whether a run holds."""
+    """Which checks decide whether a run passes."""
 
     ALL = "all"
-    """Every check, at once, and at the end the verifier among them."""
+    """Every check, at once; the verifier at the end."""
     VERIFIER = "verifier"
-    """The verifier alone, by what stands in the logs when the run is over. It goes on past every other check."""
+    """Only the verifier, from the logs at the end of the run. All other checks pass over violations."""
 
 
 Fail = Callable[[str], None]
-"""Told of an invariant that does not hold."""
+"""Called with an invariant that does not hold."""
 
 
 def fail(text: str) -> None:
-    """The run is over. Raises SimulationFailure."""
+    """End the run. Raises SimulationFailure."""
     raise SimulationFailure(text)
 
 
 def pass_over(_text: str) -> None:
-    """The run goes on: whoever called does what comes next, as a process would that knows of no check."""
+    """Let the run go on, as in a process without checks."""
 
 
 FAIL: Final[dict[Judge, Fail]] = {Judge.ALL: fail, Judge.VERIFIER: pass_over}

@@ -1,4 +1,4 @@
-"""What was reported as done, and what was called on the same side of a conversation from then on (I22)."""
+"""Messages reported as done, which later calls on the same side of the conversation must not overtake (I22)."""
 
 from __future__ import annotations
 
@@ -45,34 +45,34 @@ class Call(NamedTuple):
 
 
 class Reported(NamedTuple):
-    """What was said to be done."""
+    """Messages that were reported as done."""
 
     conversation: bytes
     bodies: list[bytes]
     call: Call
-    """When that was said, and how it was sent."""
+    """When they were reported, and how they were sent."""
 
 
 @dataclass(slots=True)
 class Calls:
-    """What was called on the initiator's side of conversations, by whomever, and what was reported there."""
+    """All calls on the initiator's side of conversations, by any process, and all reports."""
 
     sent: dict[tuple[bytes, bytes], Call] = field(default_factory=dict)
-    """Conversation and body -> the first call."""
+    """Conversation and body → the first call."""
     ended: dict[bytes, Call] = field(default_factory=dict)
-    """Conversation -> the first END."""
+    """Conversation → the first END."""
     redirected: dict[bytes, int] = field(default_factory=dict)
-    """Body -> step of the latest REDIRECT."""
+    """Body → step of the latest REDIRECT."""
     reported: list[Reported] = field(default_factory=list)
 
     def send(self, conversation: bytes, body: bytes, step: int, way: Way) -> None:
-        """SEND or REDIRECT."""
+        """Note a SEND or REDIRECT."""
         self.sent.setdefault((conversation, body), Call(step, way))
         if way is Way.REDIRECT:
             self.redirected[body] = step
 
     def end(self, conversation: bytes, step: int, way: Way) -> None:
-        """END CONVERSATION, with an Error or without."""
+        """Note an END CONVERSATION, with or without an Error."""
         self.ended.setdefault(conversation, Call(step, way))
 
 
@@ -89,10 +89,10 @@ class Flushes:
     def __init__(self, process: SessionProcess) -> None:
         self._process = process
         self._waiting: list[_Flush] = []
-        """Those that have not returned."""
+        """Flushes that have not returned."""
 
     def begin(self, plan: Plan, way: Way) -> None:
-        """Somebody flushes a dialog; of what was sent directly one at a time."""
+        """Flush a dialog. Of flushes of direct sends only one waits at a time."""
         if way is not Way.TRANSACTION and any(flush.plan is plan for flush in self._waiting):
             return
         session, dialog = self._process.session, plan.dialog
@@ -100,7 +100,7 @@ class Flushes:
         self._waiting.append(_Flush(lambda: acknowledged() and arrived(), plan, [*plan.sent], way))
 
     def see(self) -> None:
-        """Those that return now have promised that nobody overtakes what was sent before."""
+        """Note the flushes that return: no later call may overtake the messages before them."""
         process, waiting = self._process, self._waiting
         world = process.world
         self._waiting = []
@@ -109,13 +109,13 @@ class Flushes:
                 self._waiting.append(flush)
                 continue
             world.sometimes.happened("transaction flushed", flush.way is Way.TRANSACTION)
-            if world.history.skewed.isdisjoint(process.session.ids):  # else it may be refused, and go once more
+            if world.history.skewed.isdisjoint(process.session.ids):  # else a record may be refused and be sent again
                 call = Call(world.steps, flush.way)
                 world.history.calls.reported.append(Reported(flush.plan.dialog.conversation, flush.bodies, call))
 
 
 class Settling:
-    """What handlers have sent that `settle` has not reported yet."""
+    """Messages sent by handlers that `settle` has not reported yet."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -123,7 +123,7 @@ class Settling:
         """Executions in commits of an owner."""
 
     def look(self, owner: Owner) -> None:
-        """`settle` of a reader returns when its owners have nothing on the way."""
+        """Report everything, as a reader's `settle` does, when the owner has nothing under way."""
         emitter, staging = owner.emitter, owner.staging
         busy = owner.committing or not emitter.idle or emitter.acknowledged() or owner.trial.due or staging.waiting
         if busy or not self.committed:
@@ -138,7 +138,7 @@ class Settling:
 
 
 def check_reported(world: World, references: Mapping[Address, SecondFold]) -> Iterator[str]:
-    """What was reported stands before all that was called on the same side later, by whomever, and how."""
+    """Check that reported messages stand before all later calls on the same side, by any process."""
     calls = world.history.calls
     later: dict[bytes, list[tuple[bytes, Call]]] = {}
     for (conversation, body), call in calls.sent.items():
@@ -169,7 +169,7 @@ def _overtaken(
 
 
 def _stays(world: World, reported: Reported, body: bytes) -> bool:
-    """It was not redirected since: then it is sent once more, and later."""
+    """The message was not redirected since; a redirected message is sent again, later."""
     return world.history.calls.redirected.get(body, -1) <= reported.call.step
 
 
@@ -183,7 +183,7 @@ def _note(world: World, way: Way, since: Iterable[Way]) -> None:
 
 
 def _behind_an_end(world: World, calls: Calls) -> Iterator[str]:
-    """An END that was called later stands in the log behind what was reported before."""
+    """Check that a later END stands in the log behind the messages reported before it."""
     for place in world.places:
         bodies, ends = _first(world, place.address)
         for reported in calls.reported:
@@ -199,7 +199,7 @@ def _behind_an_end(world: World, calls: Calls) -> Iterator[str]:
 
 
 def _first(world: World, address: Address) -> tuple[dict[bytes, int], dict[bytes, int]]:
-    """Where bodies, and the ENDs of initiators, stand first in a data log."""
+    """Offsets of the first record with each body, and of the first END of each initiator."""
     bodies: dict[bytes, int] = {}
     ends: dict[bytes, int] = {}
     for record in world.log_of(address).records:
@@ -213,7 +213,7 @@ def _first(world: World, address: Address) -> tuple[dict[bytes, int], dict[bytes
 
 
 def _was_called(envelope: Envelope, body: bytes) -> bool:
-    """An END by an application or an operator; not by a judge, a lifetime, or for a BEGIN that was refused."""
+    """An application or an operator called this END; not a judge, a lifetime, or a refused BEGIN."""
     if envelope.kind is Kind.ERROR:
         return any(word in body for word in (b"enough", b"because", b"given up"))
     return envelope.kind is Kind.END and not envelope.flags & REFUSED

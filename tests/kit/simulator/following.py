@@ -1,4 +1,4 @@
-"""Processes that follow a partition until the group gives it to them: the driver of an `Owner` that claims nothing."""
+"""Followers: drivers of an `Owner` that claims nothing, until the group gives them their partition."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 COMPARED: Final = 100
 """Rate of comparing a follower that has caught up."""
 DOZING: Final = (20, 800)
-"""Rate of falling asleep; the other one is that in the middle of a snapshot."""
+"""Rates of falling asleep, outside and in the middle of a snapshot."""
 CALM_STEPS_MAX: Final = 300
 
 
 class Reference:
-    """A fold of the logs for those who are behind: it begins anew when it has passed them."""
+    """A fold of the logs at a follower's position. It starts again when it is ahead of the follower."""
 
     def __init__(self, place: Place) -> None:
         self._place = place
@@ -39,13 +39,13 @@ class Reference:
 
 
 class FollowerProcess(OwnerProcess):
-    """One process that follows one partition; once it is appointed it is like any other that wants to own it."""
+    """A process that follows one partition. Once appointed, it behaves like any other claimant."""
 
     def __init__(self, world: World, place: Place) -> None:
         super().__init__(world, place)
         self.appointed = False
         self._warm = False
-        """It leads, or is about to, with what it has folded as a follower."""
+        """It leads, or is about to, with the state folded as a follower."""
         self._reference = Reference(place)
 
     @property
@@ -62,7 +62,7 @@ class FollowerProcess(OwnerProcess):
         return [self._go_on, self._go_on, self._let_time_pass]
 
     def waits_for(self) -> Callable[[], None] | None:
-        """What it does next when there are no faults any more and it is to lead."""
+        """The next action that makes a calm follower lead."""
         return self._take_over if self._following else None
 
     def _start(self) -> None:
@@ -84,7 +84,7 @@ class FollowerProcess(OwnerProcess):
             self._carry_out(effect)
 
     def wake(self) -> None:
-        """Go on, first of all with the snapshot over which it fell asleep."""
+        """Go on; first finish the snapshot during which it fell asleep."""
         self.asleep_until = 0
         while self.owner is not None and self.owner.snapshots.to_be_made:
             self._let_time_pass()
@@ -96,7 +96,7 @@ class FollowerProcess(OwnerProcess):
         self._tell(self._bounds())
 
     def compare(self) -> None:
-        """The state is the fold of the logs at the same offset (I3), and nothing piles up beside it (I15)."""
+        """Check that the state is the fold of the logs at its offset (I3) and that nothing piles up beside it (I15)."""
         assert self.owner is not None
         state, head, name = self.owner.fold.state, self.owner.fold.head, self.place.name
         if state.ready or state.changed or state.forgotten or any(e.changed for e in state.live()):
@@ -112,7 +112,7 @@ class FollowerProcess(OwnerProcess):
         self.world.sometimes.happened("follower compared")
 
     def catch_up(self) -> None:
-        """Without faults: fold up to the journal's end."""
+        """Without faults: fold up to the end of the journal."""
         for _ in range(CALM_STEPS_MAX):
             if self._reads:
                 self._read()
@@ -125,7 +125,7 @@ class FollowerProcess(OwnerProcess):
         self.place.fail(f"L1: {self.place.name}: a follower does not catch up")
 
     def _known_end(self) -> int:
-        """Behind the last decision of the journal: parts of a commit that are not whole move nobody on."""
+        """The end of the last decision. Parts of an incomplete commit advance no fold."""
         return self._reference.at(self.place.journal.end).head.offset + 1
 
     def crash(self) -> None:
@@ -154,7 +154,7 @@ class FollowerProcess(OwnerProcess):
         super()._append_snapshot(effect)
 
     def _doze(self) -> None:
-        """Fall asleep, best over a snapshot: what that says is old when it is written, since that comes first."""
+        """Fall asleep, preferably before a snapshot is written, so that it is old when it is."""
         world, owner = self.world, self.owner
         busy = owner is not None and owner.snapshots.to_be_made
         if not world.kafka.calm and world.choices.chance(DOZING[busy]):
@@ -167,7 +167,7 @@ class FollowerProcess(OwnerProcess):
 
 
 class Followers:
-    """The processes of a run that follow."""
+    """All followers of a run."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -177,16 +177,16 @@ class Followers:
         return FollowerProcess(self._world, self._world.choices.pick(self._world.places))
 
     def of(self, place: Place) -> list[FollowerProcess]:
-        """Those of a partition."""
+        """The followers of a partition."""
         return [follower for follower in self.all if follower.place is place]
 
     def replace(self, follower: FollowerProcess) -> None:
-        """Somebody else follows something instead."""
+        """Replace a follower by one of a random partition."""
         self.all.remove(follower)
         self.all.append(self._one())
 
     def appoint(self, place: Place) -> OwnerProcess | None:
-        """The group gives a partition to somebody who follows it; None when nobody does."""
+        """The group gives a partition to one of its followers; None when it has none."""
         candidates = self.of(place)
         if not candidates:
             return None
@@ -196,7 +196,7 @@ class Followers:
         return chosen
 
     def agree(self) -> None:
-        """At the end each of them comes to the state of the owner."""
+        """Check at the end that each follower reaches the state of the logs."""
         for follower in self.all:
             follower.catch_up()
             follower.compare()

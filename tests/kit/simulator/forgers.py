@@ -1,7 +1,7 @@
-"""Strangers who may write to a data log, and write there in the name of sessions (protocol.md section 3, M31).
+"""Strangers with write access to a data log, who write in the name of sessions (protocol.md section 3, M31).
 
-Nobody can tell what they wrote from what the sessions did. So what is promised is that all of it is taken, once, and
-that every session is heard: what Kafka has acknowledged to it is accepted, or comes back, or it is told.
+Their records cannot be told from the session's own. The promise is therefore that every record is taken once, and
+that every session is heard: a record that Kafka acknowledged is accepted, or comes back, or its session is notified.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ if TYPE_CHECKING:
     from .world import World
 
 TRUE_OF_FORGERIES: Final = ("I5", "I6", "I9", "I20", "I23")
-"""Findings of the verifier that are right where somebody writes in the names of others."""
+"""Rules whose findings are right when records are forged."""
 
 DROPPED: Final = "the second was dropped"
-"""Not this one, of I23."""
+"""This finding of I23 is not excused."""
 
 COPIED: Final = (Kind.MESSAGE, Kind.BEGIN, Kind.END_CALL, Kind.FIN, Kind.TRANSACTION)
 
 
 class Forgers:
-    """What was forged in a run."""
+    """The forgeries of a run."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self.struck = 0
         self.closed: set[bytes] = set()
-        """Sessions that strangers have closed somewhere: what they say there is refused, and they are told."""
+        """Sessions that strangers closed in some partition: it refuses their records and notifies them."""
 
     def strike(self) -> None:
-        """Now and then a stranger copies the header of a session's record, and writes what it likes."""
+        """Sometimes copy the header of a session's record and write a forgery."""
         world, choices = self._world, self._world.choices
         if not choices.chance(world.swarm.forgers):
             return
@@ -84,7 +84,7 @@ class Forgers:
                 world.sometimes.happened("forged close")
 
     def closed_one_of(self, session: SessionProcess) -> bool:
-        """Whether a stranger has closed this session under one of its ids."""
+        """A stranger has closed this session under one of its ids."""
         return not self.closed.isdisjoint(session.session.ids)
 
     def _write(self, place: Place, envelope: Envelope, **changes: object) -> None:
@@ -105,12 +105,12 @@ def _envelopes(place: Place) -> Iterator[Envelope]:
 
 
 def honest(findings: Iterable[Finding], *, forged: bool) -> list[Finding]:
-    """The findings that contradict a promise which is kept although somebody forges records."""
+    """The findings that contradict a promise which holds in spite of forgeries."""
     return [one for one in findings if not forged or one.rule not in TRUE_OF_FORGERIES or DROPPED in one.text]
 
 
 def check_forgeries(world: World, references: Mapping[Address, SecondFold]) -> Iterator[str]:
-    """What was acknowledged to sessions was taken, and nothing of strangers was received twice."""
+    """Check that records acknowledged to sessions were taken, and that no forged message was received twice."""
     if not world.forgers.struck:
         if any(reference.tally["forged"] for reference in references.values()):
             yield "I23: records are called contested that nobody has forged"
@@ -126,14 +126,14 @@ def check_forgeries(world: World, references: Mapping[Address, SecondFold]) -> I
             if address != place.address or counter >= world.history.acknowledged.get((writer, address), 0):
                 continue
             if writer in world.history.skewed or (header, value or b"") not in written:
-                continue  # nobody has acknowledged that: another one stands in its place
+                continue  # never acknowledged: another record has its counter
             if not reference.contents.knows(writer, counter, header or b"", value or b""):
                 yield f"I6: {counter} of {writer.hex()} was acknowledged, and {address} has dropped it"
     _count(world, references)
 
 
 def _count(world: World, references: Mapping[Address, SecondFold]) -> None:
-    """Rare paths."""
+    """Count rare paths."""
     for reference in references.values():
         for (writer, counter), verdict in reference.verdicts.items():
             if counter < 0 and time_of_writer(writer) is not None:

@@ -1,4 +1,4 @@
-"""Applications: what they do with received messages, step by step, so that the world can move under their hands."""
+"""Handlers, executed step by step, so that other processes act in between."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 SLEEP_STEPS_MAX: Final = 150
-"""Of a handler; one that holds a group may sleep nearly for ever, so that others of its conversations come and go."""
+"""Most steps that a handler sleeps. One with a group may sleep far longer, while its other conversations go on."""
 
 
 class Taken(NamedTuple):
@@ -52,21 +52,21 @@ class Reply(NamedTuple):
 
 
 class Progress(Enum):
-    """Where a handler stands."""
+    """State of a handler's execution."""
 
     WORKING = "working"
     DONE = "done"
     FAILED = "failed"
     KILLED = "killed"
-    """And its process with it."""
+    """The process died with it."""
     STEPPED_BACK = "stepped back"
-    """Somebody else has a group that it needs."""
+    """Another handler has a group that it needs."""
     LEFT = "left"
-    """It did nothing: its messages wait as before."""
+    """It did nothing; its messages wait as before."""
 
 
 class Work:
-    """One execution of a handler. Its nonce is in everything that it sends: a second execution sends other bytes."""
+    """One execution of a handler. Its nonce is in all its messages, so that a repeated execution sends other bytes."""
 
     def __init__(self, process: OwnerProcess, transaction: Transaction) -> None:
         world = self.world = process.world
@@ -81,22 +81,22 @@ class Work:
         self.ended: list[Endpoint] = []
         self.finished: list[Endpoint] = []
         self.looked_at: Message | None = None
-        """What it handles now."""
+        """The message that it handles."""
         self._steps = self._run()
         world.history.works.append(self)
 
     @property
     def members(self) -> list[Endpoint]:
-        """The conversations whose messages it got."""
+        """Conversations whose messages it received."""
         return [member for one in family(self.transaction) for member in one.members]
 
     @property
     def awake(self) -> bool:
-        """It goes on when it is asked to."""
+        """It is not asleep."""
         return not self.world.lively or self.asleep_until <= self.world.steps
 
     def go_on(self) -> Progress:
-        """Some more messages."""
+        """Handle some more messages."""
         world = self.world
         try:
             for _ in range(1 + world.choices.choose(4)):
@@ -159,7 +159,7 @@ class Work:
             yield
 
     def _messages(self) -> Iterator[Message]:
-        """What is there, and what has come since."""
+        """The messages of the transaction, and sometimes further ones received since."""
         yield from self.transaction
         while self.world.lively and self.world.choices.chance(self.world.swarm.again):
             messages = self.transaction.receive(1)
@@ -194,7 +194,7 @@ class Work:
             self.finished.append(dialog)
 
     def reply(self, dialog: Endpoint | Begun, kind: str, body: bytes) -> None:
-        """Send, and remember what."""
+        """Send and remember a message."""
         self.at.send(dialog, kind, body)
         self.replies.append(Reply(dialog.role, dialog.conversation, kind, body))
         if dialog.role is Role.INITIATOR:
@@ -205,7 +205,7 @@ class Work:
         self.ended.append(message.dialog)
 
     def end(self, dialog: Endpoint | Begun, code: int, *, cleanup: bool = False) -> None:
-        """End; what is taken back with it was not sent."""
+        """End a dialog. An Error or a cleanup withdraws the messages sent in this transaction."""
         self.at.end(dialog, error=code, description="because" if code else "", cleanup=cleanup)
         if dialog.role is Role.INITIATOR:
             self.world.history.calls.end(dialog.conversation, self.world.steps, Way.HANDLER)

@@ -1,4 +1,4 @@
-"""What the processes of a run experienced: the checks hold it against the logs."""
+"""Calls and results of all processes in a run. The checks compare them with the logs."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Told(NamedTuple):
     """The answer to a question for an outcome."""
 
     bodies: list[bytes]
-    """That the question was about."""
+    """Bodies of the messages in question, in order."""
     received: int
-    """So many of them, the first ones, were received; the others never will be."""
+    """This many of them, from the first, were received. The others never will be."""
     held: bool
-    """They had no counters yet: the answer is how far their conversation has come, which what is rejected is not in."""
+    """The messages had no counters yet. The answer then counts only received messages, not rejected ones."""
 
 
 @dataclass(slots=True)
@@ -30,26 +30,26 @@ class History:
     """Calls and their outcomes."""
 
     handed: dict[tuple[bytes, Address, int], Payload] = field(default_factory=dict)
-    """Writer, address and counter of every record that a session handed over."""
+    """(writer, address, counter) → record that a session handed over."""
     acknowledged: dict[tuple[bytes, Address], int] = field(default_factory=dict)
-    """Writer and address -> counter below which the session counts everything as acknowledged."""
+    """(writer, address) → counter below which the session considers all records acknowledged."""
     transactions: list[Tried] = field(default_factory=list)
     """Every transaction of a session."""
     calls: Calls = field(default_factory=Calls)
-    """What was called on the initiator's side of conversations, and what was reported as done."""
+    """Calls on the initiator's side of conversations, and reports of completion."""
     asked: dict[BounceId, list[bytes | None]] = field(default_factory=dict)
-    """Bounce -> what sessions asked for: the conversation to which it should go, or None for a confirmation."""
+    """Bounce → decisions of sessions: the conversation to redirect to, or None for a confirmation."""
     told: list[Told] = field(default_factory=list)
-    """What somebody was told about messages of a session."""
+    """Answers about the outcome of a session's messages."""
     skewed: set[bytes] = field(default_factory=set)
-    """Writers whose id is so far ahead that their records may be refused."""
+    """Writers whose id is so far ahead of time that their records may be refused."""
     begun: set[bytes] = field(default_factory=set)
-    """Conversations that handlers began, whether or not it came to count."""
+    """Conversations that handlers began, whether or not the commit counted."""
     begun_again: dict[bytes, int] = field(default_factory=dict)
-    """Conversations that were begun once more when their session had ended them, and how often they were anew."""
+    """Conversation begun again after its session ended it → how often it was begun anew."""
     works: list[Work] = field(default_factory=list)
-    """Every execution of a handler; its place is its nonce."""
+    """Every execution of a handler; its index is its nonce."""
     committed: dict[tuple[str, bytes, int], list[Work]] = field(default_factory=dict)
-    """Place, claim id and number of every commit that an owner appended -> the executions in it."""
+    """(place, claim id, commit number) of every appended commit → the executions in it."""
     altered: dict[str, int] = field(default_factory=dict)
-    """Services that ALTER SERVICE has put on a queue, and the number of that."""
+    """Service → number of the queue on which ALTER SERVICE put it."""

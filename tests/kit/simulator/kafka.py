@@ -1,4 +1,4 @@
-"""Kafka as a program may meet it: logs with offsets, and requests that are lost, late, doubled or answered in vain."""
+"""A simulated Kafka: logs with offsets, and requests that are lost, delayed, duplicated, or lose their answer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Payload = tuple[bytes | None, bytes, bytes | None]
 """Header, key and body of a record to append."""
 
 CLOCK_JITTER_MS: Final = 200
-"""Log-append times of one log may fall by this much: leaders' clocks differ."""
+"""Log-append times of one log may go back by this much, because leaders' clocks differ."""
 
 
 class Record:
@@ -27,7 +27,7 @@ class Record:
         self.header, self.key, self.body = payload
         self.offset = offset
         self.order = order
-        """Place among all appends to all logs: what was first."""
+        """Position among all appends to all logs."""
         self.timestamp_ms = timestamp_ms
 
     @property
@@ -47,17 +47,17 @@ class Log:
         self.records: list[Record] = []
         self.offsets: list[int] = []
         self.start = 0
-        """Records before it were deleted; they stay here for the checks, and nobody reads them."""
+        """First offset that can be read. Deleted records before it stay in `records` for the checks."""
         self.end = 0
         """Offset of the next record, or of the marker before it."""
         self.held: int | None = None
-        """Where an open transaction of a stranger began: who reads what is committed gets nothing from there on."""
+        """First offset of a stranger's open transaction. Readers of committed data get nothing from there on."""
         self.sequences: dict[int, int] = {}
-        """Producer id -> number of its next batch, as the broker remembers it."""
+        """Producer id → number of its next batch, as the broker remembers it."""
 
     @property
     def stable(self) -> int:
-        """Its end for who reads what is committed."""
+        """The last stable offset."""
         return self.end if self.held is None else self.held
 
     def between(self, start: int, end: int) -> list[Record]:
@@ -66,20 +66,20 @@ class Log:
 
 
 class Slice(NamedTuple):
-    """What a read returned."""
+    """The result of a read."""
 
     records: list[Record]
     next_offset: int
 
 
 class Outcome(IntEnum):
-    """What became of a request, as far as its sender can tell now."""
+    """A request's fate, as far as its sender can know yet."""
 
     ACKNOWLEDGED = 0
     SILENT = 1
-    """No answer will come: it was lost, or it was carried out and the answer was lost."""
+    """No answer will come. The request was lost, or it was carried out and its answer was lost."""
     LATE = 2
-    """No answer has come yet; it may land at any time, or never."""
+    """No answer has come yet. The request may land at any time, or never."""
 
 
 class Request:
@@ -91,12 +91,12 @@ class Request:
         self.log = log
         self.payloads = payloads
         self.pid = pid
-        """Producer id of an idempotent producer, else 0."""
+        """Id of an idempotent producer, else 0."""
         self.sequence = sequence
         self.landed: list[Record] = []
-        """The first record of every time that it landed."""
+        """The first record of each time that the request landed."""
         self.abandoned = False
-        """Whoever sent it is gone or has given up."""
+        """The sender is gone or has stopped waiting."""
         self.on_landed: Callable[[Record], None] | None = None
         """Called when a late request lands and its sender still listens."""
 
@@ -109,7 +109,7 @@ class Kafka:
         self.calm = False
         """No more faults."""
         self.delivering = False
-        """A late request arrives just now."""
+        """A late request is being delivered."""
         self.now_ms = 1_700_000_000_000
         self.logs: dict[tuple[str, int], Log] = {}
         self.late: list[Request] = []
@@ -120,14 +120,14 @@ class Kafka:
         self._pids = 0
 
     def new_pid(self) -> int:
-        """A producer id that was never used."""
+        """An unused producer id."""
         self._pids += 1
         return self._pids
 
     # ------------------------------------------------------------------------------------------------------ write
 
     def append(self, log: Log, payload: Payload) -> Record:
-        """One record at the end of a log."""
+        """Append one record."""
         swarm, choices = self.swarm, self._choices
         if swarm.holes and not log.is_journal and not self.calm and choices.chance(swarm.holes):
             log.end += 1 + choices.choose(2)
@@ -142,7 +142,7 @@ class Kafka:
         return record
 
     def send(self, request: Request) -> Outcome:
-        """Carry a request out, lose it, delay it, or lose the answer."""
+        """Carry a request out, lose it, delay it, or lose its answer."""
         if self.calm:
             return Outcome.ACKNOWLEDGED if self.land(request) else Outcome.SILENT
         swarm, choices = self.swarm, self._choices
@@ -160,12 +160,12 @@ class Kafka:
         return Outcome.SILENT if choices.chance(swarm.ack_lost) else Outcome.ACKNOWLEDGED
 
     def land(self, request: Request) -> bool:
-        """Append what the request holds; False when the broker refuses its place in the producer's order."""
+        """Append the request's records. False when the broker refuses the producer's sequence number."""
         log = request.log
         if request.pid:
             expected = log.sequences.get(request.pid, 0)
             if request.sequence != expected:
-                return request.sequence < expected  # it is there already
+                return request.sequence < expected  # the log has it already
             log.sequences[request.pid] = expected + 1
         first = self.append(log, request.payloads[0])
         request.landed.append(first)
@@ -174,7 +174,7 @@ class Kafka:
         return True
 
     def deliver_late(self) -> None:
-        """One of the late requests arrives; sometimes it arrives once more, later."""
+        """Deliver one of the late requests; sometimes it stays and arrives again."""
         index = self._choices.choose(len(self.late))
         request = self.late[index]
         if request.pid or not self._choices.chance(200):
@@ -195,7 +195,7 @@ class Kafka:
     # ------------------------------------------------------------------------------------------------------- read
 
     def read(self, log: Log, start: int, end: int) -> Slice:
-        """Some records of start … end-1 from the beginning, all of them unless the read is short."""
+        """The records of start … end-1, or a prefix of them when the read is short."""
         records = log.between(start, end)
         choices = self._choices
         if not self.calm and records and choices.chance(self.swarm.short_reads):

@@ -1,4 +1,4 @@
-"""Sessions that begin a conversation again whose id a caller has chosen, and which is over: unasked, or anew."""
+"""Sessions that begin a finished conversation again under its caller-chosen id, by mistake or deliberately anew."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 
 def latecomers(process: SessionProcess) -> list[Callable[[], None]]:
-    """To begin one again, if there is one and it is time for that."""
+    """Possible actions: begin such a conversation again."""
     world = process.world
     plans = _may_begin_again(process) if world.swarm.naming else []
     return [partial(_begin_again, process, plans)] if plans and world.choices.chance(world.swarm.naming) else []
 
 
 def _may_begin_again(process: SessionProcess) -> list[Plan]:
-    """Dialogs with ids of a caller's choice that their session has ended, as far as another session may begin them."""
+    """Ended dialogs with a caller-chosen id that this session may begin again."""
     world = process.world
-    redirects = world.swarm.redirecting or world.swarm.heirs  # into what is not theirs, and may never open
+    redirects = world.swarm.redirecting or world.swarm.heirs  # into dialogs of others, which may never open
     if redirects or len(world.history.begun_again) >= world.swarm.dialogs:
         return []
     return [
@@ -43,14 +43,14 @@ def _may_begin_again(process: SessionProcess) -> list[Plan]:
 
 
 def manner(process: SessionProcess) -> Manner:
-    """How a session begins its next dialog."""
+    """Options with which a session begins its next dialog."""
     world = process.world
     named = bool(world.swarm.naming) and world.choices.chance(world.swarm.naming)
     return Manner(process.mailboxes.wants_returning, named)
 
 
 def _begin_again(process: SessionProcess, plans: list[Plan]) -> None:
-    """Begin one of them once more, directly or in a transaction, and send one message on it."""
+    """Begin a finished conversation again, directly or in a transaction, and send one message on it."""
     world, session = process.world, process.session
     dialog = world.choices.pick(plans).dialog
     again = world.history.begun_again
@@ -79,7 +79,7 @@ def _begin_again(process: SessionProcess, plans: list[Plan]) -> None:
 
 
 def compare_named(place: Place, reference: SecondFold) -> Iterator[str]:
-    """Both folds know of the same ids."""
+    """Check that both folds know the same caller-chosen ids."""
     named = place.shadow.state.named
     known = {*named.living}, {key: tuple(over) for key, over in named.over.items()}, named.heard
     began = tuple({key: [*ids] for key, ids in one.items()} for one in (named.openers, named.former))
@@ -88,9 +88,9 @@ def compare_named(place: Place, reference: SecondFold) -> Iterator[str]:
 
 
 def check_named(world: World, references: Mapping[Address, SecondFold]) -> Iterator[str]:
-    """An id that a caller has chosen lives once at each side, and once more for each time it was begun anew."""
+    """Check that a caller-chosen id lives once at each side, and once more for each time it was begun anew."""
     if any(reference.floor_ms for reference in references.values()):
-        return  # what is older is forgotten
+        return  # older conversations are forgotten
     lives: Counter[tuple[int, bytes]] = Counter(
         side.key for reference in references.values() for side in reference.sides if not side.generation
     )

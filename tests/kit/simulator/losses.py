@@ -1,7 +1,7 @@
-"""Data that somebody deletes before its owner has ingested it (LOST, protocol.md section 7.7).
+"""Deletion of data that the owner has not ingested (LOST, protocol.md section 7.7).
 
-What promises rest on these data is not kept, and what is said about them has to be true. Where the commits behind every
-snapshot rest on them the partition halts, and the run is over.
+Promises about deleted data are void, but every report about them must be true. A partition halts when commits that no
+snapshot covers refer to deleted data; the run is then over.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ if TYPE_CHECKING:
     from .world import World
 
 TRUE_OF_LOSSES: Final = ("lost", "I6")
-"""Findings of the verifier that are right where data was lost: that it was, and what was in it."""
+"""Rules whose findings are right when data was lost."""
 
 
 class Enough(Exception):
-    """A partition has halted, and rightly: nothing further can be asked of the run."""
+    """A partition has halted, and rightly. The run ends."""
 
 
 class Losses:
-    """What was deleted in a run."""
+    """The deletions of a run."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self.struck: list[Place] = []
 
     def strike(self) -> None:
-        """Now and then somebody deletes the beginning of a data log, with something that no commit has ingested."""
+        """Sometimes delete the beginning of a data log, beyond what commits have ingested."""
         choices = self._world.choices
         if not choices.chance(self._world.swarm.losses):
             return
         place = choices.pick(self._world.places)
         led = any(process.leading for process in self._world.owners if process.place is place)
-        if not led and choices.chance(900):  # the next owner would have to halt, most likely
+        if not led and choices.chance(900):  # the next owner would probably have to halt
             return
         ingested = max(
             (j.decision.ingest_to for j in place.judge.judged if j.counts and isinstance(j.decision, Commit)), default=0
@@ -61,7 +61,7 @@ class Losses:
             self.struck.append(place)
 
     def decided(self, place: Place, commit: Commit) -> None:
-        """A commit counts: it says that something is gone if it is, and only then."""
+        """Check a commit that counts: it reports a loss exactly when data is missing."""
         lost = lost_by(commit)
         if lost is None:
             return
@@ -79,7 +79,7 @@ class Losses:
         happened("data lost under an owner", len(led) > 1)
 
     def halted(self, place: Place, effect: Halted) -> None:
-        """An owner finds its logs contradictory."""
+        """End the run when an owner halts because of lost data; fail for every other reason."""
         if effect.mistake is not None:
             raise effect.mistake
         if place in self.struck and "which its journal has ingested" in effect.reason:
@@ -89,13 +89,13 @@ class Losses:
 
 
 def wrong(findings: Iterable[Finding], folds: Iterable[SecondFold]) -> list[Finding]:
-    """The findings that contradict a promise which is kept although data was lost."""
+    """The findings that contradict a promise which holds in spite of lost data."""
     lossy = any(fold.losses.count for fold in folds)
     return [finding for finding in findings if not (lossy and finding.rule in TRUE_OF_LOSSES)]
 
 
 def check_losses(world: World, references: Mapping[Address, SecondFold]) -> Iterator[str]:
-    """What is kept although data was lost: what stands behind a hole, in order and once, and what was said of it."""
+    """Check the promises that hold in spite of lost data: order, single receipt, and true reports behind a hole."""
     yield from _received_once(world, references)
     for place in world.places:
         yield from _heard_on(world, place, references[place.address])
@@ -103,13 +103,13 @@ def check_losses(world: World, references: Mapping[Address, SecondFold]) -> Iter
 
 
 def _heard_on(world: World, place: Place, reference: SecondFold) -> Iterator[str]:
-    """Of what a session counts as there everything is judged that was not deleted, each side hears it in order."""
+    """Check that every acknowledged record that was not deleted has a verdict, and that each side hears it in order."""
     there = _counters(place)
     for (writer, address), acknowledged in world.history.acknowledged.items():
         left = writer in world.history.skewed or writer in reference.forgotten
         if address != place.address or left or untrusted(reference, writer) is not None:
             continue
-        # what a closed writer has said behind its closing comes again from its heir; one answer to it says so
+        # the heir repeats records behind the closing; one answer tells that
         heard_up_to = min(acknowledged, reference.closed.get(writer, acknowledged))
         for counter in sorted(there.get(writer, ())):
             if counter < heard_up_to and (writer, counter) not in reference.verdicts:
@@ -126,7 +126,7 @@ def _heard_on(world: World, place: Place, reference: SecondFold) -> Iterator[str
 
 
 def _counters(place: Place) -> dict[bytes, set[int]]:
-    """Writer -> counters of its records that nobody has deleted."""
+    """Writer → counters of its records that were not deleted."""
     found: dict[bytes, set[int]] = {}
     for record in place.data.records:
         with suppress(MalformedRecord):
@@ -137,7 +137,7 @@ def _counters(place: Place) -> dict[bytes, set[int]]:
 
 
 def _said_truly(world: World, references: Mapping[Address, SecondFold]) -> Iterator[str]:
-    """What somebody was told to be received was, or came back; what was not is nowhere."""
+    """Check that messages reported as received were received or came back, and the others were not."""
     verdicts: dict[bytes, set[str]] = {}
     for (writer, address, counter), (_, _, body) in world.history.handed.items():
         verdict = verdict_of(references, writer, address, counter)

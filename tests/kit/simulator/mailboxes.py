@@ -1,4 +1,4 @@
-"""What an application does with messages that came back: it looks for them, confirms, redirects, and does it twice."""
+"""Bounced messages: applications look for them, confirm or redirect them, and sometimes decide twice."""
 
 from __future__ import annotations
 
@@ -28,67 +28,67 @@ if TYPE_CHECKING:
     from .sending import SessionProcess
 
 TWICE: Final = 150
-"""Rate of doing it again with a bounce that was confirmed or redirected already."""
+"""Rate of deciding again about a bounce."""
 
 DIALOGS_MAX: Final = 12
-"""A session with fewer may begin another one for what came back."""
+"""A session with fewer dialogs may begin another one for bounced messages."""
 
 STILL: Final = 700
-"""Rate of standing still behind a REDIRECT."""
+"""Rate of pausing behind a REDIRECT."""
 
 TO_MOVED: Final = 800
-"""Rate of redirecting to a dialog that has moved when there is one."""
+"""Rate of redirecting to a dialog that has moved, when there is one."""
 
 PATIENT: Final = 970
-"""Rate of waiting with such a dialog until it has moved, where dialogs move."""
+"""Rate of waiting until such a dialog has moved, where dialogs move."""
 
 RENEWED: Final = 500
-"""Rate of taking another id before such a dialog is used."""
+"""Rate of changing the session's id before such a dialog is used."""
 
 EARLY: Final = 150
-"""Rate of keeping such a dialog ready before anything has come back, where dialogs move."""
+"""Rate of reserving a dialog before anything has bounced, where dialogs move."""
 
 RESERVED: Final = (150, 700)
-"""Rate, without moves and with them, of a dialog that is begun for what came back, and used for nothing else before."""
+"""Rates, without and with moves, of beginning a dialog for nothing but bounced messages."""
 
 RETURNING: Final = 500
 """Rate of dialogs that are begun as returning."""
 
 STRANGE: Final = 100
-"""Rate of laying hands on the bounces of others."""
+"""Rate of deciding about the bounces of other sessions."""
 
 
 class Mailboxes:
-    """The mailboxes of one session, as it sees them."""
+    """The mailboxes of one session, as the session sees them."""
 
     def __init__(self, process: SessionProcess) -> None:
         self._process = process
         self._decisions = Decisions()
         self._shown: Counter[BounceId] = Counter()
-        """How often each bounce was decided about."""
+        """Bounce → number of decisions about it."""
         self.reserved: Plan | None = None
-        """A dialog that was begun for what came back; the process does nothing else with it."""
+        """A dialog begun for bounced messages and not used before."""
         self.adoption: Adoption | None = None
-        """Conversations that it wants to go on with, or has."""
+        """The adoption of another session's conversations."""
 
     @property
     def homes(self) -> list[Place]:
-        """Where it may have mail."""
+        """Partitions that may hold its mail."""
         return list(dict.fromkeys(plan.home for plan in self._process.plans))
 
     @property
     def adopts(self) -> bool:
-        """It wants to go on with conversations, and does not yet."""
+        """An adoption is under way."""
         return self.adoption is not None and self.adoption.goes_on
 
     @property
     def wants_returning(self) -> bool:
-        """The next dialog is a returning one: who looks into mailboxes has some."""
+        """Begin the next dialog as returning. Only runs whose sessions look into mailboxes have such dialogs."""
         world = self._process.world
         return bool(world.swarm.looking) and world.choices.chance(RETURNING)
 
     def look(self) -> bool:
-        """Decide about some of the messages in a mailbox; False when there is nothing to decide."""
+        """Decide about some messages in a mailbox. False when there is nothing to decide."""
         process, world = self._process, self._process.world
         if self.adopts and self.adoption is not None:
             return self.adoption.step()
@@ -102,7 +102,7 @@ class Mailboxes:
         state = self.state_of(place)
         shut_out = needs_another_id(process.session, state)
         new = self._offered(state) + self._strange(state)
-        if shut_out and not (world.lively and world.choices.chance(500)):  # else when it has decided
+        if shut_out and not (world.lively and world.choices.chance(500)):  # otherwise after the decisions
             process.renewal.change("told")
             shut_out = False
         busy = [plan for plan in process.plans if plan.home is place and not plan.over and plan.dialog.sent]
@@ -120,12 +120,12 @@ class Mailboxes:
             open_plans = [plan for plan in plans if not plan.over]
             try:
                 same = [plan for plan in open_plans if plan.dialog.begin.target == bounced.bounce.at]
-                if same and not fresh:  # it tries the same place again
+                if same and not fresh:  # it tries the same target again
                     open_plans = same
                 elif busy and not fresh:
                     open_plans = busy
                 open_plans = self._moved(state, open_plans) or open_plans
-                late = bounced.id.writer == state.writer_id  # it was redirected, and came back once more
+                late = bounced.id.writer == state.writer_id  # it was redirected, and bounced again
                 if open_plans and (world.lively or late) and world.choices.chance(world.swarm.redirecting):
                     self._redirect(open_plans[-1] if fresh else world.choices.pick(open_plans), bounced, blindly)
                 else:
@@ -137,7 +137,7 @@ class Mailboxes:
         return bool(new)
 
     def _reserve(self, place: Place) -> bool:
-        """Begin a dialog that is kept for what came back, or will."""
+        """Begin a dialog that is kept for bounced messages."""
         process = self._process
         known = len(process.plans)
         process._begin(place)
@@ -146,7 +146,7 @@ class Mailboxes:
         return True
 
     def _use(self, plan: Plan) -> bool:
-        """The first message on a dialog is one that came back, and the session may have another id by then."""
+        """Redirect a bounced message as the dialog's first one. The session may have changed its id before."""
         process, world = self._process, self._process.world
         state = self.state_of(plan.home)
         stays = world.swarm.moves and not self._moved(state, [plan]) and world.choices.chance(PATIENT)
@@ -166,21 +166,21 @@ class Mailboxes:
         return True
 
     def _is_mine(self, bounced: Bounced) -> bool:
-        """The application asks for it."""
+        """The bounce belongs to this session or to one that it inherited."""
         return bounced.session in self._process.session.ids or bounced.session in self._process.inherited
 
     def _offered(self, state: Partition) -> list[Bounced]:
-        """What the session is shown."""
+        """Bounces that the session is offered."""
         return self._decisions.offered(state, self._process.session, self._is_mine)
 
     def _strange(self, state: Partition) -> list[Bounced]:
-        """What is not its own, and it decides about all the same, now and then."""
+        """Sometimes, bounces of other sessions."""
         chance = self._process.world.choices.chance
         others = [one for one in state.mailbox.entries.values() if not self._is_mine(one) and not self._shown[one.id]]
         return [one for one in others if chance(STRANGE)]
 
     def _confirm(self, plan: Plan, bounced: Bounced, blindly: bool) -> None:
-        """`blindly`: as a caller does that does not know what was decided."""
+        """Confirm a bounce; with `blindly`, without looking at earlier decisions."""
         process = self._process
         if blindly:
             hands = process.session.confirm(plan.dialog, bounced.id)
@@ -195,7 +195,7 @@ class Mailboxes:
         self._shown[bounced.id] += 1
 
     def _moved(self, state: Partition, plans: list[Plan]) -> list[Plan]:
-        """Those whose dialogs have moved away, now and then."""
+        """Sometimes, the plans whose dialogs have moved away."""
         moved = [plan for plan in plans if (Role.INITIATOR, plan.dialog.conversation) in state.moves.stubs]
         return moved if moved and self._process.world.choices.chance(TO_MOVED) else []
 
@@ -203,7 +203,7 @@ class Mailboxes:
         process = self._process
         if process.world.choices.chance(process.world.swarm.redirecting // 2):
             plan.left = max(plan.left, 1)
-            process._send(plan)  # both ways to the target at once
+            process._send(plan)  # so that both ways to the target are in use
         if blindly:
             hands = process.session.redirect(plan.dialog, bounced.id)
         else:
@@ -218,7 +218,7 @@ class Mailboxes:
         self._stand_still(plan)
 
     def _stand_still(self, plan: Plan) -> None:
-        """Some records leave, and the others late: the target refuses them for a while, and home does not."""
+        """Delay records to the target, so that home learns of the REDIRECT long before."""
         process, world = self._process, self._process.world
         both = plan.dialog.state is DialogState.OPEN and plan.dialog.target.window.outstanding
         if world.kafka.calm or not both or not world.choices.chance(STILL):
@@ -230,7 +230,7 @@ class Mailboxes:
         process.asleep_until = world.steps + (40, 120, 0)[world.choices.choose(3)]
 
     def hear(self) -> None:
-        """What a follower of the homes, or an owner in this process, says of redirected messages."""
+        """Tell the session about its redirected messages, as a follower or owner of the home does."""
         process = self._process
         dialog = process.world.choices.pick(process.session.redirecting)
         home = self._place(dialog.begin.home)
@@ -243,7 +243,7 @@ class Mailboxes:
                 process.world.fail(f"I20: {one.conversation!r} is taken for opened, and nobody has sent FIRST")
 
     def inherit(self, other: SessionProcess) -> None:
-        """Take over from a session that is dead or seems to be: first of all its writer is closed everywhere."""
+        """Take over from a session that is dead or taken for dead. Its writers are closed everywhere first."""
         process = self._process
         process.inherited |= {*other.session.ids, *other.inherited}
         if other.all_plans and process.world.choices.chance(ADOPTING):
@@ -260,7 +260,7 @@ class Mailboxes:
         return next(place for place in self._process.world.places if place.address == address)
 
     def state_of(self, place: Place) -> Partition:
-        """What the logs say, or what some owner believes that it is the one."""
+        """The state according to the logs, or according to a process that believes itself the owner."""
         world = self._process.world
         owners = [process.owner for process in world.owners if process.place is place and process.owner is not None]
         leading = [owner.fold.state for owner in owners if owner.phase is Phase.LEADING]

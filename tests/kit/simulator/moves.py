@@ -1,4 +1,4 @@
-"""Owners that move endpoints to other partitions, and what must hold of a conversation over all of its places."""
+"""Owners that relocate endpoints, and the invariants of a conversation across all partitions where it lived."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
     from .world import World
 
 RESERVED: Final = 700
-"""Rate of moving something when a dialog that a session reserves lives there."""
+"""Rate of relocating when a dialog that a session has reserved lives here."""
 
 ROUNDS_PER_STUB: Final = 8
-"""Calm rounds that a stub may take: a record goes through it, and so does CLOSED."""
+"""Calm rounds that a stub may take, for a record sent through it and for CLOSED."""
 
 References = Mapping[Address, SecondFold]
 
 
 def actions(process: OwnerProcess, owner: Owner) -> Iterator[Callable[[], None]]:
-    """What an owner could do about moves."""
+    """Possible actions: relocate an endpoint, alter a service."""
     rate = process.world.swarm.moves
     if rate and _reserved(process, owner):
         rate = RESERVED
@@ -45,13 +45,13 @@ def actions(process: OwnerProcess, owner: Owner) -> Iterator[Callable[[], None]]
 
 
 def _reserved(process: OwnerProcess, owner: Owner) -> list[Endpoint]:
-    """Dialogs that sessions keep for what comes back: they move before the first message."""
+    """Dialogs that sessions reserve for bounced messages. They move before their first message."""
     kept = {plan.dialog.conversation for session in process.world.sessions if (plan := session.mailboxes.reserved)}
     return [one for one in owner.fold.state.live() if one.is_initiator and one.conversation in kept] if kept else []
 
 
 def _move_some(process: OwnerProcess, owner: Owner) -> None:
-    """Ask an owner to move an endpoint, sooner one of which more is expected; it may refuse."""
+    """Ask an owner to relocate an endpoint, preferably one with work left. The owner may refuse."""
     world, place = process.world, process.place
     choices, state = world.choices, owner.fold.state
     live = state.live()
@@ -73,7 +73,7 @@ def _move_some(process: OwnerProcess, owner: Owner) -> None:
         world.sometimes.happened("move refused")
         world.sometimes.happened("move refused, in trouble", endpoint.attempts or state.attempts.careful)
         return
-    if place.data.end > state.ingest_to and choices.chance(700):  # something comes between
+    if place.data.end > state.ingest_to and choices.chance(700):  # more data arrives in between
         process._poll()
         process._ingest()
 
@@ -87,8 +87,11 @@ _PROMISING: Final[tuple[Callable[[Partition, Endpoint], object], ...]] = (
     lambda state, one: one.state is State.STARTED_OUTBOUND and state.mailbox.entries,
     lambda state, one: any(row.conversation == one.conversation for row in _rows(state)),
 )
-"""It has moved before; something waits in it; a side has finished; nothing was sent on it; something may be redirected
-to it, the first of all; a row waits for it."""
+"""Endpoints worth moving.
+
+In order: it moved before; messages wait in it; a side has finished; nothing was sent on it; messages may be redirected
+to it, also as the first ones; a row waits for it.
+"""
 
 
 def _rows(state: Partition) -> Iterator[Row]:
@@ -96,7 +99,7 @@ def _rows(state: Partition) -> Iterator[Row]:
 
 
 def patience(world: World) -> int:
-    """Calm rounds that are needed besides, because conversations have moved."""
+    """Further calm rounds that moved conversations need."""
     for place in world.places:
         place.follow(place.journal.end)
     return ROUNDS_PER_STUB * sum(
@@ -108,7 +111,7 @@ def patience(world: World) -> int:
 
 
 def find(world: World, home: Place, conversation: bytes) -> tuple[Partition, Endpoint | None]:
-    """Where an initiator went from the place where it began; and itself, when it is not on its way, or over."""
+    """The state of the partition that an initiator moved to, and the endpoint, unless it is under way or over."""
     places = {place.address: place for place in world.places}
     place, generation = home, 0
     while True:
@@ -124,14 +127,14 @@ def find(world: World, home: Place, conversation: bytes) -> tuple[Partition, End
 
 
 def lives(references: References, role: Role, conversation: bytes) -> list[Side]:
-    """The parts of one side over all of its places, in order."""
+    """The parts of one side in all partitions, in order of generation."""
     key = (int(role), conversation)
     parts = [side for reference in references.values() for side in reference.sides if side.key == key]
     return sorted(parts, key=lambda side: side.generation)
 
 
 def whole(references: References, address: Address, role: Role, conversation: bytes) -> Side | None:
-    """A side that began at this address, with all that it accepted wherever it went; None when none began there."""
+    """A side that began at this address, with all that it accepted in every partition; None when none began there."""
     key = (int(role), conversation)
     first = next((side for side in references[address].sides if side.key == key), None)
     later = [side for side in lives(references, role, conversation) if side.generation]
@@ -147,7 +150,7 @@ def whole(references: References, address: Address, role: Role, conversation: by
 
 
 def verdict_of(references: References, writer: bytes, address: Address, counter: int) -> str | None:
-    """What became of a record where its journey ended; None when it was not taken."""
+    """Verdict of a record in the last partition that it reached; None when it was not taken."""
     verdict = references[address].verdicts.get((writer, counter))
     if verdict != "forwarded":
         return verdict
@@ -156,7 +159,7 @@ def verdict_of(references: References, writer: bytes, address: Address, counter:
 
 
 def check_place(place: Place, state: Partition, reference: SecondFold) -> Iterator[str]:
-    """The product's tables of moves are those of the reference."""
+    """Check that the product's tables of moves equal those of the reference."""
     moves = state.moves
     stubs = {
         (int(role), conversation): {
@@ -176,7 +179,7 @@ def check_place(place: Place, state: Partition, reference: SecondFold) -> Iterat
 
 
 def check_moves(world: World, references: References) -> Iterator[str]:
-    """A side that has moved is one side: each part begins where the one before stopped, and nothing is left behind."""
+    """Check that a moved side stays one side: each part begins where the previous ended, and nothing is left behind."""
     keys = dict.fromkeys(key for reference in references.values() for key, _ in reference.moves.left)
     living = {key for reference in references.values() for key in reference.living}
     forgotten = any(reference.floor_ms for reference in references.values())
@@ -204,7 +207,7 @@ def check_moves(world: World, references: References) -> Iterator[str]:
 
 
 def _verdicts(references: References) -> Iterator[str]:
-    """A record that was sent on has one verdict, where its journey ended."""
+    """Check that a forwarded record has exactly one verdict, in the last partition."""
     ended = Counter(record for reference in references.values() for record in reference.far_verdicts)
     for address, reference in references.items():
         for (writer, counter), verdict in reference.verdicts.items():
@@ -214,7 +217,7 @@ def _verdicts(references: References) -> Iterator[str]:
 
 
 def _consumed_once(world: World) -> Iterator[str]:
-    """No message was received in two commits that count, wherever."""
+    """Check that no message was received in two commits that count, in any partition."""
     taken = Counter(
         taken.id
         for place in world.places

@@ -1,4 +1,4 @@
-"""What must hold of messages whatever ids they were sent under, and of what was said of them (I6, I15, I18)."""
+"""Invariants of messages under all ids of their session, and of the answers about them (I6, I15, I18)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CLOSED = ("bounced WRITER_CLOSED", "closed")
 
 
 def outcomes(world: World, references: dict[Address, SecondFold]) -> Iterator[str]:
-    """Each body has one verdict at most, besides those that say that its writer is closed; what was told is true."""
+    """Check that each body has at most one verdict other than a closed writer's, and that answers were true."""
     verdicts: dict[bytes, list[str]] = {}
     for (writer, address, counter), (_, _, body) in world.history.handed.items():
         verdict = verdict_of(references, writer, address, counter)
@@ -32,14 +32,14 @@ def outcomes(world: World, references: dict[Address, SecondFold]) -> Iterator[st
             if body not in received:
                 yield f"I18: {body!r} was said to be received, and it was not"
         for body in told.bodies[told.received :]:
-            rejected = told.held and {*verdicts.get(body, ())} <= {"rejected", *CLOSED}  # by nobody at all
+            rejected = told.held and {*verdicts.get(body, ())} <= {"rejected", *CLOSED}  # so never received
             if body in received and not rejected:
                 yield f"I18: {body!r} was said not to be received, and it was: {verdicts[body]}"
     yield from _memory(world)
 
 
 def _memory(world: World) -> Iterator[str]:
-    """Where much time has passed, writers are known that have a place in a living conversation, and no others."""
+    """Check that after jumps of time a writer is known exactly when it has lanes in a living conversation."""
     if not world.swarm.jumps:
         return
     for place in world.places:

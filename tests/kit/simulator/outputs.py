@@ -1,4 +1,4 @@
-"""An owner's producer of outputs and what becomes of them: the driver between `Emit` and the two events about it."""
+"""The producer of an owner's outputs: the driver's part between `Emit` and the events that report on it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Outputs:
-    """The outputs of one owner that were handed over and do not count yet."""
+    """Outputs of one owner that were handed over and are not acknowledged."""
 
     def __init__(self, world: World, *, loose: bool) -> None:
         self._world = world
@@ -31,37 +31,37 @@ class Outputs:
 
     @property
     def waiting(self) -> bool:
-        """Something is left to hand to Kafka."""
+        """Records are left to send."""
         return not self._producer.empty
 
     @property
     def outstanding(self) -> bool:
-        """The owner has to be told of something that it emitted."""
+        """The owner must be told the outcome of an emission."""
         return bool(self._handed)
 
     @property
     def news(self) -> bool:
-        """There may be something to tell it."""
+        """The outcome can be told."""
         return bool(self._handed) and self._producer.empty
 
     def emit(self, effect: Emit) -> None:
-        """Take what the owner emits."""
+        """Take an emission of the owner."""
         self._handed[effect.address] = None
         self._producer.hand(effect.address, records_of(effect))
 
     def transmit(self) -> ProducerReplaced | None:
-        """One exchange with Kafka; an event when the producer failed by it."""
+        """One exchange with Kafka. Returns an event when the producer failed."""
         self._producer.transmit()
         return self.replace() if self._producer.failed else None
 
     def settle(self) -> Drained:
-        """What to tell the owner when the producer ran empty."""
+        """Report the emissions whose records are all acknowledged."""
         addresses = list(self._handed)
         self._handed.clear()
         return Drained(addresses)
 
     def replace(self) -> ProducerReplaced:
-        """A new producer; the old one's requests may still be on their way."""
+        """Make a new producer. Requests of the old one may still arrive."""
         world = self._world
         world.sometimes.happened("producer replaced")
         refused = None
@@ -72,7 +72,7 @@ class Outputs:
         return ProducerReplaced(refused)
 
     def abandon(self) -> None:
-        """Nobody waits for what was handed over any more."""
+        """Stop waiting for everything handed over."""
         abandon(self._producer, self._world.choices)
         self._producer = self._new_producer()
         self._handed.clear()

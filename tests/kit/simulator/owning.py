@@ -1,4 +1,4 @@
-"""A process that tries to own one partition: the driver of `Owner`, with everything that can befall it."""
+"""A process that tries to own one partition: the driver of an `Owner`, with crashes and losses at every step."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ if TYPE_CHECKING:
     from .world import World
 
 BACK_OFF_STEPS_MAX: Final = (25, 400)
-"""After an unknown outcome, and after another one has won."""
+"""Most steps of waiting after an unknown outcome, and after another owner has won."""
 READS_AHEAD_MAX: Final = 3
 BURST_MAX: Final = 5
-"""Things that a process does before another one moves."""
+"""Most actions of a process before another one acts."""
 
 
 class OwnerProcess:
-    """One process, one partition; a stopped owner is replaced by a new one with a new claim id."""
+    """One process for one partition. A stopped owner is replaced by a new one with a new claim id."""
 
     def __init__(self, world: World, place: Place) -> None:
         self.world = world
@@ -65,7 +65,7 @@ class OwnerProcess:
         self.plenty = world.choices.pick(taking.PLENTY)
         self.works: list[Work] = []
         self._finished: list[Work] = []
-        """Handlers that are done and wait for the commit."""
+        """Executions that are finished and wait for the commit."""
         self._reads: deque[ReadJournal | ReadData | ReadSnapshots] = deque()
         self._appends = Appends(world, place)
         self._settling = Settling(world)
@@ -81,7 +81,7 @@ class OwnerProcess:
     # ----------------------------------------------------------------------------------------------------- a step
 
     def step(self) -> bool:
-        """Some things, each chosen among all that it could do; False when time passed and nothing else."""
+        """Some random actions. False when only time passed."""
         choices = self.world.choices
         busy = False
         for _ in range(1 + choices.choose(BURST_MAX)):
@@ -133,11 +133,11 @@ class OwnerProcess:
 
     @property
     def leading(self) -> bool:
-        """Its owner believes that the partition is its own."""
+        """The owner believes that it leads."""
         return self.owner is not None and self.owner.phase is Phase.LEADING
 
     def waits_for(self) -> Callable[[], None] | None:
-        """What brings it to lead when nothing is on its way."""
+        """The action that makes a calm process lead when nothing is under way."""
         return None
 
     # ------------------------------------------------------------------------------------------------ start and end
@@ -169,7 +169,7 @@ class OwnerProcess:
         self._snapshots.watch(owner)
 
     def crash(self) -> None:
-        """The process dies; what it had sent lives on."""
+        """The process dies. Its requests may still arrive."""
         happened = self.world.sometimes.happened
         happened("owner crashed")
         if self.leading:
@@ -179,7 +179,7 @@ class OwnerProcess:
         self.dead = True
 
     def _drop(self) -> None:
-        """Forget the owner and everything of it."""
+        """Drop the owner and everything that belongs to it."""
         self._outputs.abandon()
         self._appends.abandon()
         self.world.late_shows += self._view.drop()
@@ -226,7 +226,7 @@ class OwnerProcess:
             assert flight is not None
             beliefs.committed(self.world, self.place, owner, flight)
         for effect in effects:
-            self._overtaken = overtaken  # what an effect before it has led to had some of its own
+            self._overtaken = overtaken  # an earlier effect may have led to a nested call
             self._carry_out(effect)
 
     def _carry_out(self, effect: Effect) -> None:
@@ -239,7 +239,7 @@ class OwnerProcess:
             beliefs.keeps(self.place, owner)
             self.world.sometimes.happened("overtaken", len(self._overtaken))
             overtaken = {id(transaction) for transaction in self._overtaken}
-            waiting = set(map(id, owner.staging.finished))  # for the commit after this one
+            waiting = set(map(id, owner.staging.finished))  # they belong to the next commit
             merged = [work for work in self._finished if id(work.transaction) not in waiting]
             works = [work for work in merged if id(work.transaction) not in overtaken]
             self._finished = [work for work in self._finished if id(work.transaction) in waiting]
@@ -319,7 +319,7 @@ class OwnerProcess:
             taking.ended(self, owner, work)
 
     def commit(self, owner: Owner) -> None:
-        """Commit what it has."""
+        """Commit everything finished."""
         self._call(lambda: owner.commit(self.now_ms))
 
     def _tick(self) -> None:

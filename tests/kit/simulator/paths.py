@@ -1,4 +1,4 @@
-"""What must hold of half-closed directions and of transactions when a run has drained (I6, I9, I20)."""
+"""Checks of half-closed directions and of transactions after a run (I6, I9, I20)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .world import World
 
 
 def check_finished(name: str, state: Partition, reference: SecondFold) -> Iterator[str]:
-    """The product knows of every FIN what the reference knows, and took no message behind one."""
+    """Check that product and reference agree about every FIN, and that no output is still gated."""
     for endpoint in state.live():
         side = reference.living.get((int(endpoint.role), endpoint.conversation))
         if side is None:
@@ -33,13 +33,13 @@ def check_finished(name: str, state: Partition, reference: SecondFold) -> Iterat
 
 
 def check_transactions(world: World, references: dict[Address, SecondFold]) -> Iterator[str]:
-    """Of each transaction all messages stand where they belong, or none; all of them once it was acknowledged."""
+    """Check that all messages of a transaction arrived, or none; all of them once it was acknowledged."""
     there = {address: _bodies(world, address) for address in references}
     known = [one for reference in references.values() for one in reference.cleanups.taken_back.values()]
     taken_back = {(one.role, one.conversation) for one in known if one is not None}
     for tried in world.history.transactions:
         if any((int(Role.INITIATOR), dialog.conversation) in taken_back for dialog in tried.transaction.dialogs):
-            continue  # here a home may transmit, and has taken back what it was to send
+            continue  # an operator ended the home's side WITH CLEANUP, which withdraws its unsent messages
         writer, counter = tried.record
         arrived = [body for address, body in tried.sends if body in there[address]]
         if arrived and len(arrived) < len(tried.sends):
@@ -61,7 +61,7 @@ def check_transactions(world: World, references: dict[Address, SecondFold]) -> I
 
 
 def _nothing_follows(references: dict[Address, SecondFold], tried: Tried) -> Iterator[str]:
-    """What was sent on its dialogs after a transaction that was refused is not received either."""
+    """Check that nothing sent on the dialogs behind a refused transaction was received."""
     for plan, sent in tried.sent_before.items():
         side = whole(references, plan.dialog.target.address, Role.TARGET, plan.dialog.conversation)
         later = set(plan.sent[sent:])
@@ -70,7 +70,7 @@ def _nothing_follows(references: dict[Address, SecondFold], tried: Tried) -> Ite
 
 
 def _sent_back(world: World, references: dict[Address, SecondFold]) -> Iterator[str]:
-    """What comes back reaches a mailbox; because a session is closed it does so only when somebody has closed it."""
+    """Check that each bounce reached a mailbox, and that WRITER_CLOSED names only closed sessions."""
     clients = {writer for session in world.sessions if not session.shut_out for writer in session.session.ids}
     boxes = {name for reference in references.values() for name in (*reference.mailbox, *reference.fates)}
     for reference in references.values():
@@ -82,7 +82,7 @@ def _sent_back(world: World, references: dict[Address, SecondFold]) -> Iterator[
 
 
 def _bodies(world: World, address: Address) -> set[bytes | None]:
-    """Of all messages in a data log."""
+    """Bodies of all messages in a data log."""
     found = set()
     for record in world.log_of(address).records:
         try:
@@ -95,7 +95,7 @@ def _bodies(world: World, address: Address) -> set[bytes | None]:
 
 
 def check_half_closed(references: dict[Address, SecondFold], plan: Plan) -> Iterator[str]:
-    """A target has heard of the FIN before it heard of the END that its session called later."""
+    """Check that a target has received the FIN that its session called before END."""
     conversation = plan.dialog.conversation
     home, target = (
         whole(references, address, role, conversation)
@@ -109,7 +109,7 @@ def check_half_closed(references: dict[Address, SecondFold], plan: Plan) -> Iter
 
 
 def _cleaned_up(references: dict[Address, SecondFold], plan: Plan) -> set[bytes]:
-    """What home was to send for the session, and has taken back WITH CLEANUP; the session did not know of it."""
+    """Messages that home was to send for the session and withdrew because of a cleanup."""
     key = (int(Role.INITIATOR), plan.dialog.conversation)
     cleanups = [reference.cleanups for reference in references.values() if key in reference.cleanups.cut_off]
     known = [one for cleanup in cleanups for one in cleanup.taken_back.values() if one is not None]
@@ -117,10 +117,9 @@ def _cleaned_up(references: dict[Address, SecondFold], plan: Plan) -> set[bytes]
 
 
 def check_order(plan: Plan, side: Side, references: dict[Address, SecondFold], *, shut_out: bool) -> Iterator[str]:
-    """What a session sent on a dialog is received in the order of the calls, by whatever paths.
+    """Check that messages of a session on a dialog are received in the order of the calls, by all paths.
 
-    Nothing is left out either, unless somebody has closed the session at one of the places that its paths lead over, or
-    home has taken it back.
+    None is missing, unless another process has closed the session at a partition on the path, or home withdrew it.
     """
     sent = set(plan.sent)
     bodies = [heard.body for heard in side.heard if heard.body in sent]

@@ -1,4 +1,4 @@
-"""The partitions of a run: their logs, who they are, and what is known of them from outside."""
+"""The partitions of a run: logs, identity, and folds of the logs that belong to no process."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class Place:
         self.judge = JournalJudge((incarnation, self.identity.data_topic_id, self.identity.journal_topic_id))
         self.view = RedisView()
         self.shadow = Fold(self.identity)
-        """The product's fold, fed with the logs themselves: what every owner should have come to."""
+        """The product's fold, fed directly from the logs: the state that every owner should reach."""
         self.rotten = False
-        """A snapshot was spoiled."""
+        """A snapshot was damaged."""
         self._fed = 0
 
     @property
@@ -44,13 +44,13 @@ class Place:
         return f"{self.address.topic}/{self.address.partition}"
 
     def verified(self) -> Verified:
-        """The partition as the verifier takes it: everything in it is certain."""
+        """The partition in the form that the verifier judges; all of its data are certain."""
         identity = self.identity
         ids = (identity.incarnation, identity.data_topic_id, identity.journal_topic_id)
         return Verified(identity.data_topic, identity.partition, *ids, self.data.end, self.data.end)
 
     def truncate(self, effect: Truncate) -> None:
-        """Delete what an owner says that nobody needs."""
+        """Delete the records that an owner no longer needs."""
         for log, offset in (
             (self.journal, effect.journal),
             (self.data, effect.data),
@@ -59,7 +59,7 @@ class Place:
             log.start = max(log.start, offset)
 
     def rot(self, choices: Choices) -> bool:
-        """A byte of the newest whole snapshot changes, when there was another one before; once in a run."""
+        """Damage a byte of the newest whole snapshot, once in a run, and only when an older one exists."""
         chunks: dict[bytes, list[Record]] = {}
         whole: list[list[Record]] = []
         for record in self.snapshots.records:
@@ -72,7 +72,7 @@ class Place:
             return False
         self.rotten = True
         spoilt = decode(choices.pick(whole[-1]).body or b"")
-        for record in whole[-1]:  # it may be there twice
+        for record in whole[-1]:  # duplicates too
             if decode(record.body or b"") == spoilt:
                 body = bytearray(record.body or b"")
                 body[-1] ^= 1
@@ -80,13 +80,13 @@ class Place:
         return True
 
     def follow(self, offset: int) -> bool:
-        """Bring the shadow up to a journal offset; False when it has passed it already."""
+        """Bring the shadow up to a journal offset; False when it is past it."""
         self._fed = fold_up_to(self, self.shadow, self._fed, offset)
         return self._fed > 0 and self.journal.records[self._fed - 1].offset <= offset
 
 
 def fold_up_to(place: Place, fold: Fold, fed: int, offset: int) -> int:
-    """Feed a fold that has `fed` records of the journal already; returns how many it has then."""
+    """Feed a fold that has taken `fed` journal records already; returns the new number."""
     records = place.journal.records
     while fed < len(records) and records[fed].offset <= offset:
         record = records[fed]
@@ -117,14 +117,14 @@ def journal_read(read: Slice) -> JournalRead:
 
 
 def journaled(record: Record) -> JournalRecord:
-    """A record of a journal in the form that the product reads."""
+    """A journal record in the form that the product reads."""
     return JournalRecord(record.offset, record.body or b"", record.timestamp_ms, record.header)
 
 
 def litter(kafka: Kafka, place: Place) -> str:
-    """Append to a journal what is no record of it; returns which path that is.
+    """Append a foreign record to a journal. Returns the name of the path.
 
-    It is no record at all, or has the header of data and would be the next CLAIM but for that.
+    The record is undecodable, or it would be the next CLAIM but has the header of data.
     """
     if place.journal.end % 2:
         kafka.append(place.journal, (None, b"", b"\x07 not a record"))

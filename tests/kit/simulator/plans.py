@@ -1,4 +1,4 @@
-"""What applications want: with each dialog, and together."""
+"""The intentions of applications, for single dialogs and for groups."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .places import Place
 
 
 class Plan:
-    """What the application wants with one dialog."""
+    """The application's intentions for one dialog."""
 
     __slots__ = ("dialog", "finished", "home", "left", "over", "redirected", "seen", "sent")
 
@@ -18,7 +18,7 @@ class Plan:
         self.left = left
         """Messages still to send."""
         self.sent: list[bytes] = []
-        """Bodies, in the order of the calls; those of messages that were redirected to it too."""
+        """Bodies in the order of the calls, including redirected messages."""
         self.redirected = False
         self.over = False
         """END was called."""
@@ -27,7 +27,7 @@ class Plan:
 
 
 class Club:
-    """A conversation group that sessions put their dialogs into; it has an id of its own, or that of the first."""
+    """A conversation group shared by sessions. Its id is its own, or that of its first dialog."""
 
     def __init__(self, home: Place, group: bytes) -> None:
         self.home = home

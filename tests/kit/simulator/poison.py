@@ -1,7 +1,7 @@
-"""Messages on which every handler fails, what comes of them, and the operators who see to it (protocol.md section 7.1).
+"""Poison messages, their groups, and the operators who deal with them (protocol.md section 7.1).
 
-Some raise, some kill the process, until somebody has mended the handlers. Nobody innocent may suffer: a group is
-suspended for what it did, or because its owner was lost again and again for other reasons.
+Some messages make every handler raise, some kill the process, until the handlers are mended. An innocent group must not
+be suspended: only one whose attempts failed, or whose owner was lost repeatedly for other reasons.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ if TYPE_CHECKING:
     from .world import World
 
 KILLS_MAX: Final = 7
-"""Processes that one message kills before it is suspended, when nothing else happens: as the model has it."""
+"""Most processes that one message kills before it is suspended, when nothing else happens: the model's number."""
 
 KILLS_IN_VAIN_MAX: Final = 3
-"""An owner that is lost for another reason lets the search begin anew."""
+"""An owner lost for another reason restarts the search."""
 
 PATIENCE_MAX: Final = 300
-"""Calm rounds that poison may cost."""
+"""Most calm rounds that poison may cost."""
 
 ORDERS: Final = 20
-"""Per thousand: how often an operator acts who could."""
+"""Rate, per thousand, of an operator's action where one is possible."""
 
 Key = tuple[Place, int, bytes]
 
 
 class Curse(Enum):
-    """What a message does to whoever handles it."""
+    """Effect of a message on its handler."""
 
     NONE = "none"
     RAISES = "raises"
@@ -65,37 +65,37 @@ class HandlerRaised(Exception):
 
 
 class Poisons:
-    """The curses of a run, and what they did."""
+    """The curses of a run and their consequences."""
 
     def __init__(self, world: World) -> None:
         self.mended = False
-        """The handlers can deal with everything now."""
+        """The handlers can handle every message from here on."""
         self._world = world
         self._restarted = False
         self._curses: dict[str, Curse] = {}
         self._killers: dict[tuple[Place, str], int] = {}
-        """Place and id of each message that has killed its owner, and its offset; a DialogTimer stands in no log."""
+        """(partition, message id) of each killer → its offset; NO_SEQUENCE for a DialogTimer, which is in no log."""
         self._kills: Counter[Place] = Counter()
-        """Processes killed while the partition was their own."""
+        """Processes killed while they owned the partition."""
         self._unclean: Counter[Place] = Counter()
         """CLAIMs that followed no release."""
         self._anew: Counter[Place] = Counter()
-        """Groups that begin anew: an operator wants it, or their handler left before it came to the message."""
+        """Searches that started again, because an operator acted or a handler left its group before the killer."""
         self._released: dict[Place, bool] = {}
         self._guilt: Counter[Key] = Counter()
-        """How often a conversation was with a handler that failed."""
+        """Number of failed executions that held a conversation."""
 
     @property
     def patience(self) -> int:
-        """Calm rounds that are needed besides: who raises rests, and what comes for it is counted commit by commit."""
+        """Further calm rounds for poison: failed groups rest, and later messages are counted commit by commit."""
         curses = sum(curse is not Curse.NONE for curse in self._curses.values())
         records = sum(place.data.end for place in self._world.places if curses)
         return min(ATTEMPTS_MAX * curses + records, PATIENCE_MAX)
 
-    # ------------------------------------------------------------------------------------------------- what happens
+    # ------------------------------------------------------------------------------------------------------- events
 
     def handle(self, message: Message) -> None:
-        """A handler looks at a message. The same message does the same to each of them."""
+        """A handler handles a message. The same message has the same effect on every execution."""
         world = self._world
         if message.type in (END_DIALOG, ERROR):
             return
@@ -116,12 +116,12 @@ class Poisons:
         return Curse.RAISES if choices.chance(swarm.cursed) else Curse.NONE
 
     def failed(self, place: Place, work: Work) -> None:
-        """A handler has failed, whatever the reason."""
+        """An execution has failed, for any reason."""
         for endpoint in work.members:
             self._guilt[place, endpoint.role, endpoint.conversation] += 1
 
     def killed(self, place: Place, owner: Owner, work: Work) -> None:
-        """A handler has killed the process of this owner."""
+        """A handler has killed its owner's process."""
         assert work.looked_at is not None
         happened = self._world.sometimes.happened
         happened("handler killed its process")
@@ -134,11 +134,11 @@ class Poisons:
             self._are_not_too_many(place)
 
     def came_back(self, place: Place, members: Iterable[Endpoint]) -> None:
-        """A handler left a group before it came to the message that kills: the group is not suspected any more."""
+        """A handler left its group before the killer, which clears the group of suspicion."""
         self._anew[place] += any(self._guilt[place, member.role, member.conversation] for member in members)
 
     def decided(self, place: Place, decision: Claim | Commit, offset: int) -> None:
-        """The journal says something that counts."""
+        """A journal record that counts."""
         if isinstance(decision, Claim):
             self._unclean[place] += not self._released.get(place, True)
             self._released[place] = False
@@ -171,7 +171,7 @@ class Poisons:
                     place.fail(f"attempts: {place.name}: care ends before the killers at {unread} are read")
 
     def _judge(self, place: Place, endpoint: Endpoint) -> None:
-        """A group is suspended, for what it did."""
+        """Check that a suspended group has failed often enough."""
         self._world.sometimes.happened("suspended")
         guilt = max(self._guilt[place, member.role, member.conversation] for member in endpoint.members)
         if guilt + self._disturbed(place) < ATTEMPTS_MAX:
@@ -180,13 +180,13 @@ class Poisons:
             self._world.sometimes.happened("suspended in doubt")
 
     def _are_not_too_many(self, place: Place) -> None:
-        """At once: a process that dies for ever reads its logs anew each time, and such a run would hardly end."""
+        """Check at once that not too many processes died: a run with endless deaths would hardly end."""
         killers, kills = self._count(place), self._kills[place]
-        others = self._disturbed(place) + 1  # this one's end is not in the journal yet
+        others = self._disturbed(place) + 1  # the loss of this owner is not in the journal yet
         most = KILLS_MAX * (killers + self._anew[place]) + KILLS_IN_VAIN_MAX * others
         if kills > most:
             place.fail(f"attempts: {place.name}: {killers} messages have killed {kills} processes; {most} may die")
-            self.mended = True  # whoever judges by the logs alone gets some, too
+            self.mended = True  # so that a run which only the verifier judges ends too
 
     def _count(self, place: Place) -> int:
         return sum(killer is place for killer, _ in self._killers)
@@ -197,12 +197,12 @@ class Poisons:
     # ------------------------------------------------------------------------------------------------------ operators
 
     def may_be_ordered(self, owner: Owner) -> bool:
-        """An operator can want something: with what is suspended, or, where handlers fail, with anything."""
+        """An operator could act: on suspended groups, or where handlers fail on any conversation."""
         swarm = self._world.swarm
         return bool(suspended(owner) or ((swarm.cursed or swarm.killing) and any(owner.fold.state.sides)))
 
     def may_order(self, place: Place, owner: Owner) -> None:
-        """Now and then somebody looks after what is suspended, or after any other conversation."""
+        """Sometimes an operator acts on a suspended group, or on another conversation."""
         choices = self._world.choices
         if not choices.chance(ORDERS):
             return
@@ -213,7 +213,7 @@ class Poisons:
             self._interfere(place, owner, choices.pick(owner.fold.state.live()))
 
     def _interfere(self, place: Place, owner: Owner, endpoint: Endpoint) -> None:
-        """An operator wants something with a conversation that may be with a handler, wait, or be tried."""
+        """An operator acts on a conversation that may be waiting, under trial, or with a handler."""
         self._anew[place] += 1
         happened = self._world.sometimes.happened
         happened("ordered while a handler has it", endpoint.held and not endpoint.suspended)
@@ -227,11 +227,11 @@ class Poisons:
             owner.trial.order(endpoint, Suspend(endpoint.index, "an operator looks into it", ordered=True))
 
     def order(self, place: Place, owner: Owner, endpoint: Endpoint) -> None:
-        """An operator sees to a suspended conversation."""
+        """An operator deals with a suspended conversation."""
         self._anew[place] += 1
         happened = self._world.sometimes.happened
         which = self._world.choices.choose(4)
-        if which == 1:  # what waited when the operator looked: an Error may have come since
+        if which == 1:  # the operator saw the waiting messages; an Error may have come since
             happened("skipped")
             owner.trial.order(endpoint, Skip(endpoint.index))
         elif which == 2:
@@ -242,12 +242,12 @@ class Poisons:
             owner.trial.order(endpoint, Resume(endpoint.index))
 
     def mend(self) -> bool:
-        """Everything else has drained: handlers are mended, operators see to what is suspended. False: nothing is."""
+        """When all else has drained, mend the handlers and deal with suspended groups. False when there are none."""
         processes = self._world.owners
         if not self._restarted and any(process.owner is not None and suspended(process.owner) for process in processes):
             self._restarted = True
             for process in processes:
-                process.crash()  # what is suspended stays so
+                process.crash()  # suspensions survive that
             return True
         self.mended = True
         busy = False
@@ -261,7 +261,7 @@ class Poisons:
 
 
 def suspended(owner: Owner) -> list[Endpoint]:
-    """One conversation of each group that is suspended."""
+    """One conversation of each suspended group."""
     found: list[Endpoint] = []
     state = owner.fold.state
     for index in state.attempts.troubled:
@@ -272,7 +272,7 @@ def suspended(owner: Owner) -> list[Endpoint]:
 
 
 def _are_few(place: Place, state: Partition) -> None:
-    """Of a TRY: suspects are tried few at a time, then alone."""
+    """Check a TRY: suspects are tried few at a time, then alone."""
     attempts, table = state.attempts, state.table
     suspects = [one for index in attempts.suspects if (one := table[index]) is not None and one.waits]
     trying = [one for index in attempts.trying if (one := table[index]) is not None]
@@ -286,7 +286,7 @@ def _groups(endpoints: list[Endpoint]) -> int:
 
 
 def takes(place: Place, owner: Owner, transaction: Transaction) -> None:
-    """What is handed out is not suspended, and after a crash the journal says that it is handed out."""
+    """Check that the taken group is not suspended, and after a crash that the journal names it."""
     group = transaction.dialog.members
     worst = max(member.attempts for member in group)
     if worst >= ATTEMPTS_MAX or any(member.suspended for member in group):
@@ -304,7 +304,7 @@ def takes(place: Place, owner: Owner, transaction: Transaction) -> None:
 
 
 def compare_attempts(world: World, place: Place, reference: SecondFold, owners: set[bytes]) -> Iterator[str]:
-    """Who failed, who is suspended and who is suspected: at the end, and when one of the CLAIMs was read."""
+    """Check that product and reference agree about attempts, suspensions and suspects, at the end and at a CLAIM."""
     yield from _differences(place, place.shadow.state, reference)
     claims = [*place.judge.claims.values()]
     if claims:

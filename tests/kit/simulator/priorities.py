@@ -1,4 +1,4 @@
-"""Priorities in a world: the levels of sides, and in which order groups have to be handed out (I21)."""
+"""Priorities: the levels of sides, and the order in which groups must be handed out (I21)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LEVELS: Final = (HIGHEST, LOWEST, 7)
 
 
 def some_level(world: World) -> int:
-    """Of a side that begins, as if the catalog were altered between any two of them."""
+    """Level of a side that begins. It varies as if the catalog were altered all the time."""
     ranked = world.lively and world.choices.chance(world.swarm.priorities)
     return world.choices.pick(LEVELS) if ranked else DEFAULT_LEVEL
 
@@ -29,9 +29,9 @@ def _free(owner: Owner) -> list[Endpoint]:
 
 
 def take(process: OwnerProcess, owner: Owner) -> Transaction | None:
-    """The next group: none that waits, is free and stays here has a higher level, unless the owner is careful.
+    """The next group. Unless the owner is careful, no free group that stays here may have a higher level.
 
-    A group that stepped back is free for others to move something there, and rests a moment before it is received.
+    A group that stepped back rests a moment before it is received; other groups may move conversations meanwhile.
     """
     place, happened = process.place, process.world.sometimes.happened
     rest = [member for _, one in owner.trial._stepped_back for member in one.members]
@@ -39,7 +39,7 @@ def take(process: OwnerProcess, owner: Owner) -> Transaction | None:
 
     def commit(owner: Owner) -> None:
         process.commit(owner)
-        free[:] = _free(owner)  # and what was let go by it
+        free[:] = _free(owner)  # and groups freed by the commit
 
     found = process.handing_out.next_group(commit)
     if found is None:

@@ -1,4 +1,4 @@
-"""The producers that a driver may have, between the product's effects and the simulated Kafka."""
+"""The producers of drivers, between the product's effects and the simulated Kafka."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from .choices import Choices
 from .kafka import Kafka, Log, Outcome, Payload, Request
 
 WINDOW_BATCHES: Final = 3
-"""Batches of an idempotent producer that are on their way to one partition."""
+"""Batches of an idempotent producer in flight to one partition."""
 
 PATIENCE_STEPS: Final = 5
-"""So many steps a producer waits for answers that are late."""
+"""Steps for which a producer waits for late answers."""
 
 LogOf = Callable[[Address], Log]
 
@@ -29,12 +29,12 @@ class _Batch:
 
 
 class IdempotentProducer:
-    """In order and without doubles per partition while it lives; says when everything it was given is in the logs."""
+    """Keeps order and drops duplicates per partition while it lives. Empty when all its records are in the logs."""
 
     def __init__(self, kafka: Kafka, choices: Choices, log_of: LogOf) -> None:
         self.kafka = kafka
         self.failed = False
-        """It gave something up; only a new producer helps."""
+        """It gave up on a request. Only a new producer helps."""
         self._choices = choices
         self._log_of = log_of
         self._pid = kafka.new_pid()
@@ -43,7 +43,7 @@ class IdempotentProducer:
 
     @property
     def empty(self) -> bool:
-        """Everything that it was given is in the logs, or it has failed."""
+        """All its records are in the logs."""
         return not self._lanes
 
     def hand(self, address: Address, payloads: Sequence[Payload]) -> None:
@@ -76,18 +76,19 @@ class IdempotentProducer:
             del self._lanes[address]
 
     def unsent(self) -> list[Request]:
-        """What it would send next."""
+        """Requests that it would send next."""
         return [batch.request for lane in self._lanes.values() for batch in list(lane)[:WINDOW_BATCHES]]
 
     def sent(self) -> list[Request]:
-        """What may still be on its way."""
+        """Requests that may still arrive."""
         return self.unsent()
 
 
 class LooseProducer:
-    """Each record may be lost, doubled, overtaken or late: then it fails, and leaves behind what it did to the logs.
+    """Loses, duplicates, reorders or delays records. Then it fails, and the disorder stays in the logs.
 
-    The product has no such producer. What an idempotent one leaves when brokers forget it, it leaves more often.
+    The product has no such producer. An idempotent producer leaves such disorder too, though rarely: when brokers
+    forget it.
     """
 
     def __init__(self, kafka: Kafka, choices: Choices, log_of: LogOf) -> None:
@@ -97,14 +98,14 @@ class LooseProducer:
         self._log_of = log_of
         self._waiting: list[tuple[Address, Request]] = []
         self._handed: dict[Address, list[Request]] = {}
-        """What did not run empty yet, in the order of its counters."""
+        """Records not known to be in the logs, in the order of their counters."""
         self._awaited: set[int] = set()
-        """Requests, by their identity, of which nobody knows whether they have landed."""
+        """Identities of requests whose outcome is unknown."""
         self._patience = PATIENCE_STEPS
 
     @property
     def empty(self) -> bool:
-        """Everything that it was given is in the logs, in its order, or it has failed."""
+        """All its records are in the logs, in order."""
         return not self._handed
 
     def hand(self, address: Address, payloads: Sequence[Payload]) -> None:
@@ -142,11 +143,11 @@ class LooseProducer:
             self._handed.clear()
 
     def unsent(self) -> list[Request]:
-        """What it would send next."""
+        """Requests that it would send next."""
         return [request for _, request in self._waiting[:4]]
 
     def sent(self) -> list[Request]:
-        """What may still be on its way."""
+        """Requests that may still arrive."""
         return [request for lane in self._handed.values() for request in lane]
 
 
@@ -154,7 +155,7 @@ Producer = IdempotentProducer | LooseProducer
 
 
 def abandon(producer: Producer, choices: Choices) -> None:
-    """The process is gone or has replaced it. What it was about to send may still be on its way."""
+    """Its process is gone or has replaced it. Requests that it was about to send may still arrive."""
     for request in producer.sent():
         request.abandoned = True
     kafka = producer.kafka

@@ -1,4 +1,4 @@
-"""What an owner's process reads of its logs: what it asks for, and the data that it is fed."""
+"""Reads of an owner's process: the answers to its questions, and the data that it is fed."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def answer(world: World, place: Place, question: Any) -> Any:
 
 
 def poll(world: World, place: Place, position: int) -> tuple[DataRead | DataGone, int]:
-    """What a consumer at this position gets, and its position then; now and then it gets something again.
+    """A poll of the data consumer: the event, and the consumer's next position. Sometimes records are repeated.
 
-    Or it passes over something. What stands before the first record that it got it cannot know in any case.
+    Sometimes the consumer passes over records. It cannot know what is before its first record.
     """
     start, log = position, place.data
     if start < log.start:

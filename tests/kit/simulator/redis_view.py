@@ -1,4 +1,4 @@
-"""What Redis would hold of a partition: rows behind the fence of protocol.md section 8. Only checks read it."""
+"""The view of a partition in Redis: rows behind the fence of protocol.md section 8. Only checks read it."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from .sometimes import Sometimes
 
 
 class Written(Enum):
-    """What became of a write."""
+    """Result of a write."""
 
     DONE = "done"
     REFUSED = "refused"
-    """The view says something newer."""
+    """The view shows something newer."""
     LOST = "lost"
-    """There is no view: everything has to be written again."""
+    """There is no view; the owner must write it whole."""
 
 
 class RedisView:
-    """One header and one row per endpoint."""
+    """One header, and one row for each endpoint."""
 
     def __init__(self) -> None:
         self.header: tuple[int, int] | None = None
         """Claim offset and journal offset of the newest write."""
         self.rows: dict[bytes, tuple[int, bytes]] = {}
-        """Field -> journal offset and packed value."""
+        """Field → journal offset and packed value."""
 
     def flush(self) -> None:
         """Redis lost everything."""
@@ -35,7 +35,7 @@ class RedisView:
         self.rows.clear()
 
     def apply(self, show: Show) -> Written:
-        """Write unless the view says something newer; as `bridge/scripts/show.lua`."""
+        """Write unless the view shows something newer, like `bridge/scripts/show.lua`."""
         fence = (show.claim_offset, show.journal_offset)
         if self.header is not None and fence < self.header:
             return Written.REFUSED
@@ -58,27 +58,27 @@ class ViewWriter:
         self.view = view
         self.waiting: deque[Show] = deque()
         self.lost = False
-        """The owner has to be told that the view must be written whole."""
+        """The owner must be told to write the whole view."""
         self._sometimes = sometimes
 
     def write(self) -> None:
-        """The next one arrives."""
+        """The next write arrives."""
         written = self.view.apply(self.waiting.popleft())
         self._sometimes.happened("view refused", written is Written.REFUSED)
         self.lost |= written is Written.LOST
 
     def look(self, claim_offset: int) -> None:
-        """Now and then a driver looks whether the header is still there, and not that of a zombie."""
+        """Check, as drivers do from time to time, that the header exists and is not a zombie's."""
         self.lost |= self.view.header is None or self.view.header[0] < claim_offset
 
     def tell(self) -> None:
-        """The owner is being told; what was on its way is stale."""
+        """The owner is told to write the whole view. Waiting writes are stale."""
         self.lost = False
         self.waiting.clear()
         self._sometimes.happened("view lost")
 
     def drop(self) -> list[tuple[RedisView, Show]]:
-        """The owner is gone; what was on its way may arrive at any time."""
+        """The owner is gone. Its waiting writes may arrive at any time."""
         late = [(self.view, show) for show in self.waiting]
         self.waiting.clear()
         self.lost = False

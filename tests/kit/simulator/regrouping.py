@@ -1,6 +1,6 @@
-"""Handlers that move conversations to other groups and work on several groups (protocol.md section 7.2).
+"""Handlers that move conversations between groups and work on several groups (protocol.md section 7.2).
 
-No two of them ever have the same conversation, whatever was moved; one commit consumes all that a transaction received.
+Two handlers never have the same conversation. One commit consumes all messages that a transaction received.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ELSEWHERE: Final = 600
 
 
 def takes(process: OwnerProcess, work: Work, transaction: Transaction) -> None:
-    """A handler gets a group that nobody else has."""
+    """Check that a handler gets a group which no other handler has."""
     assert process.owner is not None
     poison.takes(process.place, process.owner, transaction)
     if process.owner.congested:
@@ -61,7 +61,7 @@ def _held(work: Work, table: list[Endpoint | None]) -> set[int]:
 
 
 def take_another(work: Work) -> Transaction | None:
-    """GET CONVERSATION GROUP once more."""
+    """GET CONVERSATION GROUP for a further group."""
     part = work.transaction.next_group()
     work.world.sometimes.happened("further group", part is not None)
     if part is not None:
@@ -70,9 +70,9 @@ def take_another(work: Work) -> Transaction | None:
 
 
 def move_some(work: Work) -> Iterator[None]:
-    """Move a conversation, back to the group that is its own, to that of another one, or where nobody is.
+    """Move a conversation to its original group, to another conversation's, or to a new one.
 
-    Everything else goes on while the logs of other partitions are read.
+    Other processes act while the logs of other partitions are read.
     """
     world, transaction, owner = work.world, work.at, work.process.owner
     assert owner is not None
@@ -85,7 +85,7 @@ def move_some(work: Work) -> Iterator[None]:
     group = choices.pick(others).group_id if choices.choose(5) else world.identifier(b"group")
     if choices.chance(150) and isinstance(dialog, Endpoint):
         group = dialog.conversation
-    if owner.trial.careful and choices.choose(2):  # to one that may be to blame
+    if owner.trial.careful and choices.choose(2):  # to a group that may be to blame
         group = choices.pick([one for one in state.live() if one.waits] or others).group_id
     if choices.chance(ELSEWHERE):
         group = _some_elsewhere(world, work.process.place) or group
@@ -123,14 +123,14 @@ def move_some(work: Work) -> Iterator[None]:
 
 
 def _is_untried(place: Place, owner: Owner, members: list[Endpoint]) -> bool:
-    """The journal says that the owner is careful, and this group waits: what moves there would end the suspicion."""
+    """The owner is careful and the group waits to be tried. A move into it would end the suspicion."""
     if not members or members[0].held or not any(member.waits for member in members):
         return False
     return place.follow(owner.fold.head.offset) and place.shadow.state.attempts.careful
 
 
 def _beside(world: World, place: Place) -> Iterator[Partition]:
-    """The other partitions of its queue that have an owner, as that has them."""
+    """States of the queue's other partitions, as their owners have them."""
     for process in world.owners:
         there = process.place
         if there is not place and there.address.topic == place.address.topic and process.leading:
@@ -139,20 +139,20 @@ def _beside(world: World, place: Place) -> Iterator[Partition]:
 
 
 def _some_elsewhere(world: World, place: Place) -> bytes | None:
-    """A group that lives in another partition of the queue."""
+    """A group in another partition of the queue."""
     groups = [one.group_id for state in _beside(world, place) for one in state.live()]
     return world.choices.pick(groups) if groups else None
 
 
 def _addresses(world: World, place: Place) -> dict[int, Address]:
-    """Of all partitions of the queue."""
+    """Addresses of the queue's partitions, by number."""
     return {
         there.address.partition: there.address for there in world.places if there.address.topic == place.address.topic
     }
 
 
 def _answer(world: World, place: Place, question: ReadState | ReadBehind) -> Journaled | list[Columns]:
-    """What the logs of a partition hold now, whoever owns it."""
+    """The state or records in the logs of a partition, independent of its owner."""
     there = world.place_of(_addresses(world, place)[question.partition])
     if isinstance(question, ReadBehind):
         end = there.data.stable
@@ -163,24 +163,24 @@ def _answer(world: World, place: Place, question: ReadState | ReadBehind) -> Jou
 
 
 def _is_nowhere(world: World, work: Work, group: bytes) -> bool:
-    """It has left one partition, and has not come to the next one."""
+    """The group has left one partition and has not arrived in the next."""
     states = [work.process.owner.fold.state] if work.process.owner is not None else []
     return not any(state.members(group) for state in (*states, *_beside(world, work.process.place)))
 
 
 def can_leave(owner: Owner, one: Endpoint) -> bool:
-    """Its group is to go to another partition, and nothing keeps it."""
+    """The endpoint's group has moved to another partition, and nothing keeps the endpoint here."""
     moves, moving = owner.fold.state.moves, owner.staging.moving
     return one.group_id in moves.leaving and not one.suspended and bool(moving._packed(one.members))
 
 
 def look_again(owner: Owner) -> None:
-    """Time passes."""
+    """Advance time for groups that wait to leave."""
     owner.staging.leaving.tick(owner.staging.leaving._look_at_ms)
 
 
 def check_left(world: World) -> Iterator[str]:
-    """In the end everything is in the partition of its group, save what cannot go there."""
+    """Check that every conversation is in the partition of its group, unless it cannot move."""
     for process in world.owners:
         owner = process.owner
         if owner is None or not process.leading:
@@ -191,12 +191,12 @@ def check_left(world: World) -> Iterator[str]:
 
 
 def come_again(owner: Owner) -> list[Endpoint]:
-    """Whose transactions have stepped back."""
+    """Conversations whose transactions have stepped back."""
     return [one for _, dialog in owner.trial._stepped_back for one in dialog.members]
 
 
 def check_groups(place: Place, state: Partition, reference: SecondFold) -> Iterator[str]:
-    """Both folds have the same groups."""
+    """Check that both folds have the same groups."""
     ours = {
         (int(one.role), one.conversation): (one.group_id, {(int(m.role), m.conversation) for m in one.members})
         for one in state.live()
@@ -207,7 +207,7 @@ def check_groups(place: Place, state: Partition, reference: SecondFold) -> Itera
 
 
 def check_commits(world: World, references: dict[Address, SecondFold]) -> Iterator[str]:
-    """What a transaction has received is consumed by one commit, of whichever groups it was."""
+    """Check that one commit consumes everything that a transaction received, in all of its groups."""
     for place in world.places:
         consumed: dict[tuple[int, bytes, int], set[int]] = {}
         for side in references[place.address].sides:

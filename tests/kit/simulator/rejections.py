@@ -1,4 +1,4 @@
-"""Messages that their receivers reject: by their body, so that every owner that is asked says the same."""
+"""Messages that their receivers reject. The body decides, so that every owner comes to the same verdict."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ REASONS: Final = (
     Rejection(9615, "mismatched tag: line 1, column 3"),
     Rejection(1, "\N{HOT BEVERAGE}"),
 )
-"""One of them means nothing to anybody."""
+"""The last reason is one that no version defines."""
 
 UNASKED: Final = Rejection(0)
 
 
 class Rejections:
-    """What the owners of a run ask (`konverse.dialog.state.partition.Judge`)."""
+    """The judge of a run's owners (`konverse.dialog.state.partition.Judge`)."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._verdicts: dict[bytes, Rejection | None] = {}
 
     def verdict(self, _terms: Terms, _role: Role, _message_type: str, body: bytes | None) -> Rejection | None:
-        """The same for the same body."""
+        """The verdict about a body; the same for every call."""
         choices, body = self._world.choices, body or b""
         if body not in self._verdicts:
             bad = self._world.lively and choices.chance(self._world.swarm.rejecting)
@@ -47,11 +47,11 @@ class Rejections:
         return some_level(self._world)
 
     def examines(self, _message_type: str) -> bool:
-        """Each body is looked at, where any is rejected."""
+        """Bodies are judged in runs with rejections."""
         return self._world.swarm.rejecting > 0
 
     def check(self, references: Mapping[Address, SecondFold]) -> Iterator[str]:
-        """Nobody receives what was rejected, or what nobody asked about; and a rejection is said once."""
+        """Check that no rejected or unjudged message is received, and that each rejection is journaled once."""
         if not self._world.swarm.rejecting:
             return
         for reference in references.values():

@@ -1,4 +1,4 @@
-"""How a client comes to a new id: its clock, what partitions say of the old one, and the answers to its questions."""
+"""New ids of a session: because of its clock, a partition's notice, or the answers to its questions."""
 
 from __future__ import annotations
 
@@ -26,33 +26,33 @@ DOZING: Final = 250
 
 
 class Renewal:
-    """What a session's process does about its ids."""
+    """The handling of ids in a session's process."""
 
     def __init__(self, process: SessionProcess) -> None:
         self._process = process
         self._world = process.world
         self._clock_ms = self._world.choices.choose(60_000) * 1_000
         self.tokens: list[list[Sent]] = []
-        """Of unknown outcomes, as the application keeps them."""
+        """Unknown outcomes, as the application keeps them."""
 
     @property
     def now_ms(self) -> int:
-        """The process's own clock, which runs while it sleeps."""
+        """The process's own clock. It runs while the process sleeps."""
         return self._world.kafka.now_ms + self._clock_ms
 
     def jump(self) -> None:
-        """The clock of this machine jumps a day."""
+        """This machine's clock jumps by a day."""
         self._clock_ms += DAY_MS
 
     def keep_token(self) -> None:
-        """The application writes down what it does not know."""
-        again = self._world.history.begun_again  # of them nobody asks
+        """The application stores a token of everything whose outcome is unknown."""
+        again = self._world.history.begun_again  # their outcome is never asked for
         sent = [one for one in self._process.session.unknown() if one.conversation not in again]
         if sent:
             self.tokens = [*self.tokens[-TOKENS_MAX + 1 :], sent]
 
     def doze(self, dialog: SessionDialog) -> None:
-        """Its home refuses a BEGIN, somebody asks about what waits for that, and the process sleeps for long."""
+        """The home refuses a BEGIN, another process asks about the waiting messages, and this one sleeps."""
         process, world, target = self._process, self._world, dialog.target
         waits = dialog.state is DialogState.BEGINNING and dialog.held and target.window.acked == target.next
         if world.lively and waits and world.swarm.jumps and world.swarm.askers and world.choices.chance(DOZING):
@@ -61,7 +61,7 @@ class Renewal:
             process.asleep_until = world.steps + (200, 400, 40)[world.choices.choose(3)]
 
     def change_early(self) -> None:
-        """The clock of this machine jumps, and its session takes a new id at once."""
+        """The clock jumps, and the session takes a new id at once."""
         self.jump()
         due = self.due
         if due is not Age.FRESH:
@@ -69,7 +69,7 @@ class Renewal:
 
     @property
     def due(self) -> Age:
-        """What the clock says; nothing is told to the session before this was asked."""
+        """The age of the session's id. The driver checks it before each call to the session."""
         return self._process.session.look(self.now_ms)
 
     def change(self, why: str) -> None:
@@ -85,12 +85,12 @@ class Renewal:
 
     @property
     def waiting(self) -> bool:
-        """Destinations have still to say where former ids were closed."""
+        """Destinations must still tell where former ids were closed."""
         session = self._process.session
         return bool(session.takeover.wanted()) and not session.over
 
     def look_for_answers(self) -> None:
-        """Read what destinations say to the session's questions, there or at its home."""
+        """Read the answers to the session's questions, at the destinations or at its home."""
         process, world = self._process, self._world
         for wanted in process.session.takeover.wanted():
             said: WriterClosed | Unheard | None
@@ -103,7 +103,7 @@ class Renewal:
                 self.change("told")
                 return
             if said is Unheard.LATER and not world.kafka.calm and not world.choices.chance(50):
-                continue  # it is asked again when time has passed
+                continue  # asked again later
             if said is not None:
                 world.sometimes.happened("asked again", said is Unheard.LATER)
                 before = len(process.session.takeover.behind)
@@ -126,7 +126,7 @@ class Renewal:
         return place.shadow.state
 
     def hear_news(self) -> None:
-        """What a follower of the homes would say of the session's writers."""
+        """Read the home's notices about the session's writers, as a follower does."""
         session = self._process.session
         for home in {plan.home.address: None for plan in self._process.plans}:
             if needs_another_id(session, self._state(home)):

@@ -1,4 +1,4 @@
-"""A seed from beginning to end."""
+"""Runs one seed."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from .world import World
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a seed came to."""
+    """The outcome of a seed."""
 
     seed: int
     error: str | None
     trace: str
     """Hash of all choices and logs."""
     choices: array[int]
-    """What was chosen: `simulate` repeats it."""
+    """The choices, from which `simulate` can repeat the run."""
     paths: Counter[str]
     story: list[str]
-    """What happened, a line each; empty unless asked for."""
+    """The run's events, one a line; empty unless requested."""
 
 
 def simulate(
     seed: int, recorded: Sequence[int] | None = None, *, told: bool = False, judge: Judge = Judge.ALL
 ) -> Result:
-    """Run a seed, or the recorded choices of one."""
+    """Run a seed, or repeat recorded choices."""
     choices = Choices(seed, recorded)
     swarm = draw(choices)
     error = None

@@ -1,4 +1,4 @@
-"""Handlers and sessions that change their mind: what is done behind a savepoint leaves no trace."""
+"""Savepoints: what handlers and sessions roll back leaves no trace."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def try_and_undo(work: Work, message: Message) -> None:
-    """A handler does some more, and goes back, once or twice; what it had done before stays."""
+    """A handler does more and rolls back, once or twice. Everything before the savepoint stays."""
     world, transaction = work.world, work.at
     if not (world.lively and world.choices.chance(world.swarm.savepoints)):
         return
@@ -52,7 +52,7 @@ def _do_something(work: Work, message: Message) -> None:
 
 
 def stage_and_undo(process: SessionProcess, transaction: Transaction, plans: list[Plan]) -> None:
-    """A session's transaction gets some more, and goes back."""
+    """A session's transaction does more and rolls back."""
     world = process.world
     if not world.choices.chance(world.swarm.savepoints):
         return

@@ -1,4 +1,4 @@
-"""A process with one session: the driver of `Session`, and an application that begins dialogs, sends and ends."""
+"""The process of one session: the driver of `Session`, and an application that begins dialogs, sends and ends."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ if TYPE_CHECKING:
 
 WRITER_AT: Final = 7
 COUNTER_AT: Final = 39
-"""Places of writer and counter in a header (protocol.md section 2)."""
+"""Positions of writer and counter in a header (protocol.md section 2)."""
 
 LEAVING: Final = 100
-"""Rate of closing at once, of sessions that look into their mailboxes."""
+"""Rate of closing early, for sessions that look into their mailboxes."""
 
 LIVELY_STEPS: Final = 6
 CALM_STEPS_MAX: Final = 400
 
 
 class SessionProcess:
-    """One client. When it dies it stays dead."""
+    """One client. A dead one stays dead."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -57,10 +57,10 @@ class SessionProcess:
         self.plans: list[Plan] = []
         self.closed = False
         self.shut_out = False
-        """Somebody else closed its writer at some partition, or may do so."""
+        """Another process has closed its writer at some partition, or may do so."""
         self.dialogs_left = world.swarm.dialogs
         self.inherited: set[bytes] = set()
-        """Writers of those whose successor it is."""
+        """Writers of the sessions that it succeeds."""
         self.mailboxes = Mailboxes(self)
         self.flushes = Flushes(self)
         self._club = world.choices.pick(world.clubs) if world.clubs else None
@@ -71,7 +71,7 @@ class SessionProcess:
     # ----------------------------------------------------------------------------------------------------- a step
 
     def step(self) -> bool:
-        """One thing, chosen among all that it could do; False when there is none."""
+        """One random action; False when there is none."""
         actions: list[Callable[[], None]] = []
         if self._is_over():
             return False
@@ -97,7 +97,7 @@ class SessionProcess:
         return bool(actions)
 
     def _wishes(self) -> list[Callable[[], None]]:
-        """What the application could do."""
+        """Possible actions of the application."""
         actions: list[Callable[[], None]] = []
         sending, swarm = [plan for plan in self.plans if not plan.over], self.world.swarm
         if self._transacting.wanted and (sending or self.dialogs_left):
@@ -128,7 +128,7 @@ class SessionProcess:
         return actions
 
     def crash(self) -> None:
-        """The process dies; what it had sent lives on."""
+        """The process dies. Its requests may still arrive."""
         transactions = self.session.transactions
         self.world.sometimes.happened("session crashed")
         self.world.sometimes.happened("session crashed in a transaction", bool(transactions.waiting))
@@ -140,7 +140,7 @@ class SessionProcess:
     # ---------------------------------------------------------------------------------------------- the application
 
     def _begin(self, home: Place | None = None) -> None:
-        """A dialog; with `home` one for what came back to it."""
+        """Begin a dialog; with `home`, one for bounced messages there."""
         wanted = home is None
         self.dialogs_left -= wanted
         conversation, begin, home = self.choose_dialog(home)
@@ -160,7 +160,7 @@ class SessionProcess:
         return bool(self.dialogs_left) and len(sending) < self.world.swarm.open_dialogs
 
     def choose_dialog(self, home: Place | None = None) -> tuple[bytes, Begin, Place]:
-        """Id, partners and home of a dialog to begin."""
+        """Id, BEGIN block and home of a new dialog."""
         world = self.world
         target, wanted = world.choices.pick(world.places), home is None
         home = home or world.choices.pick(world.places)
@@ -172,7 +172,7 @@ class SessionProcess:
         return conversation, for_a_while(world, begin) if wanted else begin, home
 
     def plan_of(self, dialog: SessionDialog, home: Place) -> Plan:
-        """What the application wants with a dialog that it has begun."""
+        """The application's plan for a dialog that it has begun."""
         return Plan(dialog, home, self.world.swarm.messages)
 
     def _finish(self) -> None:
@@ -212,7 +212,7 @@ class SessionProcess:
         self.hand(self.session.end(plan.dialog, error_body(5, "enough") if failed else b""))
 
     def _hear_news(self) -> None:
-        """What a follower of the home journals would say."""
+        """Read the home's journal, as a follower does, for the peer's end."""
         if self.world.lively and self.world.choices.chance(self.world.swarm.deaf):
             return
         plan = self.world.choices.pick([plan for plan in self.plans if not plan.over])
@@ -228,7 +228,7 @@ class SessionProcess:
         self.hand(self.session.close())
 
     def _is_over(self) -> bool:
-        """Somebody took the session over: the application is told, and stops."""
+        """Another process took the session over: the application is told, and stops."""
         if self.session.over and not self.closed:
             self.world.sometimes.happened("taken over")
             abandon(self._producer, self.world.choices)
@@ -239,7 +239,7 @@ class SessionProcess:
     # --------------------------------------------------------------------------------------------------- the driver
 
     def write_for(self, writer: bytes, opened_ms: int) -> None:
-        """The session goes on under a new id; what its producer had may still be on its way."""
+        """Continue under a new id. Requests of the old producer may still arrive."""
         self._note_acknowledged()
         abandon(self._producer, self.world.choices)
         self._producer = self._new_producer()
@@ -255,7 +255,7 @@ class SessionProcess:
         return any(lane.window.outstanding or lane.parked for lane in self.session.lanes.values())
 
     def hand(self, hands: list[Hand] | None) -> None:
-        """Give the producer what the session hands over."""
+        """Give records of the session to the producer. Check that counters are consecutive and never reused."""
         history = self.world.history
         for hand in hands or ():
             first = -1
@@ -279,7 +279,7 @@ class SessionProcess:
             self._replace()
 
     def _settle(self) -> None:
-        """Tell the session that its records have arrived, and whether it may try a destination again."""
+        """Tell the session that its records have arrived, and retry refused destinations."""
         if self._producer.empty:
             refused = self.session.refused
             self.hand(self.session.drained())
@@ -288,7 +288,7 @@ class SessionProcess:
                 self.hand(self.session.try_again())
 
     def _replace(self, refusing: Address | None = None) -> None:
-        """A new producer; `refusing` is a destination that refuses just now."""
+        """Replace the producer; the destination `refusing` refuses at the moment."""
         self.world.sometimes.happened("session restarted")
         abandon(self._producer, self.world.choices)
         self._producer = self._new_producer()
@@ -298,7 +298,7 @@ class SessionProcess:
         self.hand(self.session.restart(refusing or (self.world.choices.pick(lanes) if refused else None)))
 
     def _note_acknowledged(self) -> None:
-        """The application counts on these from now on."""
+        """Note everything that the session considers acknowledged."""
         acknowledged = self.world.history.acknowledged
         for address, lane in self.session.lanes.items():
             key = (lane.writer, address)
@@ -307,7 +307,7 @@ class SessionProcess:
     # --------------------------------------------------------------------------------------------------------- calm
 
     def settle_down(self) -> None:
-        """Without faults: go on for a while, then finish what was begun, and close."""
+        """Without faults: go on for a while, then finish all dialogs and close."""
         for _ in range(LIVELY_STEPS if self.world.lively else 0):
             self.step()
         if self.session.redirecting:
@@ -326,7 +326,7 @@ class SessionProcess:
                 break
 
     def _conclude(self) -> bool:
-        """The next thing that the application has to do; False when it has to wait."""
+        """The application's next action; False when it must wait."""
         if self.renewal.waiting:
             self.renewal.look_for_answers()
             self.renewal.hear_news()
@@ -361,7 +361,7 @@ class SessionProcess:
         self._sent(plan, body, hands)
 
     def _sent(self, plan: Plan, body: bytes, hands: list[Hand]) -> None:
-        """Note a direct send, and flush it."""
+        """Note a direct send and flush it."""
         adoption, conversation = self.mailboxes.adoption, plan.dialog.conversation
         adopted = adoption is not None and conversation in adoption.open
         way = Way.SUCCESSOR if adopted else Way.SESSION
@@ -372,18 +372,18 @@ class SessionProcess:
 
     @property
     def open_dialogs(self) -> list[bytes]:
-        """Conversations that nobody has ended yet, as far as this process knows."""
+        """Conversations that have not ended, as far as this process knows."""
         return [plan.dialog.conversation for plan in self.all_plans if plan.dialog.state is not DialogState.ENDED]
 
     @property
     def all_plans(self) -> list[Plan]:
-        """With the one that is kept for what came back."""
+        """All plans, with the reserved one."""
         reserved = self.mailboxes.reserved
         return self.plans if reserved is None else [*self.plans, reserved]
 
     @property
     def addresses(self) -> list[Address]:
-        """Partitions that it may have written to; sometimes the transmission partition alone."""
+        """Partitions that it may have written to; sometimes only the transmission partition."""
         place = self._transacting.place
         if place is not None and self.world.choices.chance(300):
             return [place.address]

@@ -1,4 +1,4 @@
-"""A failing run made smaller: choices are set to 0, the harmless one, or left out while it goes on failing."""
+"""Shrinks a failing run: choices become 0, the harmless choice, or are left out, as long as it fails the same way."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .run import simulate
 
 
 def shrink(seed: int, choices: array[int], go_on: Callable[[], bool], judge: Judge = Judge.ALL) -> array[int]:
-    """The choices of a failing run with as many zeros and as few choices as `go_on` gives time for."""
+    """Smaller choices that still fail the same way. Stops when `go_on` returns False."""
     kind = _kind(seed, choices, judge)
     best = choices
     size = max(1, len(best) // 2)

@@ -1,4 +1,4 @@
-"""How one side stands, as the product has it and as the second fold does: what must be the same."""
+"""One side's state in the product's fold and in the reference fold, in a common form."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from konverse.dialog.state.mailbox import Bounced
 
 
 def of_product(endpoint: Endpoint, now_ms: int) -> tuple[Any, ...]:
-    """How the product has a side, with what the last commit has set counted from now on."""
+    """The product's state of a side. Times set by the last commit count from `now_ms`."""
     clock = (endpoint.clock or NOTHING_EXPECTED).settled(now_ms)
     return (
         endpoint.index, endpoint.state.code, endpoint.received, endpoint.consumed, endpoint.sent,
@@ -20,13 +20,13 @@ def of_product(endpoint: Endpoint, now_ms: int) -> tuple[Any, ...]:
 
 
 def letter_of(bounced: Bounced) -> tuple[Any, ...]:
-    """How the product has a bounced message."""
+    """The product's form of a bounced message."""
     body, reason = bounced.body or b"", bounced.bounce.reason
     return bounced.session, bounced.conversation, bounced.sequence, reason, bounced.message_type, body, len(body)
 
 
 def of_reference(side: Side) -> tuple[Any, ...]:
-    """The same of the second fold."""
+    """The reference's state of a side."""
     consumed = len(side.consumed)
     return (
         side.index, side.code, len(side.heard), consumed, side.numbering,

@@ -1,4 +1,4 @@
-"""Rare paths that a long run must have walked: a test that never meets them proves nothing about them."""
+"""Rare paths. A long run that never walks one of them proves nothing about it."""
 
 from __future__ import annotations
 
@@ -264,36 +264,36 @@ PATHS: Final = {
     "told of a forgery": "and the home of the session knows of it",
     "truncated late": "a truncation was carried out long after it was asked for",
 }
-"""Name of each path, and what it means."""
+"""Name of each path → its meaning."""
 
 LOSSES: Final = frozenset({
     "data lost", "data lost under an owner", "halted by a loss", "owner went on behind a loss", "failed by a loss",
     "session went on behind a loss", "told of a loss", "late behind a loss",
     "failed elsewhere by a loss", "freed by a loss",
 })  # fmt: skip
-"""Paths of the one run in seven in which data is lost; they are asked for by themselves."""
+"""Paths of the one run in seven that loses data. They are required separately."""
 
 FORGERIES: Final = frozenset({
     "forged", "forged behind a close", "forged next", "forged far", "forged again", "forged end", "forged close",
     "told of a forgery",
 })  # fmt: skip
-"""Paths of the runs with strangers; they are asked for by themselves."""
+"""Paths of the runs with forgers. They are required separately."""
 
 RARE: Final = frozenset({
     "asked again", "fenced and silent", "FIN behind a move", "redirected first, opened by another",
     "redirected to what has moved", "move to another partition refused", "missed behind a loss", "of a former life",
 })  # fmt: skip
-"""Paths that come once in hundreds of runs or thousands: only long runs can be asked for them."""
+"""Paths that occur once in hundreds or thousands of runs. Only long runs require them."""
 
 
 class Sometimes:
-    """How often each path was walked."""
+    """Counts how often each path was walked."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
 
     def happened(self, path: str, times: int = 1) -> None:
-        """The path was walked."""
+        """Count a path."""
         assert path in PATHS, path
         if times:
             self.counts[path] += times

@@ -1,4 +1,4 @@
-"""What happened in a run, in the order of the appends, for people who look for a cause."""
+"""The events of a run in the order of the appends, for finding a cause."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each seed draws: topology, load, settings, and a mix of faults of its own, many of them absent."""
+"""The draw of a seed: topology, load, settings, and a mix of fault rates, many of them zero."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ HOURS: Final = (
     (200, 400, 750),
     (1, 5, 13, 26, 100, 200, 400, 750, 1_500),
 )
-"""How long everything stands still, seed by seed: within what a session may do, around it, and far beyond."""
+"""Lengths of standstills in hours, one row for each run: within a session's limits, around them, and far beyond."""
 
 Rate = Callable[..., int]
-"""Draws a rate of at most so much; the second number is the rate of runs without it."""
+"""Draws a rate up to the first argument. The second argument is the rate of runs in which it is 0."""
 
 
 @dataclass(frozen=True, slots=True)
 class Swarm:
-    """One run's draw. Rates are per thousand."""
+    """The draw of one run. Rates are per thousand."""
 
     # topology and load
     queues: int
@@ -32,15 +32,15 @@ class Swarm:
     sessions: int
     dialogs: int
     open_dialogs: int
-    """A session begins the next one when it has fewer."""
+    """A session with fewer open dialogs begins the next one."""
     beginning: int
-    """Rate of beginning it at once; else the session looks again later."""
+    """Rate of beginning it at once; otherwise the session tries later."""
     closing: int
     """Rate of ending a dialog at once when everything is sent."""
     messages: int
     burst: int
     clubs: int
-    """Conversation groups that sessions share; 0: each dialog is a group of its own."""
+    """Number of conversation groups shared by sessions; 0: each dialog is a group of its own."""
     steps: int
     # settings of the product
     batch: int
@@ -48,7 +48,7 @@ class Swarm:
     view_interval_ms: int
     tiny_windows: bool
     low_numbers: bool
-    """Look-up tables of counters end at 63, so that the paths behind them are walked."""
+    """The tables of encoded counters end at 63, so that the code behind them runs."""
     # producers
     loose: int
     """Rate of processes whose producers leave disorder when they fail."""
@@ -64,7 +64,7 @@ class Swarm:
     stale_ends: int
     doubled_reads: int
     passed_over: int
-    """Rate at which a consumer goes on behind records that it did not hand out."""
+    """Rate of a consumer's passing over records."""
     garbage: int
     # processes
     crashes: int
@@ -75,68 +75,68 @@ class Swarm:
     closers: int
     view_losses: int
     jumps: int
-    """Rate at which everything stands still for hours or days."""
+    """Rate of standstills of hours or days."""
     hours: tuple[int, ...]
     short_memory: bool
-    """Writers are pruned after days, not after weeks."""
+    """Writers are pruned after days instead of weeks."""
     askers: int
-    """Rate at which somebody asks for the outcome of what a session sent, which may be dead."""
+    """Rate of asking for the outcome of a session's messages; the session may be alive."""
     skewed: int
-    """Rate of ids whose time is days ahead, as no broker's clock may be (assumption A3)."""
+    """Rate of ids whose time is days ahead, against assumption A3 about brokers' clocks."""
     rot: int
-    """Rate at which a byte of a snapshot changes."""
+    """Rate of damaging a byte of a snapshot."""
     # handlers
     handlers: int
-    """Transactions that a process has in handlers at a time, at most."""
+    """Most transactions of a process in handlers at a time."""
     slow: int
     raising: int
     ending: int
     failing: int
     leaving: int
     answering: int
-    """Rate of replies of an initiator's handler: a second writer in that direction."""
+    """Rate of replies by an initiator's handler, the second writer of that direction."""
     sessions_end: bool
     """Initiators' handlers leave it to the session to end a dialog whose peer has ended."""
     killing: int
     """Rate of messages that kill the process of every handler."""
     cursed: int
-    """Rate of messages on which every handler raises."""
+    """Rate of messages that make every handler raise."""
     # queries that write in batches
     queries: int
     speculation: int
     second_drivers: int
     abandoning: int
     early: int
-    """Rate at which a task tries to report before it knows of all its rows."""
+    """Rate of a task's attempts to report before all its rows are acknowledged."""
     transmitting: int
     """Rate of sessions that make transactions."""
     transacting: int
-    """Rate at which such a session makes one instead of something else."""
+    """Rate of making a transaction in place of another action."""
     finishing: int
-    """Rate of saying that nothing more comes on a dialog, by sessions and handlers."""
+    """Rate of FIN, by sessions and handlers."""
     # mailboxes
     deaf: int
-    """Rate at which a session misses the news that its peer has ended, and sends on."""
+    """Rate of a session's missing its peer's end and sending on."""
     looking: int
     """Rate of looking into the mailbox."""
     redirecting: int
-    """Rate of redirecting what is found there; the rest is confirmed."""
+    """Rate of redirecting bounced messages; the others are confirmed."""
     heirs: int
-    """Rate of successors that go on with what came back."""
+    """Rate of successors that decide about bounced messages or adopt conversations."""
     small_mailboxes: bool
-    """Mailboxes let go what came back early."""
+    """Mailboxes drop bounces early."""
     lone_firsts: int
     """Rate of conversations that reach a target and have no home."""
     followers: int
-    """Processes that follow a partition."""
+    """Number of followers."""
     losses: int
-    """Rate at which data is deleted before it was ingested."""
+    """Rate of deleting data before it is ingested."""
     forgers: int
-    """Rate at which a stranger writes in the name of a session; no data is lost then."""
+    """Rate of a stranger's writing in the name of a session. Such runs lose no data."""
     moves: int
     """Rate of moving an endpoint to another partition."""
     altering: int
-    """Rate of ALTER SERVICE on another queue."""
+    """Rate of ALTER SERVICE to another queue."""
     rejecting: int
     """Rate of messages that their receivers reject."""
     handlers_begin: int
@@ -144,28 +144,28 @@ class Swarm:
     timing: int
     """Rate of setting a timer, by sessions and handlers."""
     lifetimes: int
-    """Rate of dialogs that are begun with a lifetime."""
+    """Rate of dialogs with a lifetime."""
     cleaning: int
     """Rate of END WITH CLEANUP, by handlers and operators."""
     wanting: int
-    """Rate of asking for a certain conversation or group instead of the next one."""
+    """Rate of receiving a named conversation or group in place of the next one."""
     regrouping: int
-    """Rate of moving a conversation to another group, and of taking another group, by handlers."""
+    """Rate of moving a conversation to another group, and of taking a further group, by handlers."""
     again: int
-    """Rate of receiving once more when everything was received that was there."""
+    """Rate of receiving again after all waiting messages were received."""
     priorities: int
     """Rate of sides that begin with another level than the default."""
     savepoints: int
-    """Rate of doing something in a transaction and undoing it."""
+    """Rate of rolling back to a savepoint."""
 
     @property
     def naming(self) -> int:
-        """Rate of dialogs whose id the caller chooses, and of beginning such a one again. Not drawn: so seeds stay."""
+        """Rate of caller-chosen ids, and of beginning such a conversation again. Not drawn, so old seeds stay valid."""
         return 500 if self.savepoints % 3 == 1 else 0
 
     @property
     def own_bounds(self) -> bool:
-        """What its logs come to depends on bounds that no product has: of mailboxes, pieces that move, ids ahead."""
+        """The logs depend on bounds of this run: of mailboxes, moved pieces, or ids ahead of time."""
         return (
             self.small_mailboxes
             or (self.tiny_windows and self.moves + self.altering + self.regrouping > 0)
@@ -179,14 +179,14 @@ AREAS: Final = (
 )  # fmt: skip
 
 LOSSY: Final = frozenset({"losses", "followers", "moves"})
-"""Of runs in which data is lost: what else they promise has to be plain."""
+"""Areas of runs that lose data. Their other promises must be simple."""
 
 ABSENT: Final = {"short_memory": False, "small_mailboxes": False, "hours": HOURS[0]}
-"""What is not 0 where the area of it is absent."""
+"""Values other than 0 that stand for an absent area."""
 
 
 def draw(choices: Choices) -> Swarm:
-    """The swarm of a run. A quarter are quiet: Kafka and processes behave, so that applications get further."""
+    """Draw the swarm of a run. A quarter of the runs are quiet: no faults, so that applications get further."""
     quiet = choices.chance(250)
 
     def rate(most: int, absent: int = 300) -> int:
@@ -257,7 +257,7 @@ def draw(choices: Choices) -> Swarm:
 
 
 def _areas(choices: Choices) -> frozenset[str]:
-    """What a run has beside plain conversations: all there is in every second one, else two areas that get further."""
+    """Areas of a run: in every second run all of them, else two, which then get further."""
     if choices.chance(140):
         return LOSSY
     some = frozenset(AREAS[choices.choose(len(AREAS))] for _ in range(2))
@@ -265,14 +265,14 @@ def _areas(choices: Choices) -> frozenset[str]:
 
 
 def _lossy(rate: int) -> dict[str, int]:
-    """In two runs of three data is lost, and in the third one it is forged."""
+    """Two of three such runs lose data; in the third it is forged."""
     return {"losses": rate if rate <= 8 else 0, "forgers": max(0, rate - 8) * 3}
 
 
 def _drawn_by_area(
     choices: Choices, rate: Rate, fault: Rate, areas: frozenset[str], *, recycling: bool
 ) -> dict[str, Any]:
-    """What is drawn last; what belongs to an area that the run has not is nothing."""
+    """Draw the rates that belong to areas. Those of absent areas are 0."""
     choose = choices.choose
     mixed = len(areas) == len(AREAS)
     drawn: dict[str, dict[str, Any]] = {

@@ -1,4 +1,4 @@
-"""What a process of the simulator hands out, drives `dialog.owner.handing_out`, and what it takes besides."""
+"""Hands groups out to handlers with `dialog.owner.handing_out`, next or by name, and takes them back."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from .owning import OwnerProcess
 
 PLENTY: Final = (1, 4, 1_000)
-"""Messages that wait before more are fetched, process by process."""
+"""Messages that may wait before no more are fetched; each process picks one."""
 
 
 def hands_out(process: OwnerProcess) -> bool:
-    """A handler could have a group now; handlers ask at other times, too."""
+    """A handler could have a group. Handlers also ask when this is false."""
     return process.handing_out.ready and len(process.works) < process.world.swarm.handlers
 
 
 def fetches(process: OwnerProcess) -> bool:
-    """There is more in the data log, and it is wanted."""
+    """The data log has more records, and they are wanted."""
     return process.position < process.place.data.stable and process.handing_out.scarce(process.plenty)
 
 
@@ -49,7 +49,7 @@ def hand_out(process: OwnerProcess) -> None:
 
 
 def _wanted(process: OwnerProcess, owner: Owner) -> Transaction | None:
-    """A handler asks for a conversation, or for its group; often there is nothing to be had, and others pass."""
+    """A handler asks for a conversation or its group. If it is not available, others may pass."""
     world, live = process.world, owner.fold.state.live()
     choices, happened = world.choices, world.sometimes.happened
     if not live or not choices.chance(world.swarm.wanting):
@@ -65,7 +65,7 @@ def _wanted(process: OwnerProcess, owner: Owner) -> Transaction | None:
 
 
 def ended(process: OwnerProcess, owner: Owner, work: Work, *, commits: bool = True) -> None:
-    """A handler is done, or has failed."""
+    """A handler has finished or failed."""
     resting = process.handing_out.resting
     before = len(resting._heap)
     process.handing_out.ended(owner, work.transaction, commits=commits, error="", now_ms=process.now_ms)
@@ -73,7 +73,7 @@ def ended(process: OwnerProcess, owner: Owner, work: Work, *, commits: bool = Tr
 
 
 def came_back(process: OwnerProcess, owner: Owner, work: Work, *, steps_back: bool) -> None:
-    """A handler has failed, or stepped back: that is counted for each of its groups, or for none."""
+    """A handler has failed or stepped back. A failure counts for each of its groups, stepping back for none."""
     world = process.world
     world.sometimes.happened("stepped back" if steps_back else "rolled back")
     if not steps_back:

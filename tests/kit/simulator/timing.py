@@ -1,4 +1,4 @@
-"""Timers and lifetimes in a world: how long they are, who sets them, and what must have come of them (I10)."""
+"""Timers and lifetimes: their lengths, the calls that set them, and the checks of what rang (I10)."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ def some_timeout(choices: Choices) -> int:
 
 
 def _cancels(world: World, timeout_ms: int) -> bool:
-    """Some runs cancel timers in place of setting one for so long. Nothing is drawn for it."""
+    """Some runs cancel a timer in place of setting it to this length. That costs no draw."""
     return bool(world.swarm.naming) and timeout_ms == TIMEOUTS_MS[1]
 
 
 def for_a_while(world: World, begin: Begin) -> Begin:
-    """Some dialogs have a lifetime."""
+    """Give some dialogs a lifetime."""
     lasts = world.choices.chance(world.swarm.lifetimes)
     return begin._replace(lifetime_ms=some_timeout(world.choices) if lasts else FOR_EVER)
 
 
 def set_timer(process: SessionProcess) -> None:
-    """A session sets the timer of one of its dialogs."""
+    """A session sets or cancels the timer of one of its dialogs."""
     plan = process.world.choices.pick([plan for plan in process.plans if not plan.over])
     refused = TimerRefused if plan.dialog.state is DialogState.ENDED else QueueFull
     with suppress(QueueFull, refused):
@@ -55,7 +55,7 @@ def set_timer(process: SessionProcess) -> None:
 
 
 def set_timers(work: Work) -> None:
-    """A handler sets the timer of a dialog of its group, or sets it anew; one beyond the lifetime is refused."""
+    """A handler sets or cancels timers of its group's dialogs. One beyond the lifetime is refused."""
     choices = work.world.choices
     while choices.chance(work.world.swarm.timing):
         living = [dialog for dialog in work.at.conversations if dialog not in work.ended]
@@ -73,7 +73,7 @@ def set_timers(work: Work) -> None:
 
 
 def check_timers(world: World, references: dict[Address, SecondFold]) -> Iterator[str]:
-    """What handlers received in commits that count is what rang, each once; and nothing is left that was due."""
+    """Check that handlers received each timer that rang once, and that none is overdue."""
     for place in world.places:
         reference = references[place.address]
         received = Counter(

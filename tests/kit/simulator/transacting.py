@@ -1,4 +1,4 @@
-"""What an application does in transactions, beside its direct sends, on the same dialogs."""
+"""An application's transactions, on the same dialogs as its direct sends."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ STEPS_MAX = 4
 
 
 class Tried:
-    """A transaction of a session, and what should be seen of it."""
+    """A transaction of a session, and its expected effects."""
 
     def __init__(self, transaction: Transaction, at: Address) -> None:
         self.transaction = transaction
         self.at = at
         """The transmission partition."""
         self.sends: list[tuple[Address, bytes]] = []
-        """Target and body of every message in it."""
+        """Target and body of each of its messages."""
         self.sent_before: dict[Plan, int] = {}
-        """Messages that were sent on each dialog before it, by whatever path."""
+        """Number of messages sent on each dialog before it, by any path."""
         self.committed = False
 
     @property
@@ -51,18 +51,18 @@ class Transacting:
         self._process = process
         world = process.world
         self.place = world.choices.pick(world.places) if world.choices.chance(world.swarm.transmitting) else None
-        """The partition of the transmission queue: any queue may be one."""
+        """The partition of the transmission queue; any queue may serve."""
         if self.place is not None:
             process.session.transmit_to(self.place.address)
 
     @property
     def wanted(self) -> bool:
-        """The application has something to do in a transaction now."""
+        """The application wants to make a transaction."""
         world = self._process.world
         return self.place is not None and world.choices.chance(world.swarm.transacting)
 
     def hear(self) -> None:
-        """What the journal of the transmission partition says by now."""
+        """Read the journal of the transmission partition."""
         process, place = self._process, self.place
         if place is None or not process.session.transactions.flying:
             return
@@ -72,7 +72,7 @@ class Transacting:
         process.world.sometimes.happened("transaction arrived", flying - len(process.session.transactions.flying))
 
     def transact(self) -> None:
-        """Some steps on some dialogs; then all of it, or nothing."""
+        """Some steps on some dialogs; then commit, or drop everything."""
         process, place = self._process, self.place
         assert place is not None
         world, session = process.world, process.session
@@ -104,7 +104,7 @@ class Transacting:
                     failed = world.choices.chance(world.swarm.failing)
                     transaction.end(plan.dialog, error_body(5, "enough") if failed else b"")
                     over.append(plan)
-                    if failed:  # what it has said there is not sent
+                    if failed:  # its messages on this dialog are not sent
                         taken_back = {body for one, body in sent if one is plan}
                         sent = [one for one in sent if one[0] is not plan]
                         tried.sends = [one for one in tried.sends if one[1] not in taken_back]

@@ -1,4 +1,4 @@
-"""Truncations on their way: asked for by an owner, carried out by Kafka at once or whenever the request comes (I12)."""
+"""Truncations: requested by an owner, carried out by Kafka at once or much later (I12)."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ if TYPE_CHECKING:
     from .world import World
 
 LATE: Final = 400
-"""Rate of those that are late: a thread asks Kafka several things first, and its process may sleep."""
+"""Rate of late truncations: a thread asks Kafka several things first, and its process may sleep."""
 ARRIVING: Final = 10
 
 KEPT: Final = 2
-"""Snapshots that a truncation spares."""
+"""Snapshots that a truncation must leave."""
 
 
 class Truncations:
-    """What owners want deleted."""
+    """Truncations under way."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._late: list[tuple[Place, Truncate]] = []
 
     def ask(self, place: Place, effect: Truncate) -> None:
-        """Nobody needs what stands before these offsets. Who is overtaken by that wakes and finishes its snapshot."""
+        """Delete everything before these offsets. Followers overtaken by that wake and finish their snapshots."""
         world = self._world
         overtaken = [
             follower
@@ -44,14 +44,14 @@ class Truncations:
             follower.wake()
 
     def step(self) -> None:
-        """One of the late ones may arrive, whatever became of who sent it."""
+        """A late truncation may arrive, even when its sender is gone."""
         choices = self._world.choices
         if self._late and choices.chance(ARRIVING):
             self._world.sometimes.happened("truncated late")
             self._carry_out(*self._late.pop(choices.choose(len(self._late))))
 
     def settle_down(self) -> None:
-        """What is late arrives."""
+        """All late truncations arrive."""
         while self._late:
             self._carry_out(*self._late.pop())
 
@@ -59,7 +59,7 @@ class Truncations:
         self._world.sometimes.happened("truncated")
         place.truncate(effect)
         kept = usable(place)
-        if kept + place.rotten < KEPT and place not in self._world.losses.struck:  # one may be spoiled
+        if kept + place.rotten < KEPT and place not in self._world.losses.struck:  # one may be damaged
             place.fail(f"I12: {place.name}: {kept} snapshots are left that one could recover from")
 
 
@@ -70,6 +70,6 @@ def left(place: Place) -> list[SnapshotEnd]:
 
 
 def usable(place: Place) -> int:
-    """How many of them one could recover from: their logs are there still."""
+    """Number of snapshots from which an owner could recover: the logs behind them are there."""
     journal, data = place.journal.start, place.data.start
     return len({end.snapshot for end in left(place) if end.offset + 1 >= journal and end.ingest_to >= data})

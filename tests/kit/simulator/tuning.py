@@ -1,4 +1,4 @@
-"""Tiny limits for the product, so that short runs walk the paths behind them; undone after each run."""
+"""Tiny limits for the product, so that short runs reach the code behind them. Undone after each run."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ _LOW: Final = [bytes((((number << 1) & 0x7F) | 0x80,)) for number in range(LOW_M
 
 
 def low_table(number: int) -> list[bytes]:
-    """As in `konverse.schemas.wire.varint`, with tables of 64 entries."""
+    """Like `konverse.schemas.wire.varint`, with tables of 64 entries."""
     return _LOW if number > LOW_MASK else SMALL
 
 
 def high_part(number: int) -> bytes:
-    """As in `konverse.schemas.wire.varint`, for tables of 64 entries."""
+    """Like `konverse.schemas.wire.varint`, with tables of 64 entries."""
     if number <= LOW_MASK:
         return b""
     rest = number >> LOW_BITS
@@ -78,12 +78,12 @@ COUNTING: Final = (
     konverse.dialog.owner.view,
     konverse.schemas.wire.varint,
 )
-"""Modules that use the look-up tables."""
+"""Modules that use the tables."""
 
 Value = TypeVar("Value")
 
 Change = tuple[ModuleType, str, Any]
-"""Module, name of a global, and its value for this run."""
+"""Module, name of a global, and its value in this run."""
 
 
 def _windows(choices: Choices) -> list[Change]:
@@ -117,7 +117,7 @@ def _windows(choices: Choices) -> list[Change]:
 
 
 def _mailboxes(choices: Choices) -> list[Change]:
-    """Of these the state depends: whoever folds the logs of such a run needs the same ones."""
+    """The state depends on these: other folds of the run's logs need the same values."""
     entries, size_bytes = (50, 2)[choices.choose(2)], (9, 500)[choices.choose(2)]
     return [
         (module, name, value)
@@ -127,7 +127,7 @@ def _mailboxes(choices: Choices) -> list[Change]:
 
 
 def _memory() -> list[Change]:
-    """Days where there are weeks; still longer than what a session may take for a record and its acknowledgement."""
+    """Days in place of weeks; still longer than a session may take for a record and its acknowledgement."""
     hour_ms = 3_600_000
     return [
         (konverse.dialog.owner.timekeeping, "WRITER_HORIZON_MS", 96 * hour_ms),
@@ -143,7 +143,7 @@ def _tables() -> list[Change]:
 
 
 def remembering(decode: Callable[[bytes], Value]) -> Callable[[bytes], Value]:
-    """Decode each record once in a run: many owners read the same ones, and decoding is pure."""
+    """A decoder that decodes each record once in a run. Many owners read the same ones, and decoding is pure."""
     known: dict[bytes, Value] = {}
 
     def remembered(data: bytes) -> Value:
@@ -161,11 +161,11 @@ REPLACED: Final = {
     "low_table": "with `high_part` it spells the same numbers in the same bytes, from a table of another size",
     "high_part": "likewise, as `LOW_MASK` says",
 }
-"""The functions that are replaced, and why none of them decides anything; whatever else changes is a number."""
+"""The replaced functions, and why none of them changes a decision. All other changes are numbers."""
 
 
 def changes_of(choices: Choices, swarm: Swarm) -> list[Change]:
-    """What is changed for one run."""
+    """The changes of one run."""
     decode = remembering(journal.decode)
     changes: list[Change] = [
         (konverse.dialog.fold.journal, "decode", decode),

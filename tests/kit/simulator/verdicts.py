@@ -1,4 +1,4 @@
-"""What became of every message that a session sent: exactly one thing, wherever it was redirected (I6, I20)."""
+"""Checks that every message of a session has exactly one fate, wherever it was redirected (I6, I20)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ References = Mapping[Address, SecondFold]
 
 
 def every_message(world: World, references: References) -> Iterator[str]:
-    """Each message that counts as sent is received, discarded, let go, confirmed or waits in its mailbox."""
+    """Check that each acknowledged message is received, discarded, let go, confirmed, or in its mailbox."""
     received = Counter(
         heard.body
         for reference in references.values()
@@ -54,7 +54,7 @@ def every_message(world: World, references: References) -> Iterator[str]:
 
 
 def _end(world: World, references: References, name: BounceId) -> str:
-    """How the way of a record ends."""
+    """The fate of a record at the end of its way."""
     for _ in range(100):
         verdict = verdict_of(references, name.writer, name.at, name.counter) or "lost: it was not taken"
         if not verdict.startswith("bounced"):
@@ -77,7 +77,7 @@ def _end(world: World, references: References, name: BounceId) -> str:
 
 
 def _in_order(references: References, writers: list[bytes], plan: Plan) -> Iterator[str]:
-    """On a dialog, what its session sent and what it redirected is received in the order of the calls."""
+    """Check that messages sent and redirected on a dialog are received in the order of the calls."""
     if not plan.redirected:
         return
     home, mine = references[plan.dialog.begin.home], {*plan.sent}
@@ -91,10 +91,10 @@ def _in_order(references: References, writers: list[bytes], plan: Plan) -> Itera
 
 
 def _opened(world: World, references: References, plan: Plan) -> Iterator[str]:
-    """Nothing on a dialog overtakes FIRST, whoever sends it: only what comes behind an end finds nobody."""
+    """Check that no message overtakes FIRST, from any sender: only messages behind an end find no endpoint."""
     conversation = plan.dialog.conversation
     if any((role, conversation) in one.cleanups.cut_off for one in references.values() for role in (0, 1)):
-        return  # what came behind its cleanup found nobody
+        return  # messages behind its cleanup found no endpoint
     target = references[plan.dialog.begin.target]
     begun = whole(references, plan.dialog.begin.home, Role.INITIATOR, conversation)
     said = [
@@ -108,7 +108,7 @@ def _opened(world: World, references: References, plan: Plan) -> Iterator[str]:
 
 
 def _first_once(world: World, references: References) -> Iterator[str]:
-    """FIRST of a conversation is heard from one writer, under one counter: the session, or home for it."""
+    """Check that FIRST of a conversation has one writer and counter: the session's, or those of home for it."""
     seen: dict[bytes, tuple[bytes, int]] = {}
     for place in world.places:
         for envelope in _messages(world, place.address):
@@ -121,7 +121,7 @@ def _first_once(world: World, references: References) -> Iterator[str]:
 
 
 def _returned(world: World, references: References) -> Iterator[str]:
-    """What a session says on a returning dialog, by whatever path, is not discarded when it comes too late."""
+    """Check that late messages on a returning dialog are not discarded, by whatever path they came."""
     returning = {p.dialog.conversation for one in world.sessions for p in one.all_plans if p.dialog.returning}
     sessions = {writer for one in world.sessions for writer in one.session.ids}
     for place in world.places:
@@ -135,7 +135,7 @@ def _returned(world: World, references: References) -> Iterator[str]:
 
 
 def _messages(world: World, address: Address) -> Iterator[Envelope]:
-    """The messages in a data log, each where its turn came."""
+    """The messages in a data log whose counters are the expected ones."""
     taken: Counter[bytes] = Counter()
     for record in world.log_of(address).records:
         try:
@@ -149,7 +149,7 @@ def _messages(world: World, address: Address) -> Iterator[Envelope]:
 
 
 def _alone(references: References) -> Iterator[str]:
-    """A target whose initiator does not live has been told so when it said something."""
+    """Check that a target which spoke has learned that its initiator does not live."""
     for reference in references.values():
         for (role, conversation), side in reference.living.items():
             peer = (int(Role.INITIATOR), conversation)

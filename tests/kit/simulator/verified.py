@@ -1,4 +1,4 @@
-"""What `konverse verify` would say of a run, by its logs alone: as a whole, since a snapshot, and of what is left."""
+"""The verifier's judgement of a run's logs: whole, since a snapshot, and of the records that truncation left."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from .places import Place
 from .world import World
 
 PROBLEMS_MAX: Final = 12
-"""That a failure tells."""
+"""Most problems that a failure lists."""
 
 
 def refuted(world: World) -> str | None:
-    """Everything that the verifier finds in the logs as they are; None: nothing."""
+    """The verifier's findings in these logs; None when there are none."""
     owners = writers_of(world)
     verdicts = whole(world, owners)
     folds = [verdict.fold for verdict in verdicts]
@@ -33,7 +33,7 @@ def writers_of(world: World) -> set[bytes]:
 
 
 def whole(world: World, owners: set[bytes]) -> list[PartitionVerdict]:
-    """The logs from the beginning, and each snapshot against them."""
+    """Judge the logs from the beginning, and each snapshot against them."""
     verdicts = []
     for place in world.places:
         verified = place.verified()
@@ -43,19 +43,19 @@ def whole(world: World, owners: set[bytes]) -> list[PartitionVerdict]:
 
 
 def findings(verdicts: list[PartitionVerdict]) -> Iterator[Finding]:
-    """Of the partitions, and of the partitions against each other."""
+    """Findings of each partition, and between partitions."""
     for verdict in verdicts:
         yield from verdict.findings
     yield from compare(verdicts)
 
 
 def told(found: Iterable[Finding]) -> Iterator[str]:
-    """As a failure tells them."""
+    """Findings as lines of a failure."""
     return (f"{rule}: {where}: {text}" for rule, where, text in found)
 
 
 def in_part(world: World, owners: set[bytes]) -> Iterator[Finding]:
-    """What is found when the verification begins at snapshots."""
+    """Findings when the verification begins at snapshots."""
     yield from _prefixed("since a snapshot", _since(world, owners))
     yield from _prefixed("of what is left", _left(world, owners))
 
@@ -65,7 +65,7 @@ def _prefixed(prefix: str, found: Iterable[Finding]) -> Iterator[Finding]:
 
 
 def _since(world: World, owners: set[bytes]) -> Iterator[Finding]:
-    """Each partition begins at one of its snapshots."""
+    """Begin each partition at one of its snapshots."""
     verdicts = []
     for place in world.places:
         known = starts(place.snapshots.records, place.verified().identity)
@@ -77,7 +77,7 @@ def _since(world: World, owners: set[bytes]) -> Iterator[Finding]:
 
 
 def _left(world: World, owners: set[bytes]) -> Iterator[Finding]:
-    """Truncation has left a snapshot to begin at, and everything behind it."""
+    """Check that truncation has left a snapshot and everything behind it."""
     verdicts = []
     for place in world.places:
         snapshots = [record for record in place.snapshots.records if record.offset >= place.snapshots.start]

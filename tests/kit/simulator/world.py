@@ -1,4 +1,4 @@
-"""One run: a world of partitions, owners and sessions; first with faults, then calm until everything has drained."""
+"""One run: a world of partitions, owners and sessions, first with faults, then calm until everything has drained."""
 
 from __future__ import annotations
 
@@ -41,21 +41,21 @@ LIVELY_ROUNDS: Final = 8
 """Calm rounds in which applications go on as before: handlers sleep, sessions begin dialogs."""
 
 ROUND_STEPS: Final = 40
-"""What a calm round counts for those who sleep."""
+"""Steps that a calm round counts for sleeping processes."""
 
 ROUND_MS: Final = 1_100
 """Longer than every interval of the product."""
 
 CONTENDERS_MAX: Final = 3
 HEIRS_MAX: Final = 8
-"""Sessions of a run, with those that take over from others."""
+"""Most sessions of a run, successors included."""
 MOVES_MAX: Final = 3
-"""A process with nothing to do lets another one go first, so often."""
+"""Attempts per step to find a process with something to do."""
 
 OLD_ROUNDS: Final = 5
 """A writer is noted, closed, noted and forgotten."""
 UPKEEP_ROUNDS: Final = 4
-"""An owner commits to have the time, and again, asks for the end of the data, and prunes."""
+"""An owner commits twice to get the time, asks for the end of the data, and prunes."""
 
 STEP_MS: Final = (0, 1, 10, 60, 250)
 
@@ -67,7 +67,7 @@ Process = OwnerProcess | SessionProcess | DriverProcess | TaskProcess | Asker
 
 
 class World:
-    """Everything that one seed decides."""
+    """The world of one seed."""
 
     def __init__(self, choices: Choices, swarm: Swarm, report: Fail = fail) -> None:
         self.fail = report
@@ -81,7 +81,7 @@ class World:
         self.kafka.on_append = self._appended
         self.steps = 0
         self.lively = True
-        """Applications still do as they like."""
+        """Applications still act freely."""
         self._identifiers = 0
         self._messages = 0
         self.late_shows: list[tuple[RedisView, Show]] = []
@@ -105,12 +105,12 @@ class World:
         self.askers: list[Asker] = []
 
     def identifier(self, kind: bytes) -> bytes:
-        """16 bytes that nobody else has."""
+        """16 unique bytes."""
         self._identifiers += 1
         return self._identifiers.to_bytes(4, "big") + kind.ljust(12, b".")
 
     def open_id(self) -> bytes:
-        """A writer id with the time of a broker that appended OPEN just now; brokers' clocks differ a little."""
+        """A writer id with the time of a broker that has just appended OPEN. Brokers' clocks differ a little."""
         self._identifiers += 1
         time_ms = self.kafka.now_ms - self.choices.choose(CLOCK_JITTER_MS)
         skewed = not self.kafka.calm and self.choices.chance(self.swarm.skewed)
@@ -121,7 +121,7 @@ class World:
 
     @property
     def clients(self) -> set[bytes]:
-        """The ids that sessions ever had."""
+        """All ids that sessions have had."""
         return {writer for session in self.sessions for writer in session.session.ids}
 
     def place_of(self, address: Address) -> Place:
@@ -129,7 +129,7 @@ class World:
         return next(place for place in self.places if place.address == address)
 
     def new_message(self) -> int:
-        """The number of the next message, unique in the run."""
+        """Number of the next message, unique in the run."""
         self._messages += 1
         return self._messages
 
@@ -140,7 +140,7 @@ class World:
     # ------------------------------------------------------------------------------------------------------- faults
 
     def run(self) -> None:
-        """Both phases. What does not hold is reported to `fail`."""
+        """Run both phases. Violations are reported to `fail`."""
         for _ in range(self.swarm.steps):
             self._step()
         self._calm_down()
@@ -175,7 +175,7 @@ class World:
             view.apply(show)
 
     def _move(self) -> None:
-        """Some process goes on, or something happens to it."""
+        """One process acts, or is disturbed."""
         choices, swarm = self.choices, self.swarm
         sessions = [session for session in self.sessions if not (session.dead or session.closed)]
         processes: list[Process] = [*self.owners, *self.followers.all, *sessions]
@@ -218,11 +218,11 @@ class World:
                     self._appoint(process.place)
 
     def _appoint(self, place: Place) -> None:
-        """The group gives the partition to somebody."""
+        """The group gives the partition to a follower or a new process."""
         self.owners.append(self.followers.appoint(place) or OwnerProcess(self, place))
 
     def _succeed(self, session: SessionProcess) -> None:
-        """Somebody takes over from a session that is dead, or seems to be, and closes its writer, not everywhere."""
+        """Another process takes over from a session that seems dead, and closes its writer at some partitions."""
         choices = self.choices
         if session.closed:
             return
@@ -236,7 +236,7 @@ class World:
         writer = self.identifier(b"successor")
         counters: dict[Address, int] = {}
         homes = [plan.home.address for plan in session.plans]
-        spared = homes if choices.chance(500) else []  # it may still decide about its mail
+        spared = homes if choices.chance(500) else []  # the session may still decide about its mail
         for address in session.addresses:
             for _ in range(0 if address in spared else choices.choose(3)):
                 counter = counters.get(address, 0)
@@ -244,7 +244,7 @@ class World:
                 counters[address] = choices.choose(2)
 
     def ask_about(self, session: SessionProcess) -> None:
-        """Somebody takes a session for dead and asks for the outcome of what it did not know, lately or before."""
+        """Another process takes the session for dead and asks for the outcome of a token."""
         if session.closed:
             return
         session.renewal.keep_token()
@@ -253,7 +253,7 @@ class World:
             self.askers.append(Asker(self, session, self.choices.pick(session.renewal.tokens)))
 
     def meddle(self, place: Place) -> None:
-        """Something may come between two records of an owner."""
+        """Other records may land between two records of an owner."""
         kafka, choices = self.kafka, self.choices
         if kafka.calm:
             return
@@ -267,7 +267,7 @@ class World:
         self.kafka.append(self.log_of(address), (encode_envelope(envelope), writer, None))
 
     def _litter(self) -> None:
-        """Records that are none, or are meant for others."""
+        """Append records that are malformed or meant for another incarnation."""
         place = self.choices.pick(self.places)
         match self.choices.choose(4):
             case 0:
@@ -281,7 +281,7 @@ class World:
                 self._write(elsewhere, Kind.CLOSE_WRITER, self.identifier(b"stranger"), self.identifier(b"nobody"), 0)
 
     def _begin_without_home(self) -> None:
-        """A program that keeps no rules, or whose BEGIN somebody deleted: its target talks to nobody."""
+        """A conversation without a home, from a faulty program or after a deletion: its target has no initiator."""
         choices = self.choices
         home, target = choices.pick(self.places).address, choices.pick(self.places)
         conversation, writer = self.identifier(b"orphan"), self.identifier(b"loner")
@@ -335,7 +335,7 @@ class World:
             self.steps += ROUND_STEPS
             self.lively = turn < LIVELY_ROUNDS
             if turn == LIVELY_ROUNDS:
-                kafka.now_ms += HOUR_MS + SKEW_MS * bool(self.history.skewed)  # who lost its partition learns of it
+                kafka.now_ms += HOUR_MS + SKEW_MS * bool(self.history.skewed)  # a fenced owner notices
             if turn in (1, 4, LIVELY_ROUNDS + 2):
                 self._deliver_most()
                 self.truncations.settle_down()
@@ -359,14 +359,14 @@ class World:
                 return
         waiting = [f"owner of {owner.place.name}" for owner in self.owners if not is_quiet(owner)]
         waiting += [f"query {query.id.hex()}" for query in self.queries if not query.over]
-        if not self.losses.struck:  # else what a session waits for may be gone; it learns of that when it sends again
+        if not self.losses.struck:  # a session may wait for lost data and learns that only with its next send
             waiting += [f"session {session.session.writer.hex()}" for session in living if not session.closed]
         waiting += ["somebody who asks for an outcome" for asker in self.askers if not asker.done]
         if waiting or not self.losses.struck:
             self.fail(f"L1: after {turn} calm rounds these still wait: {', '.join(waiting)}")
 
     def _grow_old(self) -> None:
-        """Where time passes in leaps, it goes on to pass, until nobody remembers the writers."""
+        """In runs with standstills, let time pass until all writers are forgotten."""
         horizon_ms = vars(konverse.dialog.owner.timekeeping)["WRITER_HORIZON_MS"]  # as this run has it
         for _ in range(OLD_ROUNDS if self.swarm.jumps else 0):
             self.kafka.now_ms += horizon_ms + DAY_MS
@@ -375,7 +375,7 @@ class World:
                     settle_down(owner)
 
     def _deliver_most(self) -> None:
-        """What is still on its way arrives now, save some that never will."""
+        """Most late requests arrive; some never will."""
         kafka, choices = self.kafka, self.choices
         late: list[Request] = kafka.late
         for _ in range(len(late)):
@@ -387,7 +387,7 @@ class World:
     # -------------------------------------------------------------------------------------------------------- trace
 
     def trace(self) -> str:
-        """A hash of everything that was chosen and written: the same for the same seed, always."""
+        """A hash of all choices and logs, the same in every run of the seed."""
         out = sha256(self.choices.taken.tobytes())
         for name, log in self.kafka.logs.items():
             out.update(repr(name).encode())

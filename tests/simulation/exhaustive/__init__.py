@@ -1,1 +1,1 @@
-"""Every run of claim and commit in a small world: `python -m tests.simulation.exhaustive`."""
+"""Exhaustive search of claim and commit in a small world: `python -m tests.simulation.exhaustive`."""

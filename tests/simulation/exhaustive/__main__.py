@@ -1,7 +1,7 @@
 """`python -m tests.simulation.exhaustive [--workers 2] [--commits 2] [--restarts 1] [--copies 1] [--json]`.
 
-Visits every state of claim and commit in a world of that size, driven by the product's own classes. The exit code is 1
-when an invariant does not hold somewhere; the shortest way there is told in words then.
+Visits every state of claim and commit in a world of that size, driven by the product's own classes. When an invariant
+is violated, prints a shortest path to the violation and exits with 1.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .search import Found, search
 
 
 def main() -> int:
-    """Search, show; returns the exit code."""
+    """Search and show the result; returns the exit code."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.simulation.exhaustive", description="Visit every state of claim and commit."
     )

@@ -1,7 +1,7 @@
-"""All journals that can come to be, as a tree, each judged once by the product's own rule.
+"""All possible journals, as a tree. The product's own rule judges each once.
 
-A `Journal` is one prefix: the records before it are its ancestors, so what it says rests on them alone. Its head is the
-product's `JournalHead`; beside it stand the facts that the invariants speak of, counted without it.
+A `Journal` is one prefix: the records before it are its ancestors, so its verdict depends on them alone. Its head is
+the product's `JournalHead`. The facts for the invariants are counted beside the head, without using it.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from konverse.schemas.wire.journal import Claim, Commit, Part, decode
 
 
 class Broken(Exception):
-    """An invariant of protocol.md section 10 does not hold; the text begins with its number."""
+    """An invariant of protocol.md section 10 does not hold. The text begins with its number."""
 
 
 class Record:
-    """A record that somebody appends, the same object wherever its bytes are the same."""
+    """A record to append. Equal bytes are the same object."""
 
     __slots__ = ("data", "decision", "number", "outputs")
 
     def __init__(self, number: int, data: bytes) -> None:
         self.number = number
-        """A short name: what is on its way is sorted by it."""
+        """A short name; requests on their way are sorted by it."""
         self.data = data
         decision = decode(data)
         assert not isinstance(decision, Part), "the commits of this model fit into one record"
@@ -44,7 +44,7 @@ class Record:
 
 
 class Records:
-    """Every record that was ever made."""
+    """Every record ever made."""
 
     def __init__(self) -> None:
         self.all: list[Record] = []
@@ -60,7 +60,7 @@ class Records:
 
 
 class Journal:
-    """A journal: the records up to and with one. The empty one has no record."""
+    """A journal: its last record, and the journal before it. The empty one has no record."""
 
     __slots__ = ("_next", "claim", "commits", "counts", "head", "length", "outputs", "parent", "record")
 
@@ -76,11 +76,11 @@ class Journal:
         self.commits: tuple[Record, ...] = ()
         """The COMMITs that count."""
         self.outputs: tuple[bytes, ...] = ()
-        """What they sent, in order: the place is the counter."""
+        """Outputs of these COMMITs. The index is the counter."""
         self._next: dict[Record, Journal] = {}
 
     def append(self, record: Record) -> Journal:
-        """The journal with one more record; Broken when it must not count and does."""
+        """The journal with one more record. Raises Broken when that record counts against an invariant."""
         journal = self._next.get(record)
         if journal is None:
             journal = self._next[record] = self._judged(record)
@@ -103,7 +103,7 @@ class Journal:
         return journal
 
     def count(self, record: Record) -> None:
-        """The last record counts; Broken when it must not (I1, I2)."""
+        """Count the last record. Raises Broken when it must not count (I1, I2)."""
         claim, decision = self.claim, record.decision
         if isinstance(decision, Claim):
             if claim is not None and decision.epoch <= claim.epoch:
@@ -137,6 +137,6 @@ class Journal:
         return journal.head
 
     def read(self, start: int, end: int) -> JournalRead:
-        """What a read brings; the log-append time is the offset."""
+        """The result of a read. The log-append time is the offset."""
         records = self.tail(start)[: end - start]
         return JournalRead([JournalRecord(start + at, r.data, start + at) for at, r in enumerate(records)], end)

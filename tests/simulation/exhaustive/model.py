@@ -1,11 +1,12 @@
-"""The small world: what can happen in it, and what must hold whatever does.
+"""The small world: its moves, and the invariants after each of them.
 
-A state is the journal, the requests that are on their way, the workers, and how many copies may still be made. A move
-is one thing that happens (see MOVES). Three things are no moves of their own, because they change nothing that others
-see. An acknowledgement that arrives later does what one does that arrives at once: until then its worker waits, and
-what it reads then stands before its own record, where nothing changes any more. A read is for the same reason one move
-with what asked for it. And what is reported and emitted is judged at the first moment at which that can happen:
-journals only grow, so that it is never less true later on.
+A state is the journal, the requests on their way, the workers, and how many copies may still be made. A move is one
+event (see MOVES). Three events are no moves of their own, because no other worker sees a difference:
+
+- A late acknowledgement acts like an immediate one. Its worker waits until then, and reads only records before its own,
+  which no longer change.
+- A read is part of the move that asked for it, for the same reason.
+- Reports and emissions are judged at the earliest possible moment. Journals only grow, so a later one cannot be worse.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ from .worker import IDENTITY, Product, Step, Worker, Workers
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """How small the world is."""
+    """Size of the world."""
 
     workers: int = 2
     commits: int = 2
-    """That a worker wants, and wants again after a restart."""
+    """Commits that a worker makes in each of its lives."""
     restarts: int = 1
-    """After a crash, or after it stopped; of all workers together."""
+    """Restarts of all workers together, after a crash or a stop."""
     copies: int = 1
-    """Requests that are doubled."""
+    """Requests that are duplicated."""
 
     @property
     def messages(self) -> int:
@@ -57,10 +58,10 @@ MOVES: Final = {
 }
 
 State = tuple[Journal, tuple[int, ...], tuple[Worker, ...], int]
-"""Journal; numbers of the records on their way, rising; workers; copies that may still be made."""
+"""Journal; numbers of the records on their way, ascending; workers; copies that may still be made."""
 
 Move = tuple[int, int]
-"""One of MOVES; the place of the worker, or of the record on its way."""
+"""A key of MOVES, and the index of the worker or of the record on its way."""
 
 
 class Model:
@@ -76,10 +77,10 @@ class Model:
         self.first: State = (Journal(product.head(IDENTITY)), (), everybody, scope.copies)
 
     def moves(self, state: State) -> Iterator[Move]:
-        """Everything that can happen next."""
+        """All possible moves."""
         _, late, workers, copies = state
         for place, number in enumerate(late):
-            if not place or number != late[place - 1]:  # of two copies it does not matter which lands
+            if not place or number != late[place - 1]:  # two copies of a record are alike
                 yield LATE, place
         restarts = self._restarts - sum([worker.life - 1 for worker in workers if worker.life])
         for place, worker in enumerate(workers):
@@ -93,7 +94,7 @@ class Model:
                     yield DOUBLED, place
 
     def after(self, state: State, move: Move) -> State:
-        """The state after a move; Broken when an invariant does not hold there."""
+        """The state after a move. Raises Broken when it violates an invariant."""
         journal, late, workers, copies = state
         kind, place = move
         if kind == LATE:
@@ -117,9 +118,9 @@ class Model:
         return journal, late, (*workers[:place], worker, *workers[place + 1 :]), copies
 
     def rescue(self, journal: Journal) -> None:
-        """From now on nothing goes wrong: a new worker must do all that is left (L1).
+        """Check that a new worker without faults completes everything (L1).
 
-        What it does depends on the head alone, but for offsets, so that one journal is tried for each head.
+        Offsets aside, its actions depend on the head alone. So one journal is tried for each head.
         """
         key = _without_offsets(journal.head)
         if key in self._rescued:
@@ -135,7 +136,7 @@ class Model:
             )
 
     def words(self, state: State, move: Move) -> str:
-        """What a move is, for people."""
+        """A move in words."""
         kind, place = move
         journal, late, workers, _ = state
         if kind == LATE:
@@ -146,7 +147,7 @@ class Model:
 
 
 def _held(step: Step, journal: Journal) -> Worker:
-    """The worker after a step; Broken when it reported, believes or emitted what is not so (I2, I3, I8)."""
+    """The worker after a step. Raises Broken when it reported, believed or emitted something wrong (I2, I3, I8)."""
     if step.reported is not None:
         if step.reported not in journal.commits:
             raise Broken(f"I2: {step.worker} takes {step.reported} for committed, and it does not count")

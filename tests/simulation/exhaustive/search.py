@@ -1,4 +1,4 @@
-"""Visits every state of a small world, nearest first: the path to the first violation is a shortest one."""
+"""Breadth-first search of all states of a small world. The path to the first violation is a shortest one."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from .model import Model, Scope, State
 from .worker import Product
 
 PLACES_MAX: Final = 256
-"""A move in one number: its kind x PLACES_MAX + its place."""
+"""A move is stored as one number: its kind x PLACES_MAX + its index."""
 
 
 @dataclass(slots=True)
 class Found:
-    """What a search came to."""
+    """Result of a search."""
 
     scope: Scope
     states: int = 0
     transitions: int = 0
     journals: int = 0
-    """Different ones."""
+    """Number of different journals."""
     records_max: int = 0
-    """In one journal."""
+    """Longest journal."""
     commits_max: int = 0
-    """That count in one journal."""
+    """Most COMMITs that count in one journal."""
     moves_max: int = 0
-    """From the beginning to the farthest state, by the shortest way."""
+    """Moves on a shortest path to the farthest state."""
     seconds: float = 0.0
     violation: str | None = None
     path: list[str] = field(default_factory=list)
@@ -37,7 +37,7 @@ class Found:
 
 
 class Search:
-    """All states of a model that can be reached, with the way to each."""
+    """All reachable states of a model, with a path to each."""
 
     def __init__(self, scope: Scope, product: Product) -> None:
         self.model = Model(scope, product)
@@ -94,5 +94,5 @@ class Search:
 
 
 def search(scope: Scope, product: Product | None = None) -> Found:
-    """Visit every state of the world of that size, or stop at the first violation."""
+    """Visit every state of a world of that size, or stop at the first violation."""
     return Search(scope, product or Product()).run()

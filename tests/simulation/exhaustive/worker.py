@@ -1,7 +1,7 @@
-"""A process that owns the partition, or tries to: the product's `Owner` as a value.
+"""A process that tries to own the partition: the product's `Owner` as an immutable value.
 
-An owner is held as its pickle. Owners whose pickles are equal behave alike, so that a step of an owner is taken once
-and remembered: by what the owner is, and by what it reads in this step.
+An owner is stored as its pickle. Owners with equal pickles behave alike. So each step is computed once, and remembered
+by the owner and by everything that it reads in the step.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def never_used_before(name: str, life: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """Whose rules are tried: the product's own classes, or a mutant's."""
+    """The rules under test: the product's own classes, or a mutant's."""
 
     head: type[JournalHead] = JournalHead
     owner: type[Owner] = Owner
@@ -55,30 +55,30 @@ class Product:
 
 
 class Step(NamedTuple):
-    """What came of something that happened to a worker."""
+    """Result of one event at a worker."""
 
     worker: Worker
     reported: Record | None
-    """The COMMIT that it took for committed."""
+    """The COMMIT that it reports as committed."""
     head: JournalHead | None
-    """What it then believed of the journal."""
+    """Its head of the journal at that moment."""
     emitted: tuple[tuple[int, bytes | None], ...]
-    """Counter and body of each output that it handed over."""
+    """Counter and body of each emitted output."""
 
 
 class Workers:
-    """All workers of a search, and what they share: the product, and a data log with a conversation to be answered."""
+    """All workers of a search, and what they share: the product, and a data log with one conversation to answer."""
 
     def __init__(self, product: Product, commits: int, messages: int) -> None:
         self.product = product
         self.commits = commits
-        """How many each life of a worker wants."""
+        """Commits that a worker makes in each life."""
         self.data: list[Row] = conversations("a conversation", messages=messages)
         self.records = Records()
         self._known: dict[tuple[str, int, bytes | None, Record | None], Worker] = {}
 
     def of(self, name: str, life: int, owner: Owner | None = None, record: Record | None = None) -> Worker:
-        """The worker that is so; always the same object."""
+        """The worker with these attributes, always the same object."""
         key = (name, life, None if owner is None else _pickled(owner), record)
         worker = self._known.get(key)
         if worker is None:
@@ -88,7 +88,7 @@ class Workers:
 
 
 _SHARED: Final = (SMALL, IDENTITY, SETTINGS)
-"""Constants that all owners refer to; the table of varints alone would be nine tenths of a pickle."""
+"""Constants that all owners refer to. The table of varints alone would be nine tenths of a pickle."""
 
 _PLACES: Final = {id(constant): place for place, constant in enumerate(_SHARED)}
 
@@ -110,7 +110,7 @@ def _pickled(owner: Owner) -> bytes:
 
 
 class Worker:
-    """A worker in one of its lives. Without an owner it is down: never started, crashed, or its owner has stopped."""
+    """A worker in one of its lives. It has no owner before the start, after a crash, and after its owner stopped."""
 
     __slots__ = ("_steps", "everybody", "life", "name", "owner", "read_to", "record")
 
@@ -119,10 +119,10 @@ class Worker:
         self._steps: dict[Any, Step] = {}
         self.name = name
         self.life = life
-        """How often it was started."""
+        """Number of starts."""
         self.owner = owner
         self.record = record
-        """What it is about to append; None when it has done what it wanted."""
+        """The record that it is about to append; None when it is done."""
         self.read_to = 0
         """It has read the journal before this offset."""
 
@@ -130,11 +130,11 @@ class Worker:
         return f"{self.name}{self.life}"
 
     def down(self) -> Worker:
-        """The worker after a crash: what it knew is gone."""
+        """The worker after a crash, without its owner."""
         return self.everybody.of(self.name, self.life)
 
     def start(self, journal: Journal) -> Step:
-        """A new life begins: it reads the journal to its end and makes its claim."""
+        """Begin a new life: read the journal to its end and make a claim."""
         step = self._steps.get(journal)
         if step is None:
             everybody, name, life = self.everybody, self.name, self.life + 1
@@ -146,7 +146,7 @@ class Worker:
         return step
 
     def acknowledged(self, journal: Journal) -> Step:
-        """Its append is the last record of the journal, and it learns the offset. It reads what it has not read yet."""
+        """Its append is the journal's last record, and it learns the offset. It reads what it has not read yet."""
         key = (journal.length, journal.tail(self.read_to))
         step = self._steps.get(key)
         if step is None:
@@ -167,7 +167,7 @@ class Worker:
 
 
 class _Run:
-    """Drives an owner from one event until it waits for an append, has done what it wanted, or stopped."""
+    """Drives an owner from one event until it waits for an append, is done, or has stopped."""
 
     def __init__(self, worker: Worker, owner: Owner, journal: Journal | None) -> None:
         self._worker = worker
@@ -178,7 +178,7 @@ class _Run:
         self._emitted: list[tuple[int, bytes | None]] = []
 
     def step(self, event: Any) -> Step:
-        """Tell it; what came of that."""
+        """Pass the event to the owner and return the result."""
         owner, worker, counters = self._owner, self._worker, self._owner.counters
         commits = counters.commits
         self._tell(event)
@@ -194,7 +194,7 @@ class _Run:
         return Step(after, reported, head, tuple(self._emitted))
 
     def _work(self) -> None:
-        """A handler answers the next message, and the owner commits that."""
+        """A handler answers the next message, and the owner commits."""
         owner = self._owner
         transaction = owner.take()
         if transaction is None:
@@ -222,7 +222,7 @@ class _Run:
                 case ReadData(start, end):
                     self._tell(DataRead(columns_of(self._everybody.data[start:end], start)))
                 case Leading(start):
-                    self._owner.staging.tried = None  # care after a crash is the simulator's
+                    self._owner.staging.tried = None  # the simulator covers care after a crash
                     self._tell(DataRead(columns_of(self._everybody.data[start:], start)))
                     self._owner.ingest(0)
                 case Emit(address, first):

@@ -1,4 +1,4 @@
-"""An application says who answers which queue, without any server; what cannot be is refused where it is said."""
+"""An application's handlers and their queues, without servers. Invalid clauses are refused at the decorator."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def handle(_transaction: konverse.Transaction) -> None: ...
 
 
 def test_the_decorated_function_stays_what_it_is_and_is_listed_with_its_clauses() -> None:
-    app = konverse.App("kafka://127.0.0.1:1")  # nobody answers there
+    app = konverse.App("kafka://127.0.0.1:1")  # no server listens there
     assert app.activate("Orders", max_readers=3, batch=7, max_messages=2)(handle) is handle
     (activation,) = app.activations
     assert (activation.queue, activation.handler) == ("Orders", handle)
@@ -115,7 +115,7 @@ def test_an_application_that_is_not_there_is_said_with_what_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, words: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))  # and taken off afterwards
+    monkeypatch.syspath_prepend(str(tmp_path))  # and removed afterwards
     (tmp_path / "broken_shop.py").write_text("1 / 0", "utf-8")
     (tmp_path / "good_shop.py").write_text("import konverse\napp = konverse.App()\ndef handle(t): ...", "utf-8")
     assert isinstance(load("good_shop:app"), konverse.App)
@@ -164,7 +164,7 @@ def test_a_field_named_like_one_of_ours_reaches_the_line_under_another_name(name
 
 
 class Unspeakable:
-    """Nothing can be written of it."""
+    """An object that cannot be converted to text."""
 
     def __repr__(self) -> str:
         raise RuntimeError

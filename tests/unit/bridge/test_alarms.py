@@ -1,4 +1,4 @@
-"""What an owner tells an operator of strangers, and how often."""
+"""An owner's warnings about foreign records, and their frequency."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_undecodable_records_of_a_journal_are_counted_in_one_line_that_names_the
     said, topic = Seldom(), "sales.Orders.queue.journal"
     garbage = [JournalRecord(at, b"garbage", at) for at in range(5, 505)]
     before, feed = JournalFeed("sales.Orders/0"), JournalFeed("sales.Orders/0")
-    for one in (before, feed):  # the partition is taken again
+    for one in (before, feed):  # the partition is claimed again
         assert not [*one.decisions(garbage)]
         raise_alarms(owner_of("sales.Orders/0", one), topic, said)
         assert not one.alarms

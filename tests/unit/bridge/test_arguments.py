@@ -1,4 +1,4 @@
-"""Arguments of public calls: what the annotation allows is taken, and nothing else."""
+"""Arguments of public calls: the annotated types are accepted, and nothing else."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_partitions_are_any_sequence_of_numbers(given: Sequence[int]) -> None:
 
 @checked
 def create(sent_by: SentByClause, group: UUID | None = None) -> None:
-    """Another one."""
+    """A second call of the public API."""
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Threads of ours: what passes by itself ends none of them, and what ends one is said."""
+"""Our background threads: temporary errors do not end them, and an error that does is logged."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DEADLINE_S = 30.0
 
 
 class Reader:
-    """Meets these errors, one a turn, and ends after them."""
+    """Raises these errors, one in each turn, and ends after them."""
 
     def __init__(self, *errors: Exception) -> None:
         self.errors = [*errors]

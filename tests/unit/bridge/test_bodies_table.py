@@ -1,7 +1,7 @@
-"""What each validation says of bodies without content, with blanks, byte order marks and encodings (behaviours 3 to 5).
+"""Validations of bodies without content, with blanks, byte order marks and encodings (behaviours 3 to 5).
 
-A body that was left out is empty. The encoding of XML is that of its byte order mark or its first signs, and of its
-declaration, which may not contradict them.
+A missing body counts as empty. The encoding of XML comes from its byte order mark or first bytes, and from its
+declaration, which must not contradict them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def declaring(encoding: str, written_in: str, comment: str = "") -> bytes:
 
 
 N, E, X, V = (*"NEXV",)
-"""NONE, EMPTY, WELL_FORMED_XML, VALID_XML."""
+"""Letters of the table for NONE, EMPTY, WELL_FORMED_XML, VALID_XML."""
 
 TABLE: Final[dict[str, tuple[bytes | None, str]]] = {
     "no body": (None, N + E + X),

@@ -1,4 +1,4 @@
-"""Half states around a broker."""
+"""Intermediate states around a broker."""
 
 from __future__ import annotations
 

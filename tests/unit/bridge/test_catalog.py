@@ -1,4 +1,4 @@
-"""What a process keeps in mind of what it looked up in the catalog."""
+"""A process's cache of the catalog."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_what_was_looked_up_before_a_change_does_not_count_behind_it(monkeypatch
 
 
 def test_a_record_with_the_header_of_data_is_no_change(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither of what is known, nor of what a dropped queue was."""
+    """Neither a change of a known object, nor of a dropped queue."""
     kafka: Any = None
     catalog = Catalog(kafka, "default", "sales")
     queue = Queue("Orders", "default.sales.Orders", "s", 1, bytes(16), bytes(16), bytes(16))
@@ -66,7 +66,7 @@ def test_a_record_with_the_header_of_data_is_no_change(monkeypatch: pytest.Monke
 
 
 def test_what_is_known_is_told_while_kafka_is_asked_and_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The thread that carries a reader's outputs asks whose topics they go to; it never waits for Kafka there."""
+    """The thread that sends a reader's outputs looks their topics up; it must never wait for Kafka."""
     kafka: Any = None
     catalog = Catalog(kafka, "default", "sales")
     catalog._log.topic_id = bytes(16)

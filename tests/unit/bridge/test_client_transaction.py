@@ -1,4 +1,4 @@
-"""A client's transaction is entered once, and a sender refuses what goes where nothing is any more."""
+"""A client's transaction is entered once, and a sender refuses messages to a destination that is gone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.kit.builders import begin_block, identifier
 
 
 def transaction_of(decided: list[str]) -> ClientTransaction:
-    """One whose sender notes that it was committed."""
+    """A transaction whose sender records that it was committed."""
     sender = SimpleNamespace(
         session=Session(identifier("session")),
         check=lambda _dialogs: None,

@@ -1,4 +1,4 @@
-"""Records as Kafka's client gives them."""
+"""Records in the form of Kafka's client."""
 
 from __future__ import annotations
 

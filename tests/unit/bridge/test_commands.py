@@ -1,4 +1,4 @@
-"""The command line: what is refused before anybody is asked, and when nobody reads to the end."""
+"""The command line: input that is refused without a server, and output whose reader stops early."""
 
 from __future__ import annotations
 

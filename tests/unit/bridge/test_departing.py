@@ -1,4 +1,4 @@
-"""What Kafka's clients say of connections that end while a process stops."""
+"""Log lines of Kafka's clients about connections that end while a process stops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SEND on a dialog whose end stands in the queue raises 8429, received or not (behaviours 50 and 51)."""
+"""SEND on a dialog raises 8429 when its end is in the queue, received or not (behaviours 50 and 51)."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ CONVERSATION = identifier("a conversation")
 
 
 class World:
-    """A session, and both sides of a dialog that it has begun and sent on."""
+    """A session, and both sides of a dialog that it has begun and used."""
 
     def __init__(self) -> None:
         self.pair = Pair()
         self.doubted = False
-        """The session is to take another id."""
+        """The session is to take a new id."""
         self.session = Session(identifier("a session"))
         self.session.transmit_to(address_of("transmission"))
         self.dialog, hands = self.begun()
@@ -38,17 +38,17 @@ class World:
         self.send()
 
     def begun(self) -> tuple[SessionDialog, list[Hand]]:
-        """The dialog, and what has not arrived at its home."""
+        """The dialog, and the records that have not arrived at its home."""
         return self.session.begin(CONVERSATION, begin_block(group=CONVERSATION))
 
     def send(self) -> None:
-        """A message that arrives."""
+        """Send a message that arrives."""
         self.session.drained()
         self.arrive(self.session.send(self.dialog, "order", b"0"))
         self.session.drained()
 
     def arrive(self, hands: list[Hand]) -> None:
-        """What was handed over stands in the logs, and is ingested."""
+        """Append the records to the logs and ingest them."""
         for hand in hands:
             side = self.pair.home if hand.address == self.pair.home.address else self.pair.target
             side.take_all([(header, record(body)) for header, _, body in hand.records])
@@ -71,7 +71,7 @@ class World:
         self.doubted |= needs_another_id(self.session, home)
 
     def peer_ends(self, code: int) -> None:
-        """The target ends, and its Error or EndDialog comes into the queue, where nobody receives it."""
+        """The target ends, and its Error or EndDialog waits in the queue."""
         target = self.pair.receiver(CONVERSATION)
         self.pair.target.end(target, code, "it does not work" if code else "")
         self.pair.target.deliver(self.pair.home)

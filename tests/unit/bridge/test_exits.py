@@ -1,4 +1,4 @@
-"""The end of a program: each sender has its turn."""
+"""The end of a program: each sender gets its turn."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from konverse.bridge.runtime.exits import leave_at_exit
 
 
 class Sender:
-    """One that may have trouble."""
+    """A sender that may raise."""
 
     def __init__(self, left: list[Sender]) -> None:
         self._left = left

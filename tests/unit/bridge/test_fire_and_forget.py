@@ -1,4 +1,4 @@
-"""Who is warned of fire and forget, by what the readers of a process know."""
+"""Warnings of fire and forget, from the knowledge of a process's readers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def dialog(messages: int = 1, **changes: Any) -> SessionDialog:
 
 
 def reader_of(side: Side | None, topic: str = "replies") -> Any:
-    """A reader of the dialogs' homes; None: their partition is another one's."""
+    """A reader of the dialogs' homes; with None, it does not have their partition."""
     ask: Callable[..., Any] = lambda _partition, question: None if side is None else question(side.state)  # noqa: E731
     return SimpleNamespace(queue=SimpleNamespace(topic=topic), closed=False, ask=ask)
 

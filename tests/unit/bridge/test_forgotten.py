@@ -1,4 +1,4 @@
-"""Sides of conversations out of the states of partitions, and which of them may be forgotten."""
+"""Sides of conversations in the states of partitions, and which of them may be forgotten."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NOW_MS = 1_000_000
 
 
 def sides_of(pair: Pair, unseen: int = 0) -> Sides:
-    """Both partitions of a pair; of the target's so many offsets were not read."""
+    """The sides in both partitions of a pair; `unseen` offsets of the target's were not read."""
     home, target = folded(pair.home), folded(pair.target)
     target = target._replace(ahead=target.ahead._replace(unseen=unseen))
     by_name: dict[str, Folded] = {one.queue.name: one for one in (home, target)}
@@ -102,7 +102,7 @@ def test_what_a_queue_does_not_keep_is_not_asked_for() -> None:
 
 
 class Logs:
-    """Stands in for a `LogReader`: some records of a data log and a journal, all of which are young enough."""
+    """Stands in for a `LogReader`: some young records of a data log and a journal."""
 
     def __init__(self, data: list[bytes | None], journal: list[bytes]) -> None:
         self._headers, self._journal = data, journal

@@ -1,4 +1,4 @@
-"""A handler that fails is logged with what it failed on, and the work goes on."""
+"""The error of a handler is logged with its messages, and the work goes on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from konverse.schemas.errors import InvalidProcedure, TransactionTooLarge
 
 
 class Emptied:
-    """A transaction whose only message, an Error, was taken away while its handler ran."""
+    """A transaction whose only message, an Error, was withdrawn while its handler ran."""
 
     dialog = SimpleNamespace(id=UUID(int=7), attempts=3)
     members = (dialog,)
@@ -63,7 +63,7 @@ def test_what_was_noted_on_an_exception_stands_in_its_line_at_each_attempt(caplo
 
 
 class TooLarge(Emptied):
-    """A transaction on several groups, which together send more than fits into a commit."""
+    """A transaction on several groups whose messages together exceed a commit."""
 
     def __exit__(self, kind: object, *_: object) -> None:
         raise TransactionTooLarge("the groups of the transaction send more than fits")
@@ -71,14 +71,14 @@ class TooLarge(Emptied):
 
 def test_groups_that_do_not_fit_into_one_commit_stop_nothing(caplog: pytest.LogCaptureFixture) -> None:
     transactions: list[Any] = [TooLarge(), TooLarge()]
-    Handling("Orders", lambda transaction: None).work(transactions)  # what a handler is called with
+    Handling("Orders", lambda transaction: None).work(transactions)  # the function that calls the handler
     assert len(caplog.records) == 2
     for record in caplog.records:
         assert f"began at conversation {UUID(int=7)} was rolled back: the groups" in record.getMessage()
 
 
 async def waits(_transaction: object) -> None:
-    """Calling it does nothing."""
+    """Calling it has no effect."""
 
 
 def yields(_transaction: object) -> Any:
@@ -99,7 +99,7 @@ def test_a_handler_that_cannot_be_called_with_a_transaction_alone_is_refused_beh
 def test_who_fails_again_and_again_pauses_longer_each_time_up_to_a_bound(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else a backlog is worked through, and suspended, in the moment in which what the handler needs is away."""
+    """Otherwise a backlog would be suspended during a short outage of something that the handler needs."""
     pauses: list[float] = []
     monkeypatch.setattr(
         "konverse.bridge.reader.handlers.time", SimpleNamespace(sleep=pauses.append, monotonic=lambda: 0.0)
@@ -120,7 +120,7 @@ def test_who_fails_again_and_again_pauses_longer_each_time_up_to_a_bound(
 
 
 def test_those_that_were_received_together_are_paused_behind_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else a thousand bad ones hold up the good ones for minutes."""
+    """Otherwise a thousand bad messages would delay the good ones for minutes."""
     done: list[object] = []
     monkeypatch.setattr(
         "konverse.bridge.reader.handlers.time", SimpleNamespace(sleep=done.append, monotonic=lambda: 0.0)
@@ -147,7 +147,7 @@ DEADLINE_S = 30.0
 
 
 def one_hangs_and_one_ends(crew: Crew, release: threading.Event, further: list[Any]) -> threading.Thread:
-    """Let the crew work: one thread hangs in its handler until `release`, and the other ends. The one that hangs."""
+    """Start a crew: one thread hangs in its handler until `release`, and the other ends. Returns the hanging thread."""
     hangs = threading.Event()
     hanging: list[threading.Thread] = []
 
@@ -176,7 +176,7 @@ def one_hangs_and_one_ends(crew: Crew, release: threading.Event, further: list[A
 def test_a_thread_that_ends_with_an_error_is_said_at_once_with_what_hangs_beside_it(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else nobody learns of the error for as long as the other one hangs, which may be for ever."""
+    """Otherwise the error would stay unknown as long as the other thread hangs, perhaps for ever."""
     monkeypatch.setattr("konverse.bridge.reader.handlers.HANDLER_LEAVING_MS_MAX", 100)
     crew, release, further = Crew(), threading.Event(), [Received(), Received()]
     hanging = one_hangs_and_one_ends(crew, release, further)

@@ -1,4 +1,4 @@
-"""When a reader that is new may be idle: as soon as it knows what it has, and what stands in there."""
+"""When a new reader may be idle: once it knows its partitions and the data in them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def time(monkeypatch: pytest.MonkeyPatch) -> Time:
 
 
 def consumer(generation: int) -> Any:
-    """A member of a group, as librdkafka tells it."""
+    """A member of a group, in librdkafka's form."""
     told = b"CGMDv2:" + generation.to_bytes(4, sys.byteorder, signed=True) + b"group\0member\0\1"
     return SimpleNamespace(consumer_group_metadata=lambda: told)
 

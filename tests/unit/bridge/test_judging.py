@@ -1,4 +1,4 @@
-"""What the catalog lets a side receive (behaviours 16, 132, 133)."""
+"""The catalog's rules for receiving (behaviours 16, 132, 133)."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ INITIATOR, TARGET = Role.INITIATOR, Role.TARGET
 
 
 class Objects:
-    """Stands in for a catalog; counts how often it is asked."""
+    """Stands in for a catalog and counts the lookups."""
 
     def __init__(self, *objects: CatalogObject) -> None:
         self.objects = {(type(each), each.name): each for each in objects}
         self.version = 0
         self.asked = 0
         self.news: dict[Any, CatalogObject] = {}
-        """What others have changed, which is known when it is read."""
+        """Changes of other processes, visible after a read."""
 
     def refresh(self) -> None:
         self.objects.update(self.news)
@@ -188,7 +188,7 @@ def test_a_service_that_has_moved_was_not_dropped(catalog: Objects, judge: Catal
 def test_who_has_not_heard_of_a_move_reads_the_catalog_before_it_takes_a_service_for_dropped(
     catalog: Objects, judge: CatalogJudge
 ) -> None:
-    """Its conversations may be faster than the news."""
+    """Its conversations may arrive before the change of the catalog."""
     catalog.news[Service, "orders"] = Service("orders", "Later", ("ordering",), ("Orders",))
     assert judge.has(queue("Later"), "orders")
 

@@ -1,4 +1,4 @@
-"""Transactions whose owner has lost its partition: they end without effect, and ask for nothing any more."""
+"""Transactions whose owner has lost its partition end without effect, and make no further requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading logs: a client that failed once is not used again."""
+"""Reading logs: a client that failed is not used again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from konverse.schemas.errors import KafkaUnavailable
 
 
 class Client:
-    """Says for as long as it lives that it knows no such partition."""
+    """Answers "unknown partition" as long as it lives."""
 
     closed = False
 
@@ -41,7 +41,7 @@ class Client:
 
 
 class Grumbler(Client):
-    """Says again and again that what it fetched is damaged."""
+    """Reports damaged data on every fetch."""
 
     def poll(self, _timeout_s: float) -> Any:
         error = KafkaError(KafkaError._BAD_MSG)
@@ -57,7 +57,7 @@ def reader_with(kind: type[Client], timeout_s: float, clients: list[Client]) -> 
         clients.append(kind())
         return clients[-1]
 
-    check_event = partial(Kafka.check_event, _Settings())  # type: ignore[arg-type]  # it asks for nothing else
+    check_event = partial(Kafka.check_event, _Settings())  # type: ignore[arg-type]  # only the settings are used
     settings = SimpleNamespace(connect_timeout_s=timeout_s)
     kafka: Any = SimpleNamespace(settings=settings, consumer=consumer, check_event=check_event)
     return LogReader(kafka)
@@ -69,7 +69,7 @@ def test_a_client_that_goes_on_and_on_without_a_record_is_given_up() -> None:
 
 
 class Slow(Client):
-    """Has a record for whoever waits a moment, and none for who does not."""
+    """Returns a record after a short wait, and none without waiting."""
 
     def __init__(self) -> None:
         self.at = 0

@@ -1,4 +1,4 @@
-"""What the reading of logs makes of what Kafka says about their ends."""
+"""Reading of logs, by Kafka's answers about their ends."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.kit.builders import identifier
 
 
 class Reader:
-    """Logs whose ends are as said, answer by answer, the last one for ever; none of them can be read."""
+    """Logs with these ends, answer by answer; the last answer repeats. They cannot be read."""
 
     ends_said: list[tuple[int, int] | None]
 

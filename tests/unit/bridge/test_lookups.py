@@ -1,4 +1,4 @@
-"""What classifiers ask of a catalog: strangers' names do not make it ask Kafka for each message."""
+"""Lookups of classifiers in the catalog: unknown names do not cause a request to Kafka for each message."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from konverse.schemas.errors import RoutingTableNotFound
 
 
 class Reading:
-    """A catalog without Kafka, and how often it was asked; what is `unread` is heard of when it is."""
+    """A catalog without Kafka that counts its reads. A read makes `unread` known."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         kafka: Any = None

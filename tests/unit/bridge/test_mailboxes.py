@@ -1,4 +1,4 @@
-"""A home that is slow to answer keeps nobody waiting but whoever asks it, and that one no longer than he wants to."""
+"""A slow home delays only the callers that ask it, and these no longer than their timeouts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DEADLINE_S = 30.0
 
 
 class Kafka:
-    """Of the partitions that are followed one says nothing until it is told to."""
+    """Of the followed partitions, one does not answer until it may."""
 
     def __init__(self) -> None:
         self.asked, self.answers = threading.Event(), threading.Event()
@@ -86,7 +86,7 @@ def test_whoever_asks_waits_as_long_as_he_said_and_the_home_is_read_on(
     called: list[Any] = []
     with pytest.raises(KafkaUnavailable, match="was not read to its end"):
         mailboxes.ask(SLOW, called.append, keep_up=True, timeout_s=0.01)
-    with pytest.raises(KafkaUnavailable):  # nor is he kept by who asks already
+    with pytest.raises(KafkaUnavailable):  # a second caller does not wait for the first
         mailboxes.ask(SLOW, called.append, keep_up=True, timeout_s=0.01)
     kafka.answers.set()
     assert mailboxes.ask(SLOW, lambda state: state, keep_up=True) == SLOW
@@ -94,7 +94,7 @@ def test_whoever_asks_waits_as_long_as_he_said_and_the_home_is_read_on(
 
 
 def test_what_is_asked_while_a_home_is_read_is_answered_by_a_later_reading(kafka: Kafka, mailboxes: Mailboxes) -> None:
-    """What the journal had when the question came is in the answer."""
+    """The answer includes everything in the journal at the time of the question."""
     first, _ = asking(mailboxes, SLOW)
     assert kafka.asked.wait(DEADLINE_S)
     second, _ = asking(mailboxes, SLOW)

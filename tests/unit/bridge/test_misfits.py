@@ -1,4 +1,4 @@
-"""What a sender is told of a topic that takes records of its size no more."""
+"""A sender's error about a topic that no longer takes records of its size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an operator of another process wants is done for the conversation, and the message, that he has seen."""
+"""An operator's instruction acts on the conversation and message that the operator saw, in another process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ONE, ANOTHER = UUID(int=1), UUID(int=2)
 
 
 class Reader:
-    """A reader with one conversation, suspended or not, whose first message has the number 16."""
+    """A reader with one conversation, suspended or not, whose first message has number 16."""
 
     def __init__(self, raises: Exception | None = None, *, suspended: bool = True) -> None:
         self.queue = SimpleNamespace(name="Orders")
@@ -133,7 +133,7 @@ def test_an_end_from_above_of_what_lives_elsewhere_is_left_to_others() -> None:
 
 @pytest.fixture
 def obeying() -> Any:
-    """Without a thread, and with one instruction."""
+    """An Obeying without a thread, with one instruction."""
     found: Any = Obeying.__new__(Obeying)
     found._kept, found._followed, found._reported = {5: (math.inf, instruction(Action.RESUME))}, {}, {}
     found._now_ms = 0
@@ -156,7 +156,7 @@ def test_what_was_followed_is_kept_until_it_stands_in_the_journal(obeying: Any) 
 def test_what_was_done_on_both_sides_of_a_conversation_is_logged_once(
     obeying: Any, action: Action, lines: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """CLEANUP and FAIL go to each queue that has a side of it, RESUME to what waits first on one side."""
+    """CLEANUP and FAIL go to every queue with a side of it, RESUME to the first waiting message of one side."""
     orders, shop = Reader(), Reader()
     shop.queue.name = "Shop"
     first = 16 if action is Action.RESUME else 0
@@ -189,7 +189,7 @@ def test_what_was_lost_with_its_partition_is_followed_again_when_that_comes_back
 
 
 def test_an_order_counts_when_its_commit_does() -> None:
-    """And never when its owner does not lead any more."""
+    """And never when its owner no longer leads."""
     driver = Driver()
     driver.lead()
     endpoint = suspended(driver)

@@ -1,4 +1,4 @@
-"""When a journal has stood still for so long that its owner is dead."""
+"""How long a journal must stand still before its owner is considered dead."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_a_journal_that_moves_has_an_owner() -> None:
 
 
 def test_while_nothing_is_seen_nobody_is_dead() -> None:
-    """Kafka may have been away: then the owner could not write either."""
+    """Kafka may have been away, so that the owner could not write either."""
     stillness = Stillness(10)
     assert [stillness.see({0: 5}, second) for second in (1, 3, 5, 7, 9)] == [[]] * 5
     assert [stillness.see({0: 5}, second) for second in (13, 15, 17, 19, 21, 23)] == [[]] * 6

@@ -1,4 +1,4 @@
-"""Outputs count as delivered when Kafka has them in the topics of their queues, not in topics of the same names."""
+"""Outputs are delivered when Kafka has them in the topics of their queues, not in other topics of these names."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ ORDERS = Queue("Orders", "k.d.Orders", "queue", 1, identifier("incarnation"), OU
 AGAIN = Queue("Orders", "k.d.Orders", "queue", 1, identifier("another incarnation"), OTHER, OTHER)
 RECEIPTS = Queue("Receipts", "k.d.Receipts", "queue", 1, identifier("incarnation"), OTHER, OTHER)
 ADDRESS = ORDERS.address(0)
-TIMED_OUT = KafkaException(KafkaError(KafkaError._TIMED_OUT))  # librdkafka's own codes are named so
+TIMED_OUT = KafkaException(KafkaError(KafkaError._TIMED_OUT))  # a name for librdkafka's own code
 NONE = KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
 
 
 class World:
-    """One owner that emits, a producer that delivers at once, and answers of Kafka as the test gives them."""
+    """One owner that emits, a producer that delivers at once, and Kafka's answers as the test sets them."""
 
     def __init__(self) -> None:
         self.identifier: bytes | Exception = OURS
@@ -146,7 +146,7 @@ def test_what_is_in_another_topic_is_withheld_and_sent_again_when_the_topic_fits
     assert world.pump(10) == []
     world.emit()
     assert world.pump(10) == []
-    assert world.produced == 1  # nothing more goes there
+    assert world.produced == 1  # no further outputs go there
     assert [message[:33] for message in caplog.messages] == ["outputs to k.d.Orders/0 wait: top"]
     assert "drop_queue" in caplog.text
     world.identifier = OURS
@@ -184,7 +184,7 @@ def astray(world: World, elsewhere: Address) -> list[Any]:
 def test_what_goes_where_no_queue_is_counts_and_is_written_nowhere(
     world: World, elsewhere: Address, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Else the partition would never be done with it, or a stranger could have its owner write to any topic."""
+    """Otherwise the partition would never finish, or a stranger could make its owner write to any topic."""
     assert astray(world, elsewhere) == [Drained([elsewhere])]
     assert world.produced == 1
     assert astray(world, elsewhere) == [Drained([elsewhere])]
@@ -194,7 +194,7 @@ def test_what_goes_where_no_queue_is_counts_and_is_written_nowhere(
 
 
 def test_what_goes_to_a_queue_that_was_just_created_waits_until_the_catalog_was_read(world: World) -> None:
-    world.heard_of = None  # its creation, so far
+    world.heard_of = None  # its creation is not known yet
     assert world.pump(1) == [ProducerReplaced(None)]
     assert world.produced == 0
     world.emit()

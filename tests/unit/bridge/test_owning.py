@@ -1,4 +1,4 @@
-"""What the owners of a reader say, and outputs that a destination refuses."""
+"""Reports of a reader's owners, and outputs that a destination refuses."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_many_refused_outputs_are_one_line_in_the_log(caplog: pytest.LogCaptureF
 
 @pytest.fixture
 def owning() -> Any:
-    """Without Kafka: one owner that leads, and in which something was a mistake while it ingested."""
+    """An Owning without Kafka: one leading owner, which made an error while it ingested."""
     driver = Driver()
     driver.lead()
     owning: Any = Owning.__new__(Owning)
@@ -48,7 +48,7 @@ def owning() -> Any:
 
 
 class Clients(SimpleNamespace):
-    """Producers that deliver at once, and an administrator who is told nothing."""
+    """Producers that deliver at once, and an administrator that does nothing."""
 
     admin = SimpleNamespace(describe_topics=lambda *_, **__: {})
 
@@ -89,7 +89,7 @@ def test_a_mistake_is_not_lost_when_the_producer_of_outputs_is_replaced(owning: 
 
 
 def test_nothing_is_opened_before_the_catalog_was_read() -> None:
-    """Nobody could close it when that fails."""
+    """When the read fails, nothing else could be closed."""
     judge = CatalogJudge(cast("Any", Away()), cast("Any", None))
     opened: list[str] = []
     kafka: Any = Opening(opened)
@@ -109,7 +109,7 @@ class Away:
 
 
 class Opening:
-    """Notes every client that is made."""
+    """Records every client that is created."""
 
     def __init__(self, opened: list[str]) -> None:
         self._opened = opened

@@ -1,4 +1,4 @@
-"""What is left of a named pool, as a home has it."""
+"""The remains of a named pool in its home."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ GROUP = pool_group(pool_namespace("database", "pool"), "key")
 
 
 def group_of(mark: bytes, key: bytes | None) -> bytes | None:
-    """A pool with one key."""
+    """The group of a pool with one key."""
     return GROUP if mark == mark_of(GROUP) and key == b"customer" else None
 
 

@@ -1,4 +1,4 @@
-"""What a pool does not wait for, and who does not wait behind it, while Kafka does not answer."""
+"""Calls of a pool that do not wait for Kafka, and callers that do not wait behind others, while Kafka is silent."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from tests.kit.builders import address_of
 
 DEADLINE_S = 30.0
 SOON_S = 10.0
-"""Far longer than what waits for nothing takes, and shorter than `DEADLINE_S`."""
+"""Far longer than an immediate call takes, and shorter than `DEADLINE_S`."""
 
 
 class Kafka:
-    """What a pool has from its broker; what is `held` is asked of Kafka, which says nothing until it is told to."""
+    """A pool's view of its broker. Questions in `held` go to Kafka, which is silent until it may answer."""
 
     def __init__(self) -> None:
         self.asked, self.answers = threading.Event(), threading.Event()
@@ -97,7 +97,7 @@ def pool(kafka: Kafka) -> Iterator[Pool]:
 
 
 def returns(call: Callable[[], object]) -> bool:
-    """Whether a call returns although Kafka says nothing."""
+    """Whether a call returns although Kafka is silent."""
     thread = threading.Thread(target=call, daemon=True)
     thread.start()
     thread.join(SOON_S)

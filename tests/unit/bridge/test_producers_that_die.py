@@ -1,4 +1,4 @@
-"""A producer that has failed for good: its reason is kept, what it had is unknown, and another one goes on."""
+"""A producer that has failed for good: its reason is kept, its records are unknown, and a new producer continues."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PURGED = KafkaError(KafkaError._PURGE_QUEUE)
 
 
 class Mortal:
-    """A Kafka whose first producer dies at its first poll, with the reason that librdkafka gives once."""
+    """A Kafka whose first producer dies at its first poll, with a reason that librdkafka reports once."""
 
     def __init__(self) -> None:
         self.health = Health()
@@ -72,7 +72,7 @@ def kafka() -> Any:
 
 
 class Owner:
-    """As far as what appends and sends looks at it."""
+    """The attributes of an owner that appending and sending read."""
 
     def __init__(self) -> None:
         self.steps: list[Any] = []

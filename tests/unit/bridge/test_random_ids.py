@@ -1,4 +1,4 @@
-"""Ids of conversations are random, well-formed, and no process hands out those of another."""
+"""Ids of conversations are random and well-formed, and a process never uses those of another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is reported about Redis, and how often."""
+"""Reports about Redis, and their frequency."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_url_is_shown_without_its_password(url: str, shown: str) -> None:
     assert shown in str(reading(redis.ConnectionError("gone"), url))
 
 
-# what Redis says behind NOAUTH and WRONGPASS, which redis-py makes this error of
+# Redis's text behind NOAUTH and WRONGPASS; redis-py turns it into this error.
 MISSING = "HELLO must be called with the client already authenticated"
 OLDER = "Authentication required."
 WRONG = "invalid username-password pair or user is disabled."

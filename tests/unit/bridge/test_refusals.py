@@ -1,4 +1,4 @@
-"""What an authorizer refuses becomes one typed error: principal, operation, resource and what to grant."""
+"""An authorizer's refusal becomes one typed error with principal, operation, resource and the right to grant."""
 
 from __future__ import annotations
 
@@ -61,5 +61,5 @@ def test_the_principal_is_what_the_properties_of_the_client_say(client: dict[str
 
 def test_the_error_goes_from_process_to_process() -> None:
     error = access_denied("no", "User:shop", Need.topic("WRITE", "t"))
-    there = pickle.loads(pickle.dumps(error))  # ours
+    there = pickle.loads(pickle.dumps(error))  # our own data
     assert (str(there), there.principal, there.operation, there.resource) == ("no", "User:shop", "WRITE", "topic t")

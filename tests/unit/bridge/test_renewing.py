@@ -1,4 +1,4 @@
-"""What destinations say of the former ids of a session: when they are asked again, and why one cannot be read."""
+"""Destinations' answers about the former ids of a session: when to ask again, and why one cannot be read."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ ORDERS = Wanted(address_of("orders"), identifier("former"), identifier("present"
 
 
 class Ids:
-    """Of one session."""
+    """Ids of one session."""
 
     topic = "konverse.open"
 
     def new(self, timeout_s: float | None = None) -> tuple[bytes, int]:
-        """The same one each time."""
+        """The same id each time."""
         return identifier("present"), 0
 
 

@@ -1,4 +1,4 @@
-"""Routers without servers: their clauses, who watches their classifiers, and how their figures look."""
+"""Routers without servers: their clauses, the watch over their classifiers, and the form of their figures."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def classify(message: konverse.Message) -> str:
 
 
 def test_a_router_classifies_as_the_function_that_it_is_made_of() -> None:
-    app = konverse.App("kafka://127.0.0.1:1")  # nobody answers there
+    app = konverse.App("kafka://127.0.0.1:1")  # no server listens there
     router = app.router("//sales/Router", contracts=["//sales/Ordering"], max_readers=3)(classify)
     assert app.routers == [router]
     assert router(MESSAGE) == "//sales/Order"
@@ -127,7 +127,7 @@ def test_a_classifier_that_takes_too_long_is_said_once(caplog: pytest.LogCapture
         thread = threading.Thread(target=watched.ask, args=(hang, MESSAGE))
         thread.start()
         try:
-            while not caplog.records:  # the time-out of tests ends it
+            while not caplog.records:  # the tests' time-out ends it
                 thread.join(0.01)
         finally:
             over.set()
@@ -140,7 +140,7 @@ def test_a_classifier_that_takes_too_long_is_said_once(caplog: pytest.LogCapture
 
 
 def written(at_ms: int, routed: Routed, *errors: Failure) -> bytes:
-    """As a process writes it into Redis."""
+    """The bytes that a process writes to Redis."""
     plain = [{**one._asdict(), "at": one.at.isoformat(), "conversation": str(one.conversation)} for one in errors]
     return json.dumps({"at_ms": at_ms, **asdict(routed), "last_errors": plain}).encode()
 

@@ -1,4 +1,4 @@
-"""What goes on and on is said seldom."""
+"""A repeated log message is logged seldom."""
 
 from __future__ import annotations
 

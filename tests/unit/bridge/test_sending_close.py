@@ -1,4 +1,4 @@
-"""Whoever asks a sender while it is closed does not wait for Kafka behind that."""
+"""A call on a sender that is being closed does not wait for Kafka."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DEADLINE_S = 30.0
 
 
 class Producer:
-    """Kafka has everything at once."""
+    """A Kafka that has every record at once."""
 
     def produce(self, *_: Any) -> None: ...
     def poll(self, _wait_s: float) -> None: ...
@@ -41,7 +41,7 @@ class Ids:
 
 
 class Destinations:
-    """No topic is gone."""
+    """Destinations whose topics all exist."""
 
     def __init__(self) -> None:
         self.gone: dict[Any, str] = {}
@@ -62,7 +62,7 @@ class Destinations:
 def test_a_sender_that_waits_for_its_last_records_keeps_nobody_who_asks_it_waiting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A reader tells it of ends under its own lock, so all of the reader would wait for Kafka."""
+    """A reader reports ends to it under the reader's lock, so the whole reader would wait for Kafka."""
     kafka: Any = SimpleNamespace(
         settings=SimpleNamespace(send_timeout_s=DEADLINE_S), health="", data_producer=lambda **_: Producer()
     )

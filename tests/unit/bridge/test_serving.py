@@ -1,4 +1,4 @@
-"""A record that was not delivered is never forgotten."""
+"""An undelivered record is never forgotten."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from konverse.dialog.session.rotation import Age
 
 
 class Lane:
-    """While it is looked at, another thread begins a dialog."""
+    """During its inspection, another thread begins a dialog."""
 
     def __init__(self, lanes: dict[str, Any]) -> None:
         self._lanes = lanes

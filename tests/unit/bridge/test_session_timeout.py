@@ -1,4 +1,4 @@
-"""After how long Kafka gives the partitions of a dead reader to another one."""
+"""Time after which Kafka gives the partitions of a dead reader to another one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from konverse.bridge.runtime.settings import Settings
 
 
 def topics(described: Any, **settings: Any) -> Topics:
-    """Those of a cluster whose broker 3 answers so about its settings, or raises."""
+    """The topics of a cluster whose broker 3 answers this about its settings, or raises."""
     admin = MagicMock()
     admin.list_topics.return_value.brokers = {3: None}
     answer = MagicMock()

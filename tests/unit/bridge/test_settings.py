@@ -1,4 +1,4 @@
-"""Settings that are wrong are named, wherever they come from."""
+"""Wrong settings are named, wherever they come from."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def test_a_clause_of_a_pool_that_cannot_be_is_named_with_what_to_give(clause: di
         (30, None, 60),
         (3_600, None, 3_660),
         (5, 100, 15),
-        (5, 12, 8.5),  # in between, or a sender that died would leave it to its lifetime
+        (5, 12, 8.5),  # else a dead sender's conversation would last until its lifetime is over
         (12, 5, None),
     ],
 )

@@ -1,4 +1,4 @@
-"""What a reader makes of owners that stopped, and where its consumer stands."""
+"""A reader's treatment of stopped owners, and the positions of its consumer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STOPPED = Stopped("Kafka said nothing", clean=False, fenced=False)
 
 
 class Owners:
-    """Stands in for `Owning`: partitions, and what stopped."""
+    """A stub for `Owning`: partitions, and stopped owners."""
 
     def __init__(self) -> None:
         self.queue = SimpleNamespace(name="Orders", topic="orders", subscription="queue", partitions=1)
@@ -42,7 +42,7 @@ class Owners:
 
 
 class Places:
-    """Stands in for a consumer: where it stands, and what is paused."""
+    """A stub for a consumer: positions and pauses."""
 
     def __init__(self) -> None:
         self.at: dict[int, int] = {}
@@ -98,7 +98,7 @@ def test_a_claim_that_failed_has_lost_nothing(share: Any) -> None:
 
 
 def test_an_owner_that_came_after_the_one_that_stopped_stays(share: Any) -> None:
-    """The group took the partition and gave it again before anybody looked."""
+    """The group took the partition and gave it back before the reader looked."""
     share._owning.owners[0] = after = led()
     share._owning.said.append((0, led(), STOPPED))
     share.see_stopped()
@@ -106,7 +106,7 @@ def test_an_owner_that_came_after_the_one_that_stopped_stays(share: Any) -> None
 
 
 def test_a_place_that_waits_is_one_for_which_the_client_asks_nobody(share: Any) -> None:
-    """It asks where the end of a log is, and takes the answer for its position after it was told another one."""
+    """It asks for the end of a log, and takes the late answer for its position after a seek."""
     share._on_assign(share.consumer, [TopicPartition("orders", 0)])
     assert (share.consumer.at, share.consumer.paused, list(share._claim_again_at)) == ({0: 0}, {0}, [0])
 
@@ -121,7 +121,7 @@ def test_a_partition_is_read_from_where_its_claim_has_recovered_to(share: Any, m
 
 
 def test_who_has_to_be_fed_anew_is_fed_from_where_the_owner_of_now_stands(share: Any) -> None:
-    """Another one may have said so, and have read further than this one has recovered to."""
+    """Another owner may have asked for it, and have read further than this one has recovered."""
     share.consumer.at[0] = 20
     share._owning.misplaced.add(0)
     share._owning.owners[0] = owner = led()

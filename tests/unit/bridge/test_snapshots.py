@@ -15,7 +15,7 @@ from tests.kit.builders import anything, identifier, log_of
 
 
 class Record:
-    """What Kafka says of a record."""
+    """Kafka's report about a record."""
 
     def __init__(self, offset: int) -> None:
         self._offset = offset
@@ -25,7 +25,7 @@ class Record:
 
 
 class Producers:
-    """Makes producers whose records wait for their fate; purging one is the end of what it has."""
+    """Makes producers whose records wait for their fate. A purge ends all records."""
 
     def __init__(self) -> None:
         self.made: list[Producers.Producer] = []

@@ -1,4 +1,4 @@
-"""Partitions that nobody owns, and who looks after them."""
+"""Partitions without owners, and their substitutes."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_queue_is_looked_after_again_when_its_reader_here_is_closed() -> None:
 
 
 class Failing:
-    """Stands in for a reader that meets what nobody foresaw."""
+    """Stands in for a reader with an unexpected error."""
 
     def __init__(self, queue: Queue) -> None:
         self.queue, self.closed = queue, False

@@ -1,4 +1,4 @@
-"""Processes of `konverse run`: which exit codes end it, which start them again, and when."""
+"""Processes of `konverse run`: exit codes that end it, exit codes that restart a process, and the pauses."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ WAITS = f"sys.stdin.read(); sys.exit({STOPPED})"
 
 @pytest.fixture
 def supervise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A supervisor of processes that are these programs, the last one again and again."""
+    """A supervisor of processes that run these programs, the last one repeatedly."""
 
     def make(*programs: str, grace_s: float = 30.0) -> Supervisor:
         left = list(programs)
@@ -51,7 +51,7 @@ def supervise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def signalled(folder: Path, *numbers: signal.Signals, processes: int = 1) -> threading.Thread:
-    """Sends this process these signals as soon as so many children have come up."""
+    """Sends this process these signals as soon as `processes` children have started."""
 
     def send() -> None:
         until(lambda: len(list(folder.iterdir())) >= processes, "the processes are there")
@@ -150,7 +150,7 @@ def test_a_process_that_a_signal_without_a_name_has_ended_is_started_again(
 def test_after_a_death_in_a_handler_the_pauses_begin_anew(
     last: str, pauses: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What has killed it is suspended in the end; a process that cannot even start is not tried again all the time."""
+    """The killing message is suspended in the end. A process that cannot even start is not retried all the time."""
     program = f"import os, sys; os.pwrite(int(sys.argv[1]), b'{last}', 0); os.kill(os.getpid(), 9)"
     monkeypatch.setattr(supervising, "command", lambda _job, file: [sys.executable, "-c", program, str(file)])
     child, found = Child(JOB), list[float]()

@@ -1,4 +1,4 @@
-"""Topics that are asked for while the client exchanges its connection."""
+"""Requests about topics while the client replaces its connection."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DROPPED = KafkaError._DESTROY_BROKER
 
 
 class Admin:
-    """Answers what it is given, one after another."""
+    """Returns the given answers one after another."""
 
     def __init__(self, *answers: Any) -> None:
         self._answers = iter(answers)
@@ -32,11 +32,11 @@ class Admin:
         return future
 
     def describe_topics(self, topics: Any, **_: Any) -> dict[str, Future[Any]]:
-        """Of one topic."""
+        """Describe one topic."""
         return dict.fromkeys(["orders"], self._next())
 
     def describe_configs(self, resources: list[Any]) -> dict[Any, Future[Any]]:
-        """Of one topic."""
+        """Describe the settings of one topic."""
         return {resources[0]: self._next()}
 
 

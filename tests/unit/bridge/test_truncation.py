@@ -1,4 +1,4 @@
-"""What stands in the way of truncation: a reader that may be registered and cannot be asked."""
+"""Obstacles to truncation: a reader that may be registered and cannot be asked."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Admin:
         return answered(SimpleNamespace(valid=[SimpleNamespace(group_id=READER)], errors=self.broker))
 
     def consumer(self, **options: Any) -> Any:
-        """A client that may ask for the positions of the group and is no member of it."""
+        """A client that may read the group's offsets without being a member."""
         assert options == {"group.id": READER}
         found = SimpleNamespace(topic=QUEUE.topic, offset=5, error=self.partition)
         return SimpleNamespace(committed=lambda _places, _timeout_s: [found], close=lambda: None)

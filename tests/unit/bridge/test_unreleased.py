@@ -1,4 +1,4 @@
-"""The last line of a reader that closes while Kafka does not answer."""
+"""The last log line of a reader that closes while Kafka does not answer."""
 
 from __future__ import annotations
 

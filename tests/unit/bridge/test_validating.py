@@ -1,4 +1,4 @@
-"""Bodies against schemas, in the process for that; bodies and schemas that are hostile (behaviour 5)."""
+"""Bodies against schemas, in the validating process, and hostile bodies and schemas (behaviour 5)."""
 
 from __future__ import annotations
 
@@ -367,7 +367,7 @@ def test_a_forked_child_leaves_the_process_to_its_parent() -> None:
     validator, known = Validator(), Known.of(Rule(AVRO, ('"long"',)))
     assert validator.look(known, b"\x06") == Finding("")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # threads of other tests, and the child does nothing
+        warnings.simplefilter("ignore", DeprecationWarning)  # about threads of other tests; the child does nothing
         child = os.fork()
     if child == 0:
         validator.forked()

@@ -1,4 +1,4 @@
-"""Several bodies in one question to the process that validates: each has the answer that it has alone."""
+"""Several bodies in one question to the validating process: each gets the answer that it would get alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verifier against logs of simulated runs: it holds them to be right, and finds what is changed in them."""
+"""The verifier on logs of simulated runs: it accepts them, and finds every damage."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.kit.simulator.world import World
 
 SWARMS = {seed: draw(Choices(seed, None)) for seed in range(70)}
 SEEDS = [seed for seed, swarm in SWARMS.items() if not (swarm.own_bounds or swarm.losses or swarm.forgers)]
-"""Runs that keep the product's own bounds of what is state."""
+"""Runs whose state depends only on the product's own bounds."""
 
 
 @cache
@@ -86,7 +86,7 @@ def _ingested(logs: Logs) -> int:
 
 
 def _forge(logs: History) -> bool:
-    """A stranger's BOUNCE of a message that was received, in the place of a record that came twice."""
+    """Replace a duplicate by a stranger's BOUNCE of a received message."""
     for home in logs:
         seen: set[bytes | None] = set()
         for at, record in enumerate(home.data):
@@ -123,7 +123,7 @@ def test_a_message_that_was_received_and_came_back_is_refuted() -> None:
 
 
 def _at(moment: float, logs: History) -> History:
-    """What stood in the logs at a moment of the run: all appends to all logs have an order."""
+    """The logs at a moment of the run: all appends to all logs are ordered."""
     latest = moment * max(record.order for each in logs for record in (*each.journal, *each.data))
     found = []
     for each in logs:
@@ -134,14 +134,14 @@ def _at(moment: float, logs: History) -> History:
 
 
 def _hold_data(logs: Logs) -> None:
-    """A transaction is open from where the owner has read to."""
+    """A transaction is open from the end of the owner's reads."""
     end = _ingested(logs)
     logs.data = [record for record in logs.data if record.offset < end]
     logs.place = logs.place._replace(certain_to=end, data_end=end)
 
 
 def _hold_journal(logs: Logs) -> None:
-    """Half of the records stand behind its beginning."""
+    """Half of the records are behind the beginning of an open transaction."""
     logs.journal = logs.journal[: len(logs.journal) // 2]
 
 
@@ -183,7 +183,7 @@ def test_a_cut_log_whose_snapshots_cannot_be_read_is_not_called_cut() -> None:
 
 
 def _duplicate_of_a_session(logs: Logs) -> tuple[int, int] | None:
-    """Places of two records with one counter of one session, where both were ingested."""
+    """Indexes of two ingested records with one counter of one session."""
     seen: dict[bytes, int] = {}
     ingested = _ingested(logs)
     for at, record in enumerate(logs.data):
@@ -229,7 +229,7 @@ def test_what_is_foreign_malformed_or_copied_is_counted() -> None:
     assert (verdict.foreign, verdict.malformed, verdict.copied) == (2, 1, 1)
 
 
-# --------------------------------------------------------------------------------------------------- what is harmless
+# --------------------------------------------------------------------------------------------------- harmless changes
 
 
 def test_what_was_simulated_holds() -> None:
@@ -285,7 +285,7 @@ def test_a_claim_of_another_log_does_not_count() -> None:
 
 
 def test_digests_of_bodies_are_enough() -> None:
-    """As they are read from a live system."""
+    """As read from a live system."""
     accepted = 0
     for seed in SEEDS[:10]:
         logs = history(seed)

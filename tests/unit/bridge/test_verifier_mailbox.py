@@ -1,4 +1,4 @@
-"""A full mailbox lets the same messages go in the second fold as in the first."""
+"""A full mailbox drops the same messages in the second fold as in the first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verifier holds snapshots against what the logs come to where they were made (I3)."""
+"""The verifier compares snapshots with the fold of the logs at their offset (I3)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SEEDS = range(15)
 
 @contextmanager
 def bounds_of(seed: int) -> Iterator[tuple[Choices, Swarm]]:
-    """The product's bounds as the run of this seed draws them: whoever reads its logs has to have the same."""
+    """The product's bounds in the run of this seed. Every fold of its logs needs the same."""
     choices = Choices(seed, None)
     swarm = draw(choices)
     with tuned(choices, swarm):
@@ -30,7 +30,7 @@ def bounds_of(seed: int) -> Iterator[tuple[Choices, Swarm]]:
 
 @cache
 def simulated(seed: int) -> list[tuple[Place, list[Start]]]:
-    """The partitions that have several snapshots, with these."""
+    """The partitions with several snapshots, and these snapshots."""
     with bounds_of(seed) as (choices, swarm):
         world = World(choices, swarm)
         world.run()

@@ -1,4 +1,4 @@
-"""Rows of the views, out of the state of partitions and of the session of a process."""
+"""Rows of the views, from the states of partitions and the session of a process."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ CATALOG = cast("Catalog", Nothing())
 
 
 def folded(side: Side, committed: dict[Address, int] | None = None, **head: Any) -> Folded:
-    """The partition, with an owner that has just written and with all outputs in the journal."""
+    """The partition, with an owner that has just written, and with all outputs in the journal."""
     identity = log_of(side.queue)
     known = JournalHead(identity, now_ms=NOW_MS, clean=False)
     for name, value in head.items():

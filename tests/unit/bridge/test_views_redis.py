@@ -1,4 +1,4 @@
-"""When what Redis shows of a partition will do for a view."""
+"""When Redis's rows of a partition suffice for a view."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOW_MS = 1_800_000_000_000
 
 
 class Logs:
-    """Stands in for the reader of logs: the last records of the journal, and where young data begins."""
+    """Stands in for the reader of logs: the last records of the journal, and the beginning of young data."""
 
     def __init__(self, *records: bytes, start: int = 0, age_s: float = 0, young_from: int = 10) -> None:
         self.records = records
@@ -38,7 +38,7 @@ class Logs:
 
 
 class Message(NamedTuple):
-    """A record as Kafka's client has it."""
+    """A record in the form of Kafka's client."""
 
     data: bytes
     time_ms: int

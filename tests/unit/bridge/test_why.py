@@ -1,4 +1,4 @@
-"""What is said of the partition in which a conversation lives."""
+"""The text about the partition of a conversation."""
 
 from __future__ import annotations
 

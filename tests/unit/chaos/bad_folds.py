@@ -1,4 +1,4 @@
-"""What is spoilt in a right story where processes and logs do not say the same."""
+"""Damages to a correct story in which processes and logs disagree."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.unit.chaos.bad_stories import BAD, Spoil, bad
 from tests.unit.chaos.stories import FIRST, INITIATOR, ORDERS, SECOND, SHOP, TARGET, Story
 
 ALL_BAD: Final[dict[str, tuple[str, Spoil]]] = BAD
-"""Those of `bad_stories`, and these."""
+"""The damages of `bad_stories` and these."""
 
 
 @bad("divergence")

@@ -1,4 +1,4 @@
-"""What is spoilt in a right story, and which anomaly that is."""
+"""Damages to a correct story, and the anomaly of each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.unit.chaos.stories import FIRST, INITIATOR, ORDERS, OWNER, SECOND, SH
 Spoil = Callable[[Story], object]
 
 BAD: Final[dict[str, tuple[str, Spoil]]] = {}
-"""What was done to the right story -> the anomaly that it is, and what does it."""
+"""Description of the damage → its anomaly, and the function that does it."""
 
 
 def bad(anomaly: str) -> Callable[[Spoil], Spoil]:
@@ -152,7 +152,7 @@ def a_handler_run_is_in_two_commits(story: Story) -> None:
 
 @bad("duplicate")
 def a_message_comes_again_under_the_next_number(story: Story) -> None:
-    """As a product without deduplication tells it."""
+    """As from a product without deduplication."""
     take = story.where("transaction", "invoke", id=f"{SHOP}#1")["takes"][0]
     story.where("transaction", "invoke", id=f"{SHOP}#6")["takes"].append([*take[:2], 6, take[3]])
 
@@ -187,7 +187,7 @@ def two_messages_of_a_session_change_places(story: Story) -> None:
 
 @bad("reorder")
 def a_message_is_left_out_and_the_next_accepted(story: Story) -> None:
-    story.drop("send", "ok", conversation=FIRST, n=1)  # not even lost: nobody knows what became of it
+    story.drop("send", "ok", conversation=FIRST, n=1)  # its outcome is unknown, so it is not even lost
     del story.talk(FIRST, TARGET).heard[1]
 
 

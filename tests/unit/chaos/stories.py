@@ -1,7 +1,7 @@
-"""A small run as its processes and its topics tell it, made by hand: right as it is, to be spoilt by tests.
+"""A small run, as told by its processes and topics, made by hand. It is correct; tests damage it.
 
-Two conversations go from a session to the queue Orders. Its owner answers every order with two receipts, the second
-writer of the first conversation is the owner of the queue Shop, and the second conversation is ended by both sides.
+Two conversations go from a session to the queue Orders. Its owner answers every order with two receipts. The owner of
+the queue Shop is the second writer of the first conversation, and both sides end the second conversation.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Story:
         self.lines.append({"t": float(len(self.lines)), "process": process, "op": op, "type": kind, **fields})
 
     def send(self, conversation: str, n: int) -> None:
-        """The session sends, and it arrives."""
+        """The session sends a message, and it arrives."""
         body = brief(b"%s/%d" % (conversation.encode(), n))
         self.line("send", "invoke", conversation=conversation, n=n, body=body)
         self.line("send", "ok", conversation=conversation, n=n)
@@ -61,7 +61,7 @@ class Story:
     def run(
         self, place: str, owner: str, number: int, take: tuple[str, int, int], *sends: str, ends: bool = False
     ) -> None:
-        """A handler receives message n of a side, answers it with these bodies, and its commit counts."""
+        """A handler receives message n of a side and answers it with these bodies, and its commit counts."""
         conversation, role, n = take
         talk, there = self.talk(conversation, role), self.talk(conversation, 1 - role)
         name = f"{place}#{number}"
@@ -84,11 +84,11 @@ class Story:
             self.topics.said[brief(body.encode())] += 1
         if ends:
             talk.ended = True
-            if not there.ended:  # else the END is the peer's answer, which nobody sees
+            if not there.ended:  # else the END is the peer's answer, which is not received
                 there.heard.append(Word("", ends=True))
 
     def settle(self) -> None:
-        """The processes say what their folds hold, and the logs are folded once more."""
+        """The processes write their folds, and the logs are folded again."""
         for place, owner in ((ORDERS, OWNER), (SHOP, CLERK)):
             sides: dict[tuple[str, int], Facts] = {}
             for talk in self.topics.talks:
@@ -115,7 +115,7 @@ def moved(story: Story) -> None:
 
 
 def redirected(story: Story, body: str) -> None:
-    """A message of the first conversation came back, was redirected to the second one, and is the first there."""
+    """A message of the first conversation came back and was redirected, as the first message of the second one."""
     story.line("send", "invoke", conversation=FIRST, n=3, body=body)
     story.line("send", "ok", conversation=FIRST, n=3)
     story.line("redirect", "invoke", conversation=SECOND, body=body)
@@ -124,7 +124,7 @@ def redirected(story: Story, body: str) -> None:
 
 
 def told() -> Story:
-    """A run without a fault."""
+    """A run without errors."""
     story = Story()
     for place, owner in ((ORDERS, OWNER), (SHOP, CLERK)):
         story.topics.partitions[place] = Partition(place, claims=[owner])

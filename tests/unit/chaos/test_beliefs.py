@@ -1,4 +1,4 @@
-"""What a process tells of its commits, when it has several readers."""
+"""Beliefs about commits in the history of a process with several readers."""
 
 from __future__ import annotations
 

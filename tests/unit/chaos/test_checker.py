@@ -1,4 +1,4 @@
-"""The checker against histories spoilt by hand: it accepts the right one and names what is wrong with others."""
+"""The checker with damaged histories: it accepts the correct one and names the error in each other."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_every_finding_of_the_verifier_has_a_name_here() -> None:
     assert set(BY_RULE.values()) <= set(ANOMALIES)
 
 
-# --------------------------------------------------------------------------------------------------- what is harmless
+# --------------------------------------------------------------------------------------------------- harmless changes
 
 
 def test_the_right_history_is_accepted() -> None:

@@ -1,4 +1,4 @@
-"""Wrong clocks are those that the product reads, and whoever reads one is told."""
+"""The product reads the wrong clocks, and each read is reported."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_clock_that_only_others_read_is_not_told(clocks: Clocks, told: Told) -
 
 
 def test_the_product_reads_no_time_of_day() -> None:
-    """It takes durations, which no error moves; one clock for those of owners and sessions, in one module."""
+    """It measures durations, which no error changes. One module has the clock of owners and sessions."""
     durations = {"monotonic", "monotonic_ns", "perf_counter", "sleep", "CLOCK_BOOTTIME", "CLOCK_MONOTONIC"}
     root = Path(product_clock.__file__).parents[1]
     folders = ("bridge", "dialog", "routing", "schemas", "spark")

@@ -1,4 +1,4 @@
-"""Kafka's requests as the proxy reads them."""
+"""The proxy's parser of Kafka's requests."""
 
 from __future__ import annotations
 

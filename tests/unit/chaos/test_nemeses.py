@@ -1,4 +1,4 @@
-"""Faults count only when their effect was seen, and a run must have enough of them."""
+"""Faults count only when their effect was seen, and a run needs enough of them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_cut_through_which_nothing_wanted_to_pass_does_not_count() -> None:
 
             def talk() -> None:
                 with socket.create_connection((HOST, proxy.port)) as client:
-                    while not cut.wait(0.01):  # what is said before the cut begins goes through
+                    while not cut.wait(0.01):  # bytes before the cut pass
                         client.sendall(bytes([0, 0, 0, 1, 7]))
 
             with ThreadPoolExecutor(1) as pool:
@@ -97,7 +97,7 @@ def test_a_history_is_read_in_the_order_of_time_without_what_was_not_finished(tm
 
 
 class Sleeper:
-    """A process that takes over the clocks it is told, and reads them or not."""
+    """A process that sets its clocks as told, and reads them or not."""
 
     name = "client-0.1"
     alive = True

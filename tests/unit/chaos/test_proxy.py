@@ -1,4 +1,4 @@
-"""The proxy before a server that answers every frame with its number and notes what it got."""
+"""The proxy in front of a server that answers every frame with its correlation and records it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.kit.frames import framed, produce
 FETCH = 1
 PATIENCE_S = 5.0
 A_MOMENT_S = 0.2
-"""So long nothing comes, when nothing may come."""
+"""Time in which nothing may arrive."""
 
 
 class Server:
@@ -28,7 +28,7 @@ class Server:
         self.port = free_port(())
         self.got: list[bytes] = []
         self.answers_max = 1_000
-        """Further requests wait for theirs."""
+        """Further requests wait for their answers."""
         self._socket = socket.create_server((HOST, self.port))
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -52,7 +52,7 @@ class Server:
 
 
 def read_frame(connection: socket.socket) -> bytes | None:
-    """A frame without its size; None when there is none any more."""
+    """A frame without its size; None at the end of the connection."""
     try:
         size = connection.recv(4, socket.MSG_WAITALL)
         return connection.recv(struct.unpack(">i", size)[0], socket.MSG_WAITALL) if len(size) == 4 else None
@@ -182,7 +182,7 @@ def test_a_held_request_arrives_and_is_answered_although_its_client_died(
     client.sendall(request(1))
     assert trap.caught.wait(PATIENCE_S)
     client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    client.close()  # with a reset, as of a process that was killed
+    client.close()  # with a reset, as when a process is killed
     trap.release()
     assert trap.answered.wait(PATIENCE_S)
     assert [framed(data) for data in server.got] == [request(1)]

@@ -1,4 +1,4 @@
-"""What a run says in the end, and what the checker sees of logs."""
+"""The verdict at the end of a run, and the checker's view of logs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stand-ins for programs: shell scripts that answer as java, mvn and redis-server do."""
+"""Stand-ins for programs: shell scripts that answer like java, mvn and redis-server."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def fake_java(path: Path, answer: str = JAVA_17) -> Path:
 
 
 def only(folder: Path) -> str:
-    """Return a PATH of one folder, in which the shell's own tools are found too."""
+    """Return a PATH of one folder, which also has the shell's own tools."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("sh", "cat", "sleep", "mkdir", "env", "touch"):
         link = folder / name
@@ -34,5 +34,5 @@ def only(folder: Path) -> str:
 
 
 def sleeper() -> tuple[str, ...]:
-    """Return the command line of a program that does nothing for long."""
+    """Return the command line of a program that sleeps for long."""
     return (sys.executable, "-I", "-S", "-c", "import time; time.sleep(600)")

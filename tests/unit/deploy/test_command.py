@@ -1,4 +1,4 @@
-"""The `konverse` command itself: errors, exit codes, commands of other packages."""
+"""The `konverse` command: errors, exit codes, commands of other packages."""
 
 from __future__ import annotations
 

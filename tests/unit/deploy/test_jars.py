@@ -145,7 +145,7 @@ def test_an_interrupted_download_leaves_no_half_cache(tools: Path, cache: Path, 
     if number is signal.SIGINT:
         assert left_in(cache) == []
         return
-    os.killpg(int((tools / "pid").read_text()), signal.SIGKILL)  # kill -9 leaves mvn, and one folder, to the next
+    os.killpg(int((tools / "pid").read_text()), signal.SIGKILL)  # kill -9 leaves mvn, and one folder, to the next run
     mvn(tools, f"{FIND_THE_FOLDER}; cat JAR > $jars/tool-1.jar")
     jar_folder(JARS, JAVA, cache, Silence())
     assert left_in(cache) == ["tool-1"]

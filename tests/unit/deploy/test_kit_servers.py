@@ -1,4 +1,4 @@
-"""How tests choose their servers (tests/kit/servers.py)."""
+"""The tests' choice of servers (tests/kit/servers.py)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KAFKA, REDIS = "127.0.0.1:9092", "redis://127.0.0.1:6379/0"
 
 
 class Images:
-    """A Docker engine's images: some are here, some can be had."""
+    """A Docker engine's images: some are present, some can be pulled."""
 
     def __init__(self, here: str, elsewhere: str) -> None:
         self._here, self._elsewhere = here, elsewhere

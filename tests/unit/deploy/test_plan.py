@@ -22,7 +22,7 @@ def test_one_broker_and_redis_are_the_default(tmp_path: Path) -> None:
 
 
 def test_three_brokers_have_three_names_and_take_the_ports_from_the_one_given(tmp_path: Path) -> None:
-    # below the ports that outgoing connections take, which come and go while this looks
+    # below the ports of outgoing connections, which change during this search
     free = next(port for port in range(FIRST, LAST, 7) if all(map(is_free, range(port, port + 3))))
     state = plan(StackSettings(brokers=3, redis=False, kafka_port=free), StackHome(tmp_path))
     found = [(server.name, server.node_id, server.port) for server in state.servers]

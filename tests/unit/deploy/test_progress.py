@@ -9,7 +9,7 @@ from konverse.deploy.host.progress import Display, PlainLines, reporter_for
 
 
 class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
+    """A stream that claims to be a terminal."""
 
     def isatty(self) -> bool:
         return True

@@ -1,4 +1,4 @@
-"""The guard with real processes: what happens to servers when their owner ends, and how."""
+"""The guard with real processes: the fate of servers when their owner ends."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def launch(folder: Path) -> Launch:
 
 
 def owner(folder: Path, mode: str, then: str = "pass") -> tuple[subprocess.Popen[str], list[ProcessId]]:
-    """Start a process that starts two servers in a thread, which has ended when this returns."""
+    """Start a process that starts two servers in a thread. The thread has ended when this returns."""
     (folder / "data").mkdir()
     program = textwrap.dedent(OWNER).replace("{then}", then)
     command = [sys.executable, "-c", program, str(folder), mode]

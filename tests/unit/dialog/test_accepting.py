@@ -1,4 +1,4 @@
-"""An operator gives up what a partition has lost of what it had ingested, and it goes on (protocol.md section 7.7)."""
+"""An operator accepts the loss of ingested data, and the partition goes on (protocol.md section 7.7)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _small() -> Iterator[None]:
 
 @pytest.fixture
 def before() -> Driver:
-    """Led: a conversation of two messages that waits in a snapshot, and two of a conversation that came later."""
+    """A leading owner with a conversation of two messages in a snapshot, and one of two messages behind it."""
     driver = Driver()
     driver.lead()
     driver.arrive(*conversations("a", messages=2))
@@ -40,7 +40,7 @@ def before() -> Driver:
 
 
 def next_of(driver: Driver, claim: str = "next", acceptance: Acceptance | None = None) -> Driver:
-    """Another owner of the same logs, as they are now."""
+    """Another owner of the same logs, as they are."""
     after = Driver(list(driver.journal), list(driver.data), claim)
     after.snapshots = list(driver.snapshots)
     after.owner.recovery.acceptance = acceptance
@@ -52,7 +52,7 @@ def bounds(driver: Driver, data_start: int) -> Recover:
 
 
 def accept(driver: Driver, data_start: int, acceptance: Acceptance | None = None) -> Driver:
-    """An owner that gives up what is gone has said so, and its snapshot is there."""
+    """An owner that has accepted the loss in its journal, with a snapshot behind it."""
     after = next_of(driver, "operator", acceptance or Acceptance())
     (claim,) = after.step(Recover(*bounds(driver, data_start)))
     effects = after.acknowledge(claim)
@@ -122,7 +122,7 @@ def test_the_next_owner_and_a_follower_recover_from_the_snapshot_behind_it(befor
 
 
 def test_who_has_followed_what_was_given_up_begins_anew(before: Driver) -> None:
-    """It has folded what nobody else can: what it says next must rest on what all others have."""
+    """It has folded records that no other process can read. Its next commits must rest on records that all have."""
     follower = next_of(before, "follower")
     follower.step(Follow(bounds(before, 0)))
     after = accept(before, 3)
@@ -210,7 +210,7 @@ def test_what_is_gone_and_was_ingested_is_saved_in_a_snapshot_at_once(before: Dr
 def test_a_destination_expects_what_it_has_not_dropped_behind_a_gap(
     before: Driver, counters: list[int], data_start: int, expected: int
 ) -> None:
-    """It drops what stands behind a gap, unless data of it was lost: then it passes over the gap."""
+    """It drops records behind a gap, unless data was lost: then it passes over the gap."""
     there = Driver()
     heard = [envelope_of(before.state.writer_id, there.state.address, counter) for counter in counters]
     assert expected_by(there.state, before.state, heard, data_start) == expected

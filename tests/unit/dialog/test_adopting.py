@@ -1,4 +1,4 @@
-"""A session goes on with conversations whose sender is gone (protocol.md section 7.12)."""
+"""A session adopts conversations whose sender is gone (protocol.md section 7.12)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def wanted(*conversations: bytes, returning: bool = False) -> list[Wanted]:
 
 
 def arrive(pair: Pair, hands: list[Hand]) -> list[Envelope]:
-    """What was handed over arrives; what it says."""
+    """Deliver the records and return their envelopes."""
     said = []
     for hand in hands:
         side = pair.home if hand.address == pair.home.address else pair.target
@@ -52,7 +52,7 @@ def arrive(pair: Pair, hands: list[Hand]) -> list[Envelope]:
 
 
 def drive(pair: Pair, adopting: Adopting, *, delivering: bool = True) -> list[Envelope]:
-    """Tell it how both partitions stand until it wants no more; what it has written."""
+    """Pass it the states of both partitions until it wants no more. Returns the envelopes of its records."""
     written: list[Envelope] = []
     for _ in range(20):
         for address in adopting.addresses:

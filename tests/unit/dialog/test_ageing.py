@@ -29,7 +29,7 @@ class Watched:
         return self.ageing.look({self.lane.address: self.lane}, self.now_ms)
 
     def hours(self, count: int) -> list[Age]:
-        """Looks, one after each hour."""
+        """The session's age after each hour."""
         return [self.after(3_600_000) for _ in range(count)]
 
 

@@ -1,4 +1,4 @@
-"""Conversations follow a service that went to another queue (behaviour 19)."""
+"""Conversations follow a service that moved to another queue (behaviour 19)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def alter(driver: Driver, service: str = SERVICE) -> None:
 
 
 def moved(driver: Driver) -> list[int]:
-    """What the next commit moves, which counts then."""
+    """The endpoints that the next commit moves; the commit counts."""
     effects = driver.owner.commit(0)
     if not effects:
         return []
@@ -86,7 +86,7 @@ def test_what_a_handler_has_follows_when_it_comes_back(driver: Driver) -> None:
 
 
 def test_nothing_that_can_follow_is_handed_out(driver: Driver) -> None:
-    """Also what has come since it was looked, and what somebody asks for by its id."""
+    """Including messages that came since the last look, and conversations requested by id."""
     alter(driver)
     assert len(moved(driver)) == 2
     driver.arrive(*conversations("third", "fourth", client=Scribe("late")))

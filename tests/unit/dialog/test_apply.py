@@ -1,4 +1,4 @@
-"""What a commit does, in its fixed order: acknowledgements, begins, receives, sends, ends."""
+"""The effects of a commit, in their fixed order: acknowledgements, begins, receives, sends, ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Somebody asks what became of messages whose sender is gone (protocol.md section 5, `outcome`)."""
+"""A process asks for the outcome of messages whose sender is gone (protocol.md section 5, `outcome`)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def send(side: Side, by: Scribe, count: int) -> None:
 
 
 def ask(asking: Asking, side: Side, asker: bytes = ASKER) -> list[bytes]:
-    """The questions arrive; whom they are about."""
+    """The questions arrive. Returns the writers that they close."""
     headers = [header for _, (header, _, _) in asking.ask(asker)]
     for header in headers:
         side.take(header)
@@ -72,7 +72,7 @@ def test_what_stands_below_the_place_where_its_writer_was_closed_was_received(si
 
 
 def test_a_session_with_transactions_is_closed_where_they_are_first(side: Side) -> None:
-    """What they send has arrived when it is closed elsewhere: a FIRST of theirs would be refused then."""
+    """Sends of transactions have arrived when the session is closed elsewhere; else their FIRST would be refused."""
     client, through = writer(), Side("transmission")
     through.state.now_ms = NOW_MS
     send(side, client, 1)
@@ -124,7 +124,7 @@ def test_there_is_no_answer_before_the_question_was_heard(side: Side) -> None:
 
 
 def test_messages_are_followed_to_the_id_under_which_they_were_sent_again(side: Side) -> None:
-    """Two of four were received, the other two went again behind a question at counter 1; one of these arrived."""
+    """Two of four were received. The others were sent again behind a question at counter 1; one of these arrived."""
     client, heir = writer(1), writer(2)
     send(side, client, 2)
     side.take(heir.message(side.address, identifier("of another conversation")))
@@ -174,7 +174,7 @@ def test_held_messages_are_looked_up_in_their_conversation(side: Side) -> None:
 
 
 def test_a_held_message_that_is_rejected_at_once_is_not_received(side: Side) -> None:
-    """What it left is a target that has received nothing and will not."""
+    """It leaves a target that has received nothing and never will."""
     client = writer()
     side.state.rejected = {side.state.ingest_to: Rejection(9615)}
     send(side, client, 2)

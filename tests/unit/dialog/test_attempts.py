@@ -1,4 +1,4 @@
-"""Handlers that fail and handlers that kill their process: counted, tried alone, suspended, seen to by operators."""
+"""Handlers that fail or kill their process: counted, tried alone, suspended, and handled by operators."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_a_crash_is_looked_for_among_64_then_one_by_one(driver: Driver) -> None:
 
 @pytest.mark.parametrize("handlers", [1, 3])
 def test_of_the_oldest_groups_as_many_are_tried_at_a_time_as_there_are_handlers(driver: Driver, handlers: int) -> None:
-    """The dead owner can have had no more of them in its handlers' hands."""
+    """The dead owner's handlers cannot have had more."""
     driver.arrive(*conversations(*(f"{number:03}" for number in range(TRY_FIRST_GROUPS_MAX + TRY_GROUPS_MAX))))
     driver.commit()
     after = successor(driver, handlers=handlers)
@@ -249,7 +249,7 @@ def test_while_there_are_suspects_nothing_else_is_handed_out(driver: Driver) -> 
 
 
 def test_before_suspects_are_tried_the_others_have_their_turn(driver: Driver) -> None:
-    """The process may die of them, and all wait again."""
+    """The process may die of them, and then all groups wait again."""
     driver.arrive(*conversations("a", "b"))
     driver.commit()
     after = successor(driver, handlers=1)

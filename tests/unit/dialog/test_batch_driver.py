@@ -1,4 +1,4 @@
-"""A driver collects reports, puts BATCH, and goes on when the journal shows who has won."""
+"""A driver collects reports, puts BATCH, and goes on when the journal shows the winners."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def report(driver: Driver, number: int, attempt: str = "attempt", rows: int = 1,
 
 
 def put(driver: Driver, batch: int = 0, tasks: int = 1) -> Put:
-    """The driver has put its BATCH."""
+    """Let the driver put its BATCH."""
     driver.step(Start(batch, tasks))
     for number in range(tasks):
         assert driver.step(report(driver, number)) == []
@@ -117,7 +117,7 @@ def test_a_batch_that_another_driver_has_decided_is_decided(driver: Driver) -> N
 def test_a_batch_whose_decision_nobody_remembers_any_more_may_have_been_ours(
     driver: Driver, later: dict[str, Any], reason: str
 ) -> None:
-    """Until the driver looks again its BATCH may have won, and others may have gone on."""
+    """Until the driver looks again, its BATCH may have won, and other drivers may have gone on."""
     put(driver)
     assert driver.step(NOTHING._replace(heard=1, **later)) == [Unclear(0, reason)]
     assert driver.phase is Phase.IDLE

@@ -1,4 +1,4 @@
-"""An execution of a task numbers its rows, and reports when all of them were acknowledged."""
+"""An execution of a task numbers its rows, and reports when all of them are acknowledged."""
 
 from __future__ import annotations
 

@@ -56,9 +56,9 @@ def test_nothing_of_it_is_left_when_the_handler_fails(desk: Desk) -> None:
 
 
 def test_dialogs_of_several_handlers_get_the_places_that_are_free(desk: Desk) -> None:
-    """A commit names them by the places that they get when it is applied."""
+    """A commit names them by the indexes that they get when it is applied."""
     gone = [desk.pair.begin(f"gone {number}") for number in range(3)]
-    for conversation in gone[:2]:  # its place is free again when both sides have ended
+    for conversation in gone[:2]:  # its index is free again when both sides have ended
         endpoint = desk.pair.receiver(conversation)
         desk.side.receive(endpoint)
         desk.side.end(endpoint)
@@ -127,7 +127,7 @@ def test_what_is_begun_and_said_to_be_all_can_be_finished(desk: Desk) -> None:
 
 
 def test_a_related_dialog_is_locked_and_received_with_the_conversation_of_the_handler_behaviour_35(desk: Desk) -> None:
-    """Its own side, a target, founds the group."""
+    """The handler's own side, a target, founds the group."""
     transaction = desk.order()
     dialog = begin(transaction, related_to=transaction.dialog)
     transaction.send(dialog, "pick", b"")
@@ -171,7 +171,7 @@ def test_a_dialog_without_relation_is_a_group_of_its_own(desk: Desk) -> None:
     assert {len(desk.take().members), len(desk.take().members)} == {1}
 
 
-# ------------------------------------------------------------------------------------------------------ what is refused
+# ------------------------------------------------------------------------------------------------------------- refusals
 
 
 def test_a_dialog_of_another_transaction_is_refused_and_says_where_it_is(desk: Desk) -> None:

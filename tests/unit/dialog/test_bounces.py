@@ -1,4 +1,4 @@
-"""Mailboxes: what came back is kept, confirmed, or redirected, once (protocol.md section 3)."""
+"""Mailboxes: bounced messages are kept, confirmed, or redirected, once (protocol.md section 3)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def pair() -> Pair:
 
 
 def come_back(pair: Pair, *bodies: bytes, conversation: str = "unknown") -> list[BounceId]:
-    """Messages that nobody receives are in the mailbox of their home."""
+    """Messages without a receiver bounce into the mailbox of their home."""
     for number, body in enumerate(bodies):
         pair.send(identifier(conversation), body, sequence=number)
     pair.target.deliver(pair.home)
@@ -57,7 +57,7 @@ def ask(
 
 
 def fresh(pair: Pair, name: str = "a new one") -> tuple[bytes, Begin]:
-    """A dialog whose BEGIN is at home, and on which nothing was sent."""
+    """A dialog whose BEGIN is at home, without messages."""
     conversation = pair.begin(name, messages=0)
     return conversation, begin_block(group=conversation)
 
@@ -261,7 +261,7 @@ def bounced(number: int, body: bytes = b"", reason: BounceReason = BounceReason.
 
 
 def note(number: int) -> Bounced:
-    """What a router that redirects says in front of what it gives back."""
+    """The message that a redirecting router puts in front of the returned ones."""
     return bounced(number, reason=BounceReason.REDIRECTED)
 
 
@@ -316,7 +316,7 @@ def test_a_snapshot_holds_the_mailbox(pair: Pair) -> None:
 
 
 def orphan(pair: Pair) -> bytes:
-    """A target whose initiator never was: FIRST came and no BEGIN."""
+    """A target without an initiator: FIRST came and no BEGIN."""
     conversation = identifier("an orphan")
     pair.target.take(pair.client.first(pair.target.address, conversation, begin_block(group=conversation)))
     return conversation

@@ -1,4 +1,4 @@
-"""END WITH CLEANUP and conversations that the broker gives up, in the fold and at an owner (protocol.md section 6)."""
+"""END WITH CLEANUP and conversations given up by the broker, in the fold and at an owner (protocol.md section 6)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def clean(side: Side, endpoint: Endpoint) -> None:
 
 
 def said(side: Side, to: Side) -> list[Kind]:
-    """What waits for the other side in the outbox."""
+    """Kinds of the outputs that wait for the other side."""
     return [sent.kind for sent in side.outputs(to.address)]
 
 
@@ -40,7 +40,7 @@ def frozen(state: Partition) -> bytes:
     return b"".join(Freeze(state).pieces())
 
 
-# ------------------------------------------------------------------------------------------------- what goes at once
+# --------------------------------------------------------------------------------------------------- immediate sends
 
 
 def test_a_cleanup_takes_the_endpoint_and_what_it_has_not_read_and_tells_nobody_behaviour_120(pair: Pair) -> None:
@@ -142,7 +142,7 @@ def test_the_place_that_it_moved_from_is_told() -> None:
     assert world.target.state.moves.count == 0
 
 
-# ------------------------------------------------------------------------------------------------- who speaks later
+# ---------------------------------------------------------------------------------------------------- later senders
 
 
 def test_a_later_message_of_the_initiator_gives_it_an_error_once_behaviour_121(pair: Pair) -> None:

@@ -1,4 +1,4 @@
-"""Owners that are asked to end conversations from above (protocol.md section 6)."""
+"""Owners that are ordered to end conversations (protocol.md section 6)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def driver() -> Driver:
 
 
 def outputs(effects: list[object]) -> list[tuple[Kind, int]]:
-    """Kinds and counters of what is handed to the producer."""
+    """Kinds and counters of the emitted outputs."""
     emitted = [each for effect in effects if isinstance(effect, Emit) for each in records_of(effect)]
     return [(decode(header).kind, decode(header).counter) for header, _key, _body in emitted]
 
@@ -47,7 +47,7 @@ def test_nothing_leaves_before_the_commit_counts_that_takes_it_back(driver: Driv
     driver.owner.trial.order(first, Cleanup(first.index))
     (append,) = driver.owner.commit(driver.now_ms)
     assert driver.state.streams[home].runs[0].prefix[0] == Kind.VOID << 1
-    driver.owner.emitter.restart(None, driver.now_ms)  # a new producer, to which everything is handed again
+    driver.owner.emitter.restart(None, driver.now_ms)  # a new producer, which gets everything again
     assert driver.step(Drained([])) == []
     assert outputs([*driver.acknowledge(append)]) == [(Kind.VOID, 0)]
 

@@ -1,4 +1,4 @@
-"""What an owner ends because its service was dropped (behaviour 20)."""
+"""Conversations that an owner ends because their service was dropped (behaviour 20)."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_what_a_handler_has_is_waited_for(driver: Driver) -> None:
 
 @pytest.mark.parametrize("attempts", [1, ATTEMPTS_MAX])
 def test_what_a_handler_has_failed_at_ends_too(attempts: int) -> None:
-    """Also what is suspended, which nobody gets."""
+    """Also suspended groups, which no handler gets."""
     driver = Driver()
     driver.lead()
     driver.arrive(*conversations("first"))
@@ -117,7 +117,7 @@ def test_what_has_ended_by_itself_meanwhile_is_left_alone(driver: Driver) -> Non
 
 
 def over(driver: Driver) -> None:
-    """The peer of the first conversation has ended: whoever ends now is forgotten."""
+    """The peer of the first conversation has ended, so its next end forgets it."""
     detail = End(identifier("client"), address_of("replies"))
     suffix = Suffix(END_DIALOG, detail=detail)
     driver.arrive((Scribe("home").end(address_of(), identifier("first"), detail, suffix=suffix), record()))

@@ -33,7 +33,7 @@ def push(streams: dict[Address, Stream], address: Address, count: int) -> None:
 
 
 def allow(emitter: Emitter) -> None:
-    """The commit that made everything so far counts."""
+    """The commit with all outputs so far counts."""
     for window, limit in emitter.limits():
         window.limit = limit
 

@@ -1,4 +1,4 @@
-"""How conversations end, at the level of the fold (service-broker.md 3.2 and behaviours 105 to 118)."""
+"""Ends of conversations in the fold (service-broker.md 3.2 and behaviours 105 to 118)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def pair() -> Pair:
 
 
 def kinds(pair: Pair) -> list[Kind]:
-    """What waits for home in the outbox of the target."""
+    """Kinds of the outputs that wait for home at the target."""
     return [sent.kind for sent in pair.target.outputs(pair.home.address)]
 
 
@@ -292,7 +292,7 @@ def test_an_end_behind_an_end_of_the_same_side_is_counted_and_dropped(pair: Pair
     assert pair.receiver(conversation).state is State.DISCONNECTED_INBOUND
 
 
-# ------------------------------------------------------------------------------------------------- what an END says
+# ----------------------------------------------------------------------------------------------- contents of an END
 
 
 def test_an_end_names_its_opener_its_home_and_how_far_each_writer_was_received(pair: Pair) -> None:

@@ -161,7 +161,7 @@ def test_garbage_is_no_transaction(pair: Pair, transmission: Side) -> None:
 def test_of_a_transaction_that_no_honest_client_writes_nothing_is_sent(
     pair: Pair, transmission: Side, changes: dict[str, Any], message_type: str, sequence: int
 ) -> None:
-    """Not even what stands before the step that is wrong: an output to no place in Kafka would stop all others."""
+    """Not even the steps before the wrong one: an output to an impossible address would stop all others."""
     dialog = TransactionDialog(CONVERSATION, BLOCK._replace(**changes))
     steps = [Step(0, Kind.MESSAGE, sequence, message_type, b"")]
     written(pair, transmission, [], encode(ClientTransaction([dialog], [Step(0, Kind.MESSAGE, 1, "order"), *steps])))

@@ -1,4 +1,4 @@
-"""FIN, the half-close: what stands before it is received, what stands behind it comes back (protocol.md section 6)."""
+"""FIN, the half-close: messages before it are received, messages behind it come back (protocol.md section 6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Journal and data log in, state out; what is lacking is asked for and never guessed."""
+"""Journal and data log in, state out. Missing data is asked for and never guessed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ OWNER = identifier("owner")
 
 
 class Journal:
-    """Records of one owner, each following the last."""
+    """Consecutive records of one owner."""
 
     def __init__(self) -> None:
         self.records: list[JournalRecord] = []
@@ -52,7 +52,7 @@ class Journal:
 
 
 def messages(count: int) -> list[Row]:
-    """One conversation."""
+    """The messages of one conversation."""
     client, conversation, to = Scribe("client"), identifier("c"), Pair().target.address
     rows: list[Row] = [(client.first(to, conversation, begin_block()), record())]
     rows += [(client.message(to, conversation), record()) for _ in range(count - 1)]
@@ -95,7 +95,7 @@ def test_one_question_covers_all_commits_that_were_read(fold: Fold, journal: Jou
 
 
 def test_each_commit_is_applied_to_exactly_its_own_data(fold: Fold, journal: Journal) -> None:
-    """A receive of a position is right only before the messages behind it were ingested."""
+    """A receive of a position is right only before later messages are ingested."""
     journal.commit(2)
     journal.commit(2, receive_endpoints=[0], receive_positions=[2 << 2])
     journal.commit(4, receive_endpoints=[0], receive_positions=[3 << 2])

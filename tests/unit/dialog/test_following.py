@@ -1,4 +1,4 @@
-"""Who follows folds as an owner does, claims nothing, and goes on from there when the partition becomes its own."""
+"""A follower folds like an owner, claims nothing, and continues from its state when it gets the partition."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _often() -> Iterator[None]:
 
 @pytest.fixture
 def owner() -> Driver:
-    """It leads, and makes no snapshots."""
+    """A leading owner that makes no snapshots."""
     driver = Driver(claim="owner")
     driver.lead()
     return driver
@@ -74,7 +74,7 @@ def work(driver: Driver, *names: str) -> None:
 
 
 def written(driver: Driver, effects: list[Effect]) -> list[Effect]:
-    """The snapshot that these effects begin reaches its topic; what follows from it."""
+    """Complete the snapshot that these effects begin. Returns the effects of that."""
     first = len(driver.snapshots)
     while True:
         for effect in effects:
@@ -141,7 +141,7 @@ def test_who_is_given_the_partition_goes_on_where_it_stands_and_claims(owner: Dr
     other = follower_of(owner)
     follow(other)
     assert digest(state) == digest(other.state)
-    follower.commit()  # says what is handed out, because nobody released the partition
+    follower.commit()  # names the groups in handlers, because no owner released the partition
     assert len(follower.handle()) == 3
 
 
@@ -224,7 +224,7 @@ def test_no_snapshot_is_deleted_because_there_is_one_of_a_follower(owner: Driver
     work(owner, "a")
     written(follower, follow(follower))
     old = last_end(follower).offset
-    for again in (False, True):  # by the follower itself, and by who recovers from its snapshot
+    for again in (False, True):  # by the follower itself, and by an owner that recovers from its snapshot
         new = follower_of(owner) if again else follower
         new.lead()
         assert len(new.owner.snapshots._durable) == 1

@@ -1,4 +1,4 @@
-"""Other content under a counter that was taken is never dropped in silence (protocol.md section 3, `ingest`)."""
+"""A record with other content under a used counter is never dropped silently (protocol.md section 3, `ingest`)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.kit.builders import Pair, Scribe, address_of, columns_of, identifier,
 
 @pytest.fixture
 def pair() -> Pair:
-    """The target's partition is led."""
+    """A pair whose target partition has an owner."""
     pair = Pair()
     pair.target.state.judged_by(None)
     return pair
@@ -105,7 +105,7 @@ def test_the_session_is_told_once_and_goes_on(pair: Pair) -> None:
 
 
 def test_what_was_sent_before_its_writer_was_closed_arrives(pair: Pair) -> None:
-    """Its session was told that so many of its records are there, and sends the rest under another id."""
+    """Its session was told how many records arrived, and sends the rest under another id."""
     conversation, to = pair.begin(), pair.target.address
     first = pair.client.next[to]
     for ahead in (first, first + 1):
@@ -332,7 +332,7 @@ def test_the_home_of_a_session_raises_an_alarm_of_its_own() -> None:
     ("writer", "shows"), [(session_writer(1_000, 7), True), (owner_writer(identifier("incarnation"), 0), False)]
 )
 def test_the_last_contested_record_is_known_behind_a_snapshot(pair: Pair, writer: bytes, shows: bool) -> None:
-    """Where an owner has taken an output back, two records of one counter are both its own."""
+    """Where an owner has withdrawn an output, two records with one counter are both its own."""
     pair.target.state.now_ms = 1_000
     scribe, at, conversation = Scribe("a writer"), pair.target.address, pair.begin()
     scribe.id = writer

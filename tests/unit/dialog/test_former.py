@@ -1,4 +1,4 @@
-"""What sessions still say of a conversation that is over, when its id was begun anew: none of it counts (M281)."""
+"""Late records of sessions about a conversation whose id was begun anew: none of them counts (M281)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def begin(pair: Pair, client: Scribe, flags: int = NAMED, *, sends: bool = True)
 
 
 def end(pair: Pair, writer: Scribe, opener: bytes) -> None:
-    """END_CALL of a session of what that opener has begun."""
+    """END_CALL of a session for a conversation begun by that opener."""
     suffix = Suffix("EndDialog", detail=Opened(opener))
     pair.home.take(writer.write(Kind.END_CALL, pair.home.address, ORDER, suffix=suffix))
 
@@ -60,7 +60,7 @@ def both_end(pair: Pair, opener: bytes) -> None:
 
 @pytest.fixture
 def former() -> Scribe:
-    """The former session under another id; its BEGIN went under that of the client."""
+    """The former session under another id. Its BEGIN had the client's id."""
     return Scribe("the former session under another id")
 
 
@@ -187,7 +187,7 @@ IDS: Final = [session_writer(1, number) for number in range(3)]
 
 
 def handed(session: Session) -> list[Envelope]:
-    """What the session hands over now, and again."""
+    """The records that the session hands over."""
     return [decode(header) for hand in session.restart() for header, _, _ in hand.records]
 
 

@@ -1,4 +1,4 @@
-"""What must arrive somewhere else first waits in the outbox, with everything behind it."""
+"""Outputs wait in the outbox for records that must arrive elsewhere first, and later outputs wait behind them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def push(state: Partition, address: Address, count: int = 1) -> Stream:
 
 
 def leaving(emitter: Emitter) -> dict[Address, int]:
-    """How many outputs leave now, when everything that was decided so far counts."""
+    """Number of outputs that leave when everything decided so far counts."""
     for window, limit in emitter.limits():
         window.limit = limit
     return {effect.address: effect.size for effect in emitter.pending()}

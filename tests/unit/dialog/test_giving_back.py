@@ -1,4 +1,4 @@
-"""A target that is not the one for which messages are gives them back (protocol.md section 7.11)."""
+"""A target that is not the intended receiver gives messages back (protocol.md section 7.11)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a process hands out of its partitions, and what becomes of what came back (`dialog.owner.handing_out`)."""
+"""Groups that a process hands out from its partitions, and groups that come back (`dialog.owner.handing_out`)."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ def commit(epoch: int, number: int, owner: bytes = ME, previous: bytes = GENESIS
 
 @pytest.fixture
 def head() -> JournalHead:
-    """After CLAIM(3) of mine."""
+    """A head behind our own CLAIM(3)."""
     head = JournalHead(LOG)
     head.take(claim(3), b"claim", 10, 1_000)
     return head

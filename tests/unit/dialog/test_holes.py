@@ -1,4 +1,4 @@
-"""Behind a LOST: who is heard on, and what is said of what lay in the hole (protocol.md section 7.7)."""
+"""Behind a LOST: which writers are heard on, and the reports about records in the hole (protocol.md section 7.7)."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def writer(number: int) -> Scribe:
 
 
 def lose(side: Side, count: int = 3) -> Lost:
-    """So many records that come next are gone, and a commit says so."""
+    """The next `count` records are gone, and a COMMIT reports that."""
     lost = Lost(side.state.ingest_to, side.state.ingest_to + count)
     side.state.ingest_to = lost.end
     side.commit(rare=[lost])
@@ -55,7 +55,7 @@ def lose(side: Side, count: int = 3) -> Lost:
 
 
 def message(side: Side, scribe: Scribe, counter: int, conversation: bytes = b"c" * 16) -> int:
-    """A record of somebody arrives under this counter; how many records were gaps so far."""
+    """A writer's record arrives under this counter. Returns the number of gaps so far."""
     suffix = Suffix("order", home=address_of("replies"))
     side.take(scribe.message(side.address, conversation, counter=counter, suffix=suffix), b"%d" % counter)
     return side.state.statistics.gaps
@@ -66,12 +66,12 @@ def holes_of(side: Side, scribe: Scribe) -> list[tuple[int, int]]:
 
 
 def told(world: World, kind: Kind) -> list[tuple[Envelope, bytes | None]]:
-    """What waits at the target for the sessions' home."""
+    """Envelopes and bodies of this kind that wait at the target for the sessions' home."""
     outputs = world.target.outputs(world.home.address)
     return [(sent.envelope, sent.body) for sent in outputs if sent.kind is kind]
 
 
-# --------------------------------------------------------------------------------------------------- who is heard on
+# -------------------------------------------------------------------------------------------------- writers heard on
 
 
 @WRITERS
@@ -98,7 +98,7 @@ def test_a_writer_whose_first_words_are_gone_is_heard(world: World, number: int)
 
 @WRITERS
 def test_a_copy_of_what_came_before_the_hole_does_not_close_it(world: World, number: int) -> None:
-    """A request of a producer that was given up may land behind the hole: what came first there says nothing."""
+    """A late request of an abandoned producer may land behind the hole. Its counter proves nothing."""
     target, somebody = world.target, writer(number)
     lose(target)
     message(target, somebody, 0)
@@ -158,7 +158,7 @@ def test_a_closed_writer_has_no_hole_where_its_heir_sends_everything_again(world
     assert target.state.statistics.duplicates == 1
 
 
-# ------------------------------------------------------------------------------------------------ what comes late
+# --------------------------------------------------------------------------------------------------- late records
 
 
 def test_a_message_of_the_hole_that_comes_late_comes_back_once_and_home_is_told(world: World) -> None:
@@ -284,7 +284,7 @@ def test_a_conversation_whose_begin_is_gone_is_over_for_a_pool(world: World) -> 
     assert standing_of(world.home.state, session, dialog).over
 
 
-# --------------------------------------------------------------------------------------------- who asks about it
+# -------------------------------------------------------------------------------------------- questions about it
 
 
 def test_what_lay_in_a_hole_was_not_taken_and_never_will_be(world: World) -> None:
@@ -328,7 +328,7 @@ def test_the_outcome_of_what_lay_in_a_hole_is_that_it_was_not_received(
 def test_where_a_number_was_passed_over_the_conversation_fails_and_nothing_behind_it_is_received(
     world: World, number: int
 ) -> None:
-    """A producer that failed leaves disorder: what it sends again comes behind what was heard meanwhile."""
+    """A failed producer leaves disorder: its repeated records come behind later ones."""
     lost, target, somebody, conversation = lose(world.target), world.target, writer(number), identifier("later")
     target.take(somebody.first(target.address, conversation, begin_block(), counter=0), b"0")
     receiver = world.receiver(conversation)

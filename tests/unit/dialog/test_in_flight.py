@@ -1,4 +1,4 @@
-"""A group that has left a partition and has not come to the next one is found on its way (protocol.md section 7.2)."""
+"""A group that has left a partition and not reached the next one is found on its way (protocol.md section 7.2)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def world() -> World:
 
 
 def ahead(source: Side, to: Side, group: bytes) -> list[InFlight]:
-    """In the log of `to`, where nobody has ingested it."""
+    """The groups in flight in the log of `to`, not ingested there."""
     rows = [(encode_envelope(one.envelope), record(one.body)) for one in source.outputs(to.address)]
     return [*arriving(columns_of(rows), to.address, group)]
 
@@ -50,7 +50,7 @@ def test_who_has_gone_on_meanwhile_is_found_where_it_goes_last(world: World) -> 
     one = world.receiver(world.begin("one"))
     group = one.group_id
     relocate(world.target, one, world.second)
-    for output in world.target.outputs(world.second.address):  # and no acknowledgement comes back
+    for output in world.target.outputs(world.second.address):  # without an acknowledgement
         world.second.take(encode_envelope(output.envelope), output.body)
     relocate(world.second, living(world.second, Role.TARGET, one.conversation), world.third)
     ways = [*sent(world.target.state, group), *sent(world.second.state, group)]
@@ -72,7 +72,7 @@ def test_a_state_of_which_the_first_piece_has_arrived_is_found_where_that_is(wor
 
 
 def test_what_is_no_beginning_of_a_state_says_nothing(world: World) -> None:
-    """Nor what was written for a partition that had this name before."""
+    """Nor records for an earlier partition of this name."""
     one = world.receiver(world.begin("one"))
     relocate(world.target, one, world.second)
     (whole,) = world.target.outputs(world.second.address)

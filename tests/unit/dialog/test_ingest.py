@@ -1,4 +1,4 @@
-"""Which records are heard, and where the rest is counted (protocol.md section 3, `ingest`)."""
+"""Accepted records, and the counters of all others (protocol.md section 3, `ingest`)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def pair() -> Pair:
 
 
 def counted(side: Side, header: bytes | None) -> dict[str, int]:
-    """Which statistics one record changes, and by how much."""
+    """The statistics that one record changes, and by how much."""
     before = replace(side.state.statistics)
     side.take(header, b"body")
     changes = {

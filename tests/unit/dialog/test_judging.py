@@ -1,4 +1,4 @@
-"""Who wins a batch: the first BATCH that names nobody whom a partition has vetoed. Everybody is told, homes first."""
+"""The winner of a batch is the first BATCH without a vetoed attempt. All partitions are told, homes first."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def judge() -> Side:
 
 
 def told(judge: Side, at: Address) -> list[tuple[int, bool, int]]:
-    """Batch, whether BEGINs, and how many rows have won, of each final decision for a partition."""
+    """Of each final decision for a partition: batch, whether for BEGINs, and number of winning rows."""
     sent = [one for one in judge.outputs(at) if one.kind is Kind.DECISION]
     return [
         (one.detail.batch, one.detail.begins, sum(count for _, count in decode_winners(one.body or b"")))
@@ -156,7 +156,7 @@ def test_what_was_decided_is_state(query: Query, judge: Side) -> None:
 
 
 def single(judge: Side, number: int = 0) -> tuple[Query, bytes]:
-    """A query whose driver has the query's id for a writer, as that of a single write has."""
+    """A query whose driver writes under the query's id, as in a single write."""
     query = Query()
     query.driver.id = session_writer(NOW_MS, 1)
     judge.state.now_ms = NOW_MS

@@ -45,7 +45,7 @@ def driver() -> Driver:
 
 
 def staging_of(world: World, service: str | None = None) -> Staging:
-    """Of the place where targets begin; the group looked for lives in the second place."""
+    """Staging of the targets' first partition. Searched groups live in the second partition."""
     staging = Staging(world.target.state, anything, OwnerSettings())
     known = next(iter(world.target.state.live())).service if service is None else service
     finds(staging, lambda _: Found(world.second.address, known))
@@ -57,7 +57,7 @@ def move_away(world: World, one: Endpoint, group: bytes = GROUP) -> None:
 
 
 def moves_one(staging: Staging, world: World, group: bytes = GROUP) -> Endpoint:
-    """A handler moves the next conversation to a group that lives elsewhere, and commits."""
+    """A handler moves the next conversation to a group in another partition, and commits."""
     transaction = taken(staging)
     dialog = transaction.dialog
     transaction.receive(1)
@@ -234,7 +234,7 @@ def test_a_handler_that_fails_moves_nothing(world: World) -> None:
     assert (taken(staging).dialog, one.group_id) == (one, transaction.dialog.group_id)
 
 
-# ---------------------------------------------------------------------------------------------------- what is refused
+# ----------------------------------------------------------------------------------------------------------- refusals
 
 
 def test_a_group_elsewhere_of_another_service_is_refused_behaviour_89(world: World) -> None:
@@ -270,7 +270,7 @@ def test_what_is_about_to_go_to_its_group_is_not_relocated_elsewhere(world: Worl
         staging_of(world).moving.ask(one, world.third.address)
 
 
-# ------------------------------------------------------------------------------------------------ what comes between
+# ------------------------------------------------------------------------------------------------- events in between
 
 
 def test_a_group_that_leaves_is_state(world: World) -> None:

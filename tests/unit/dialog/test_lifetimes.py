@@ -1,4 +1,4 @@
-"""What becomes of each side when the lifetime of its conversation is over (behaviours 122 to 124, 128)."""
+"""Each side after the end of its conversation's lifetime (behaviours 122 to 124, 128)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def pair() -> Pair:
 
 
 def at(side: Side, time_ms: int, **columns: Any) -> None:
-    """A commit; the journal record before it was written at this time."""
+    """Commit, after a journal record of this time."""
     side.state.now_ms = time_ms
     side.commit(**columns)
 
@@ -77,7 +77,7 @@ OVER: Final = [
         )
     ),
 ]
-"""State and side, what happens before, the state then, and the Error that waits."""
+"""State and side, the event before, the state after the lifetime, and the waiting Error."""
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_what_becomes_of_a_side_when_its_lifetime_is_over_behaviours_122_to_124_
     if before != "SO":
         pair.target.send(pair.receiver(conversation), b"an answer")
         pair.target.deliver(pair.home)
-    if role is Role.TARGET:  # the same with the sides in each other's place
+    if role is Role.TARGET:  # the same with the sides exchanged
         pair.home, pair.target = pair.target, pair.home
     side = pair.home
     happens(pair, lambda ending: ending.end(ending.state.live()[0]))

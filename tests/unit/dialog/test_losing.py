@@ -1,4 +1,4 @@
-"""An owner that hears that data was deleted says so in its journal, and goes on (protocol.md section 7.6)."""
+"""An owner that learns of deleted data reports the loss in its journal, and goes on (protocol.md section 7.6)."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _small() -> Iterator[None]:
 
 @pytest.fixture
 def driver() -> Driver:
-    """Leads, with a conversation of two messages that is committed."""
+    """Leads, with a committed conversation of two messages."""
     driver = Driver()
     driver.lead()
     driver.arrive(*conversations("a", messages=2))
@@ -68,7 +68,7 @@ def driver() -> Driver:
 
 
 def delete(driver: Driver, count: int = 3) -> int:
-    """So many records reach the data log and are deleted before anybody reads them; where the log begins then."""
+    """Append `count` records and delete them before they are read. Returns the new beginning of the log."""
     driver.data += [GONE] * count
     return len(driver.data)
 
@@ -81,7 +81,7 @@ def commit_of(effect: Effect) -> Commit:
 
 
 def said(effects: list[Effect]) -> tuple[list[Lost], int]:
-    """What a commit says is gone, and how far it ingests; its owner asks to be fed from there on."""
+    """The losses and `ingest_to` of a commit. The owner asks to be fed from there."""
     feed, append = [effect for effect in effects if isinstance(effect, Feed | Append)]
     commit = commit_of(append)
     assert feed == Feed()
@@ -89,7 +89,7 @@ def said(effects: list[Effect]) -> tuple[list[Lost], int]:
 
 
 def lose(driver: Driver, count: int = 3) -> list[Effect]:
-    """Something is deleted, and the owner has said so."""
+    """Delete records, and let the owner report it."""
     _, append = driver.step(DataGone(delete(driver, count)))
     return driver.acknowledge(append)
 
@@ -109,7 +109,7 @@ def state_of(driver: Driver, name: str = "a") -> str:
     return "gone" if endpoint is None else endpoint.state.code
 
 
-# ------------------------------------------------------------------------------------------------------- who leads
+# -------------------------------------------------------------------------------------------------- leading owners
 
 
 def test_an_owner_says_what_is_gone_and_goes_on_behind_it(driver: Driver) -> None:
@@ -167,7 +167,7 @@ def test_an_owner_whose_commit_on_its_way_does_not_count_says_nothing(driver: Dr
 
 
 def test_an_owner_that_slept_lets_time_come_first(driver: Driver) -> None:
-    """What it ingests then is judged by the partition's time, which must not be old."""
+    """Data that it then ingests is judged by the partition's time, which must not be old."""
     driver.now_ms = 10 * TIME_LAG_MS_MAX
     effects = driver.step(DataGone(delete(driver)))
     while not any(isinstance(effect, Feed) for effect in effects):
@@ -198,7 +198,7 @@ def test_who_does_not_lead_yet_says_nothing(driver: Driver) -> None:
 
 
 def test_what_else_is_said_of_whom_a_loss_forgets_stands_before_it(driver: Driver) -> None:
-    """Who has ended and waits for the end of its peer is forgotten, and its handler may just have failed."""
+    """A side that has ended and waits for its peer is forgotten, although its handler may just have failed."""
     client, here = Scribe("b"), address_of()
     block = begin_block(home="orders", target="replies", group=identifier("b"))
     reply = Scribe("its target").message(here, identifier("b"), role=Role.TARGET)
@@ -217,25 +217,25 @@ def test_what_else_is_said_of_whom_a_loss_forgets_stands_before_it(driver: Drive
 
 
 def folded(driver: Driver, effect: Effect) -> Partition:
-    """What a reader comes to with this commit."""
+    """A reader's state with this commit."""
     driver.acknowledge(effect)
     reader = reader_of(driver)
     reader.step(Follow(bounds(driver, 0)))
     return reader.state
 
 
-# ----------------------------------------------------------------------------------------------------- who recovers
+# --------------------------------------------------------------------------------------------------------- recovery
 
 
 def snapshot(driver: Driver) -> SnapshotEnd:
-    """The last one in the topic."""
+    """The last snapshot in the topic."""
     end = decode_snapshot(driver.snapshots[-1])
     assert isinstance(end, SnapshotEnd)
     return end
 
 
 def with_snapshot(driver: Driver) -> SnapshotEnd:
-    """A snapshot of what the next commit comes to."""
+    """A snapshot of the state with the next commit."""
     with patch.multiple(snapshotting, SNAPSHOT_EVERY_RECORDS=0, RECORDS_PER_ENDPOINT=0):
         driver.handle(b"an answer")
         driver.commit()
@@ -244,7 +244,7 @@ def with_snapshot(driver: Driver) -> SnapshotEnd:
 
 
 def recover(driver: Driver, data_start: int) -> tuple[Driver, list[Effect]]:
-    """Another owner recovers from logs of which that is gone."""
+    """Another owner recovers from logs without the deleted data."""
     reader = reader_of(driver)
     return reader, reader.step(bounds(driver, data_start))
 
@@ -277,7 +277,7 @@ def test_where_a_commit_behind_every_snapshot_needs_what_is_gone_nobody_goes_on(
 
 
 def test_the_commit_that_says_it_begins_a_snapshot(driver: Driver) -> None:
-    """Nobody can recover from what stands before it."""
+    """Recovery from anything before it is impossible."""
     assert not driver.owner.snapshots.busy
     lose(driver)
     at = len(driver.journal) - 1
@@ -302,7 +302,7 @@ def test_a_snapshot_that_could_not_be_written_is_made_again(driver: Driver) -> N
 
 
 def test_one_that_was_under_way_is_followed_by_another_although_nothing_happens(driver: Driver) -> None:
-    """The older one stands before the loss: whoever recovers from it needs what is gone."""
+    """The older one is from before the loss, so recovery from it needs lost data."""
     with patch.multiple(snapshotting, SNAPSHOT_EVERY_RECORDS=0, RECORDS_PER_ENDPOINT=0):
         driver.handle(b"an answer")
         driver.commit()
@@ -316,12 +316,12 @@ def test_one_that_was_under_way_is_followed_by_another_although_nothing_happens(
 
 
 def idle(driver: Driver) -> None:
-    """Time passes, and something has to be said because of that."""
+    """Time passes, and requires a commit."""
     (append,) = driver.step(Tick())
     driver.acknowledge(append)
 
 
-# ------------------------------------------------------------------------------------------------------- who reads
+# --------------------------------------------------------------------------------------------------------- readers
 
 
 def test_who_follows_comes_to_the_same_state(driver: Driver) -> None:
@@ -370,7 +370,7 @@ def test_no_data_are_asked_for_across_a_hole(driver: Driver) -> None:
 
 
 def test_what_a_zombie_calls_lost_is_not(driver: Driver) -> None:
-    """It sees its data truncated by the owner that came after it."""
+    """Its own data was truncated by the owner that came after it."""
     after = reader_of(driver, "after")
     after.lead()
     after.try_groups()

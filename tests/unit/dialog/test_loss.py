@@ -1,4 +1,4 @@
-"""LOST: who fails when data was deleted before it was ingested (protocol.md section 7.7)."""
+"""LOST: the conversations that fail when data is deleted before it is ingested (protocol.md section 7.7)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def world() -> World:
 
 
 def lose(side: Side, count: int = 3) -> Lost:
-    """So many records that come next are gone, and a commit says so."""
+    """The next `count` records are gone, and a COMMIT reports that."""
     lost = Lost(side.state.ingest_to, side.state.ingest_to + count)
     side.state.ingest_to = lost.end
     side.commit(rare=[lost])
@@ -30,11 +30,11 @@ def lose(side: Side, count: int = 3) -> Lost:
 
 
 def failed_by(endpoint: Endpoint, lost: Lost) -> bool:
-    """Whether an Error waits that says what is gone."""
+    """Whether an Error waits that names the loss."""
     return endpoint.state is State.ERROR and endpoint.error is not None and endpoint.error[2] == lost_body(*lost)
 
 
-# --------------------------------------------------------------------------------------------------------- who fails
+# ---------------------------------------------------------------------------------------------------------- failures
 
 
 def test_a_conversation_that_talks_fails_on_both_sides(world: World) -> None:
@@ -138,7 +138,7 @@ def test_every_member_of_a_group_fails(world: World) -> None:
     assert {member.group_id for member in members} == {GROUP}
 
 
-# ---------------------------------------------------------------------------------------------------- who has moved
+# -------------------------------------------------------------------------------------------------- moved endpoints
 
 
 @pytest.mark.parametrize("role", Role)

@@ -1,4 +1,4 @@
-"""An owner is asked to move an endpoint: it is locked, and moved by the next commit, if it still can be."""
+"""An owner is asked to move an endpoint: it is locked, and the next commit moves it if that is still possible."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_a_move_waits_no_longer_than_it_may(driver: Driver) -> None:
 
 
 def test_a_group_that_who_moves_has_left_behind_is_let_go(driver: Driver) -> None:
-    """Who joined it meanwhile was locked with it."""
+    """A member that joined meanwhile was locked with it."""
     session = Scribe("one")
     block = begin_block(home="orders", target="replies", group=GROUP)
     driver.arrive((session.begin(identifier("one"), block), record()))
@@ -181,7 +181,7 @@ def test_a_group_that_who_moves_has_left_behind_is_let_go(driver: Driver) -> Non
 
 
 def moved_by(driver: Driver) -> list[int]:
-    """How many endpoints each commit moves, until one moves none."""
+    """Number of endpoints that each commit moves, until one moves none."""
     moved: list[int] = []
     while found := driver.owner.staging.moving.operations():
         moved.append(len(found))
@@ -208,7 +208,7 @@ def test_a_group_of_more_than_one_commit_moves_stays_and_is_handed_out(driver: D
 
 
 def test_no_more_endpoints_leave_than_stubs_are_kept(driver: Driver) -> None:
-    """Members of a group that is asked count one by one."""
+    """Members of a requested group count one by one."""
     driver.arrive(begun("one", GROUP), begun("two", GROUP))
     driver.commit()
     moves, first = driver.owner.staging.moving, endpoint_of(driver, "first")

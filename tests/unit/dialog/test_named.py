@@ -1,4 +1,4 @@
-"""Ids that callers choose: what has ended does not begin again unasked, at home and at the target (protocol.md 6)."""
+"""Caller-chosen ids: an ended conversation begins again only on request, at home and target (protocol.md 6)."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ ENDS: Final = {
 
 ways_to_end = pytest.mark.parametrize(("how", "end"), list(ENDS.items()), ids=[how.name for how in ENDS])
 HEARD: Final = {how: end for how, end in ENDS.items() if how is not How.CLEANED_UP}
-"""Those in which home hears the end of the target."""
+"""Ends in which home hears the end of the target."""
 ways_to_hear = pytest.mark.parametrize(("how", "end"), list(HEARD.items()), ids=[how.name for how in HEARD])
 
 
@@ -155,7 +155,7 @@ def test_a_caller_beside_the_home_is_told_how_it_ended_when_and_what_to_do(
 
 
 def outlived(pair: Pair) -> None:
-    """This side has ended, and its lifetime is over before the other one does so."""
+    """This side has ended, and its lifetime is over before the other side ends."""
     pair.end_call(ORDER)
     pair.home.state.forget(pair.initiator(ORDER))
 

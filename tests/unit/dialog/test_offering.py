@@ -1,4 +1,4 @@
-"""What a session is shown of a mailbox, and when it is shown it again."""
+"""Bounces that a session is offered, and when it is offered one again."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def shown(decisions: Decisions, home: Side, session: Session) -> list[Bounced]:
 
 
 def heard(home: Side, dialog: SessionDialog, *, closed_at: int | None = None) -> None:
-    """Home has heard everything in the dialog's home lane, or the session was closed there before that."""
+    """Home has received every record of the dialog's home lane, or the session was closed there before."""
     writer = home.state.writers[WRITER] = Writer(WRITER)
     writer.next = dialog.home.next
     writer.closed_at, writer.heir = closed_at, None if closed_at is None else NOBODY

@@ -1,4 +1,4 @@
-"""Operators suspend, skip or end a group at any time: whatever has it, behind that, and before anybody else does."""
+"""Operators suspend, skip or end a group at any time: behind its handler, and before the next handler."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.kit.trials import endpoint, fail, said, successor, suspended, taken
 
 
 def leading(**settings: Any) -> Driver:
-    """An owner with a conversation of three messages, all of them in its journal."""
+    """An owner with a journaled conversation of three messages."""
     driver = Driver(**settings)
     driver.lead()
     driver.arrive(*conversations("a", messages=3))
@@ -42,7 +42,7 @@ def waiting() -> tuple[Driver, Callable[[], None]]:
 
 
 def with_a_handler() -> tuple[Driver, Callable[[], None]]:
-    """It takes one message at a time, and commits behind the order."""
+    """A handler takes one message at a time, and commits behind the order."""
     driver = leading(max_messages=1)
     transaction = driver.owner.take()
     assert transaction is not None
@@ -59,7 +59,7 @@ def with_a_handler() -> tuple[Driver, Callable[[], None]]:
 
 
 def failing() -> tuple[Driver, Callable[[], None]]:
-    """It raises behind the order."""
+    """A handler raises behind the order."""
     driver = leading()
     transaction = driver.owner.take()
     assert transaction is not None
@@ -76,7 +76,7 @@ def failing() -> tuple[Driver, Callable[[], None]]:
 
 
 def on_trial() -> tuple[Driver, Callable[[], None]]:
-    """An owner has died, and it is suspected; the next one has not handed it out yet."""
+    """An owner has died, and the group is suspected; the next owner has not handed it out."""
     driver = successor(leading())
     driver.try_groups()
     last = successor(driver, "last")
@@ -84,7 +84,7 @@ def on_trial() -> tuple[Driver, Callable[[], None]]:
 
 
 def in_an_open_try() -> tuple[Driver, Callable[[], None]]:
-    """The TRY that names it counts, and no handler has come for it yet."""
+    """The TRY that names it counts, and no handler has taken it."""
     driver = successor(leading())
     driver.try_groups()
     return driver, lambda: None
@@ -102,7 +102,7 @@ Place = Callable[[], tuple[Driver, Callable[[], None]]]
 
 
 def give(place: Place, order: Callable[[Endpoint], Order]) -> tuple[Driver, Endpoint]:
-    """What was ordered stands in the journal, behind what the group was at."""
+    """Journal the order, behind the group's current work."""
     driver, goes_on = place()
     one = endpoint(driver, "a")
     driver.owner.trial.order(one, order(one))
@@ -158,7 +158,7 @@ def test_the_first_message_is_skipped_and_the_others_are_handed_out(place: Place
 
 
 def test_what_the_operator_has_not_seen_is_not_skipped() -> None:
-    """The handler that had the first message has received it: the second one is not meant."""
+    """The handler has received the first message; the order does not mean the second one."""
     driver = leading(max_messages=1)
     one = endpoint(driver, "a")
     transaction = driver.owner.take()
@@ -196,7 +196,7 @@ def test_others_of_the_group_go_on_when_one_is_ended() -> None:
 
 
 def test_a_busy_conversation_is_reached_behind_the_transaction_that_has_it() -> None:
-    """It has more messages whenever its handler is done; nobody gets it again before the order."""
+    """It has more messages whenever its handler finishes. No handler gets it again before the order."""
     driver = leading(max_messages=1)
     one = endpoint(driver, "a")
     transaction = driver.owner.take()

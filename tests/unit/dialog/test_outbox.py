@@ -21,7 +21,7 @@ def output(stream: Stream, number: int) -> Run:
 
 @pytest.fixture
 def stream() -> Stream:
-    """With five outputs, numbered 0 to 4."""
+    """A stream with five outputs, numbered 0 to 4."""
     stream = Stream(address_of(), WRITER)
     for number in range(5):
         stream.push(output(stream, number))

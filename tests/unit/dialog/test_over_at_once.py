@@ -1,4 +1,4 @@
-"""What a handler's transaction has ended is over for every guard at once, and what it has begun is found in it."""
+"""A dialog ended in a transaction is over for every guard at once, and a begun one is found in the transaction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commit: one record, one offset that it must get, and what is done when it does not (protocol.md section 4)."""
+"""Commit: one record, its expected offset, and the judgement at any other offset (protocol.md section 4)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def in_flight(driver: Driver, *replies: bytes) -> Effect:
 
 
 def stale() -> bytes:
-    """A commit of somebody who is not the owner."""
+    """A commit of another process that is not the owner."""
     return encode_commit(Commit(1, identifier("a zombie"), 1, GENESIS_HASH, 0, Operations()))
 
 
@@ -121,7 +121,7 @@ def test_acknowledged_outputs_are_journaled(driver: Driver) -> None:
 
 
 def test_the_live_state_is_the_fold_of_the_journal_after_every_commit(driver: Driver) -> None:
-    """I3: what was handed out, rolled back or is on its way leaves no trace in it."""
+    """I3: handed-out, rolled-back and in-flight work leaves no trace in it."""
     for reply in (b"1", b"2", b"3"):
         rolled_back = driver.owner.take()
         assert rolled_back is not None
@@ -218,7 +218,7 @@ def test_a_claim_behind_the_commit_does_not_take_it_back(driver: Driver) -> None
 
 
 def test_a_copy_of_the_commit_that_came_earlier_is_the_one_that_counts(driver: Driver) -> None:
-    """A producer that is not idempotent may write twice, and acknowledge the second."""
+    """A producer that is not idempotent may write twice, and acknowledge the second record."""
     append = in_flight(driver)
     driver.write(stale())
     driver.write(append)
@@ -257,7 +257,7 @@ def test_an_offset_that_was_given_before_halts(driver: Driver, offset: int) -> N
 
 
 def test_a_commit_before_ours_that_does_not_chain_halts(driver: Driver) -> None:
-    """Our own epoch, owner and number with another past: the log contradicts itself."""
+    """Our own epoch, owner and number with another history: the log contradicts itself."""
     append = in_flight(driver)
     driver.write(encode_commit(Commit(1, identifier("me"), 1, b"x" * 32, 6, Operations())))
     (halted,) = driver.acknowledge(append)

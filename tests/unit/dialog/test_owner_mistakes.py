@@ -1,4 +1,4 @@
-"""An owner in which something raises stops for good and says so once: its state may be no fold of the journal."""
+"""An owner with an exception stops for good and reports it once: its state may be no fold of the journal."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def driver() -> Driver:
 
 @contextmanager
 def broken(thing: object, name: str, error: Exception = MISTAKE) -> Iterator[None]:
-    """Calls of this method raise, once they have done half of their work."""
+    """Calls of this method raise after half of their work."""
 
     def raises(*_: Any, **__: Any) -> Any:
         raise error
@@ -40,7 +40,7 @@ def broken(thing: object, name: str, error: Exception = MISTAKE) -> Iterator[Non
 
 
 def is_over(driver: Driver) -> None:
-    """Nothing has an effect any more, and nothing is said again."""
+    """No call has an effect any more, and nothing is reported again."""
     owner = driver.owner
     assert owner.phase is Phase.HALTED
     for event in (Tick(), Recover(0, 0), Drained([address_of("replies")]), DataRead(columns_of([], 2))):
@@ -105,11 +105,11 @@ def test_who_follows_halts_as_well(driver: Driver) -> None:
     is_over(reader)
 
 
-# -------------------------------------------------------------------- what no honest sender says is no mistake of ours
+# --------------------------------------------------------------------- input of dishonest senders is no internal error
 
 
 def transaction(message_type: str = "order", **changes: Any) -> bytes:
-    """The body of one that begins a dialog and sends on it."""
+    """The body of a transaction that begins a dialog and sends on it."""
     dialog = TransactionDialog(identifier("t"), begin_block(group=identifier("t"))._replace(**changes))
     return encode(ClientTransaction([dialog], [Step(0, Kind.BEGIN), Step(0, Kind.MESSAGE, 0, message_type, b"")]))
 

@@ -49,7 +49,7 @@ def driver() -> Driver:
 
 @pytest.fixture
 def worked() -> Driver:
-    """An owner that has received, answered and committed, and then was gone."""
+    """An owner that received, answered and committed, and then died."""
     driver = Driver(claim="before")
     driver.lead()
     driver.arrive(*conversations("a", "b", messages=3))
@@ -98,7 +98,7 @@ def test_a_claim_that_is_read_back_first_leads(driver: Driver) -> None:
 def test_recovery_comes_to_the_state_of_the_owner_before(worked: Driver) -> None:
     next_owner = successor(worked)
     (append,) = next_owner.recover()
-    next_owner.state.now_ms = worked.state.now_ms  # of the later CLAIM
+    next_owner.state.now_ms = worked.state.now_ms  # that of the later CLAIM
     assert digest(next_owner.state) == digest(worked.state)
     assert claim_of(append).epoch == 2
     assert next_owner.acknowledge(append)[0] == Leading(6)
@@ -113,7 +113,7 @@ def test_a_journal_is_read_in_pieces_and_so_is_the_data_that_it_needs(worked: Dr
     assert owner.step(DataRead(columns_of(worked.data[:4])), 0) == [ReadData(4, 6)]
     (append,) = owner.step(DataRead(columns_of(worked.data[4:], 4)), 0)
     assert claim_of(append).epoch == 2
-    owner.fold.state.now_ms = worked.state.now_ms  # of the later CLAIM
+    owner.fold.state.now_ms = worked.state.now_ms  # that of the later CLAIM
     assert digest(owner.fold.state) == digest(worked.state)
 
 
@@ -315,7 +315,7 @@ def test_commits_of_the_owner_before_that_came_meanwhile_are_folded(worked: Driv
     leading = next_owner.acknowledge(mine)[0]
     assert leading == Leading(7)
     claimed(worked.state, clean=False)
-    next_owner.state.now_ms = worked.state.now_ms  # of the later CLAIM
+    next_owner.state.now_ms = worked.state.now_ms  # that of the later CLAIM
     assert digest(next_owner.state) == digest(worked.state)
 
 
@@ -365,7 +365,7 @@ def test_data_behind_which_something_may_be_missing_are_read_again_from_where_th
 
 
 def test_a_hole_in_the_log_is_believed_when_the_log_was_read_there(driver: Driver) -> None:
-    """Holes are left by markers of transactions."""
+    """Markers of transactions leave holes."""
     driver.lead()
     step = driver.owner.step
     columns = columns_of(conversations("a"), 3)

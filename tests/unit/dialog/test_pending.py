@@ -1,4 +1,4 @@
-"""Rows of batches wait, void, until their batch is decided; then those that won are messages like others."""
+"""Rows of batches wait, void, until their batch is decided. Winning rows then become messages."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def side() -> Side:
 
 
 def bodies(side: Side, conversation: bytes = C) -> list[bytes | None]:
-    """What the target's endpoint has received."""
+    """Bodies that the target's endpoint has accepted."""
     endpoint = side.state.endpoint(Role.TARGET, conversation)
     return [] if endpoint is None else [entry[2] for entry in endpoint.queue]
 
@@ -62,7 +62,7 @@ def test_the_rows_of_the_winners_are_accepted_in_the_order_of_tasks_and_numbers(
 
 
 def test_a_row_has_the_time_of_the_decision_by_which_it_counts_and_keeps_its_headers(query: Query, side: Side) -> None:
-    """No watermark and no age shall go by the time at which a row was written that nobody could receive yet."""
+    """No watermark or age may use the time of writing, when the row could not be received yet."""
     task = query.task()
     rows: list[tuple[Stamp, tuple[bytes, bytes | None]]] = [
         (1_000, query.first(task, C, b"0")),

@@ -1,4 +1,4 @@
-"""Which conversation each place of a pool has, and what becomes of those that ended (behaviours 224 to 229)."""
+"""The conversation of each place of a pool, and the fate of those that ended (behaviours 224 to 229)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.kit.pooled import awaited
 
 @pytest.fixture
 def pooling() -> Pooling:
-    """Conversations are old after ten seconds, and notes that redirect them name a service."""
+    """A pool whose conversations are old after ten seconds. The body of a redirecting message names a service."""
     return new_pooling()
 
 
@@ -67,7 +67,7 @@ def test_an_end_under_its_senders_is_followed_by_a_verdict_what_came_back_and_th
     late = [came_back(one.conversation, number) for number in range(2)]
     assert pooling.home_says([(one, Standing(ended=True))], late[:1], 6) == [
         Resend(one.place, late[:1]),
-        AskVerdict(one),  # once more: something may have had to go before FIN
+        AskVerdict(one),  # repeated, because messages may have had to go before FIN
     ]
     assert awaited(one.place) is one
     said = pooling.home_says([(one, Standing(ended=True, answered=True))], late[1:], 7)
@@ -135,7 +135,7 @@ def test_a_silent_target_is_waited_for_so_long(pooling: Pooling) -> None:
 
 
 def test_a_conversation_that_its_home_has_finished_is_replaced_and_closes(pooling: Pooling) -> None:
-    """The timer of a sender that was thought to be dead."""
+    """The timer of a sender that was considered dead."""
     one = begin(pooling)
     late = [came_back(one.conversation), came_back(one.conversation, 1, "EndOfStream")]
     assert pooling.home_says([(one, Standing(finished=True))], late, 1) == [
@@ -184,7 +184,7 @@ def test_too_many_places_make_room_by_recycling_those_used_least(
     place, effects = pooling.place(groups[3], 11)
     assert effects == [Recycle(opened[1]), MakeRoom(opened[1].place)]
     assert (len(pooling.places), [*pooling.evicted]) == (3, [mark_of(groups[1])])
-    assert pooling.tick(12) == [Recycle(opened[1])]  # it failed, and is done again
+    assert pooling.tick(12) == [Recycle(opened[1])]  # it failed, and is repeated
     pooling.recycled(opened[1], 12)
     late = [came_back(opened[1].conversation)]
     assert pooling.home_says([], late, 13) == [Resend(opened[1].place, late)]

@@ -1,4 +1,4 @@
-"""Where the conversations of a pool go that routers redirect, and what waits where nobody takes it (behaviour 233)."""
+"""Pools behind redirecting routers: ways of their conversations, and messages without a receiver (behaviour 233)."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from tests.kit.pooled import awaited
 
 @pytest.fixture
 def pooling() -> Pooling:
-    """Conversations are old after ten seconds, and notes that redirect them name a service."""
+    """A pool whose conversations are old after ten seconds. The body of a redirecting message names a service."""
     return new_pooling()
 
 
 def note(conversation: bytes, service: str) -> Bounced:
-    """A router says where the messages of a conversation go (behaviour 233)."""
+    """A router's redirection of a conversation's messages (behaviour 233)."""
     bounce = Bounce(conversation, 0, HOME, BounceReason.REDIRECTED)
     return Bounced(bytes(16), bounce, conversation, NO_SEQUENCE, "RedirectTo", service.encode())
 

@@ -31,11 +31,11 @@ from tests.kit.driver import Driver
 from tests.kit.moving import World, move
 
 LEVELS: Final = {"high": 10, "low": 1, "middle": 7}
-"""Of sides that talk to a service of that name."""
+"""Levels of sides that talk to a service of that name."""
 
 
 class Judge:
-    """Accepts everything; knows priorities by the remote service."""
+    """Accepts everything. Priorities depend on the remote service."""
 
     def __init__(self) -> None:
         self.levels = {**LEVELS}
@@ -51,7 +51,7 @@ class Judge:
 
 
 class Ordered(Driver):
-    """An owner that knows priorities, and a client; a conversation has the name of the service that has begun it."""
+    """An owner with priorities, and a client. A conversation's name is the service that began it."""
 
     def __init__(self, **settings: object) -> None:
         super().__init__(**settings)  # type: ignore[arg-type]
@@ -82,20 +82,20 @@ class Ordered(Driver):
         return transaction
 
     def received(self) -> list[str]:
-        """Who is received, group by group, without anything coming back."""
+        """Services in order of receipt, group by group, without returning any group."""
         order = []
         while (transaction := self.owner.take()) is not None:
             order.append(transaction.dialog.far_service)
         return order
 
     def said(self) -> list[Prioritize]:
-        """What the last COMMIT says of levels."""
+        """The levels in the last COMMIT."""
         commit = decode(self.journal[-1])
         assert isinstance(commit, Commit)
         return [operation for operation in commit.operations.rare if isinstance(operation, Prioritize)]
 
     def heir(self) -> Driver:
-        """Who takes over, and knows no priorities."""
+        """The next owner, which knows no priorities."""
         heir = Driver(self.journal, self.data, "heir")
         heir.snapshots = self.snapshots
         heir.lead()
@@ -173,7 +173,7 @@ def test_a_handlers_dialog_has_its_level_with_its_commit(owner: Ordered) -> None
 
 
 def test_a_side_that_ends_with_the_commit_of_its_beginning_is_said_and_gone(pair: Pair) -> None:
-    """Its number may be another one's, or nobody's."""
+    """Its index may be another endpoint's, or free."""
     target = pair.receiver(pair.begin())
     pair.target.commit(rare=[Prioritize([target.index, 77], bytes((9, 9)))])
     assert target.level == 9
@@ -318,7 +318,7 @@ def test_what_is_ready_is_a_row_for_each_level() -> None:
 
 @pytest.mark.parametrize(("given", "level"), [(10, 10), (5, 5), (1, 1), (NO_SEQUENCE, 7), (0, 7), (11, 7)])
 def test_a_begin_brings_the_level_of_its_side(owner: Ordered, given: int, level: int) -> None:
-    """Whatever the catalog says by the time at which its home reads it; a number that is no level says nothing."""
+    """Whatever the catalog's priorities are when its home reads it. A number that is no level has no effect."""
     conversation = identifier("a conversation")
     block = Begin("shop", "middle", "orders", owner.state.address, address_of("orders"), conversation)
     header = owner.client.write(Kind.BEGIN, block.home, conversation, sequence=given, suffix=Suffix(begin=block))

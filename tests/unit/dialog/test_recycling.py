@@ -1,4 +1,4 @@
-"""How a pooled conversation is closed: by its session, by its timer, and what its home says (behaviours 226 to 229)."""
+"""Closing a pooled conversation: by its session, by its timer, and the home's part (behaviours 226 to 229)."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_verdict_is_asked_for_once_and_not_where_nothing_was_sent(shop: Shop) 
 
 
 def test_a_verdict_is_asked_for_where_all_that_was_sent_was_redirected(shop: Shop) -> None:
-    """Else a pool waits for long for a target that has ended what came back of another one."""
+    """Otherwise a pool would wait long for a target that has ended messages redirected to it."""
     dialog = shop.begin()
     shop.session.redirect(dialog, BounceId(shop.session.writer, 7, address_of("elsewhere")))
     shop.session.ended_by_peer(dialog.conversation)
@@ -108,7 +108,7 @@ def test_what_a_session_sends_behind_a_timer_has_no_verdict_before_its_own_fin_i
 
 
 def test_of_two_ends_of_the_stream_the_first_one_is_received(shop: Shop) -> None:
-    """The session's own, when home's is late: else the target would never hear that nothing more comes."""
+    """The session's own, when home's is late. Otherwise the target would never learn of the end."""
     dialog = shop.begin()
     shop.send(dialog, b"one")
     transaction = shop.ring(dialog)

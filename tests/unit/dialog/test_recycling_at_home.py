@@ -1,4 +1,4 @@
-"""What the home of a pooled conversation makes of its timer, and of the end that its target says (226 to 229)."""
+"""The home of a pooled conversation: its timer, and the end of its target (behaviours 226 to 229)."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_a_timer_leaves_it_to_the_end_that_waits(shop: Shop, *, keeps: bool) -> 
 
 @pytest.mark.parametrize("keeps", [True, False])
 def test_a_timer_ends_what_its_target_has_ended_unless_its_sender_keeps_it(shop: Shop, *, keeps: bool) -> None:
-    """What the sender waits for may come back later, and goes before what is new."""
+    """Messages that the sender waits for may come back later, and go before new ones."""
     dialog = shop.begin()
     shop.send(dialog, b"one")
     shop.pair.target.end(shop.pair.receiver(dialog.conversation))

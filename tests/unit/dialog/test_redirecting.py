@@ -1,4 +1,4 @@
-"""A session's REDIRECTs and its own sends on one dialog: one way to the target at a time (protocol.md section 5)."""
+"""A session's REDIRECTs and direct sends on one dialog: one way to the target at a time (protocol.md section 5)."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def home() -> Side:
 
 
 def hear(home: Side, hands: list[Hand]) -> None:
-    """What was handed over to home arrives there."""
+    """Deliver the records to home."""
     for hand in hands:
         if hand.address == HOME:
             home.take_all([(header, record(body)) for header, _, body in hand.records])
 
 
 def arrived(session: Session, home: Side, dialog: SessionDialog) -> list[Hand]:
-    """Home has heard everything and says that its outputs are in the target's log."""
+    """Home has received everything and reports that its outputs are in the target's log."""
     writer = home.state.writers.get(session.writer)
     for counter in range(writer.next if writer else 0, dialog.home.next):
         home.take(_any(session, counter))

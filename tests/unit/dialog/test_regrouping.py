@@ -1,4 +1,4 @@
-"""MOVE CONVERSATION: in the fold, between the queues and the next commit, and at an owner (protocol.md section 7.2)."""
+"""MOVE CONVERSATION: in the fold, in the staging, and at an owner (protocol.md section 7.2)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def move(side: Side, endpoint: Endpoint, group: bytes) -> None:
 
 
 def two_lone(pair: Pair) -> tuple[Endpoint, Endpoint]:
-    """Two targets that nobody has related, with a message each."""
+    """Two unrelated targets with a message each."""
     return pair.receiver(pair.begin("one")), pair.receiver(pair.begin("two"))
 
 
@@ -281,7 +281,7 @@ def test_who_steps_back_comes_again_after_a_moment_and_no_attempt_is_counted(dri
     driver.owner.trial.fail(one)
     assert not one.dialog.held
     assert driver.owner.trial.resting
-    other.move(other.dialog, group_of(one.dialog))  # whoever goes on gets it
+    other.move(other.dialog, group_of(one.dialog))  # the handler that goes on gets it
     list(other)
     driver.owner.finish(other)
     driver.commit()

@@ -1,4 +1,4 @@
-"""Messages that their receiver rejects (behaviours 4, 6, 131): decided once by the owner, said by its COMMIT."""
+"""Messages that their receiver rejects (behaviours 4, 6, 131): decided once by the owner, recorded in its COMMIT."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ WHY = Rejection(XML, FAULT)
 
 
 class Sceptic:
-    """Rejects the body BAD, and remembers what it was asked."""
+    """Rejects the body BAD, and records its questions."""
 
     def __init__(self, *, examines: bool) -> None:
         self.asked: list[bytes | None] = []
@@ -89,7 +89,7 @@ def target(driver: Driver) -> Endpoint:
 
 
 def committed(driver: Driver) -> tuple[list[tuple[int, Rejection]], list[tuple[Kind, bytes | None]]]:
-    """What the next commit rejects, and what leaves with it: kinds and bodies."""
+    """The rejections of the next commit, and the kinds and bodies of its outputs."""
     emitted = [effect for effect in driver.commit() if isinstance(effect, Emit)]
     commit = decode(driver.journal[-1])
     assert isinstance(commit, Commit)
@@ -109,7 +109,7 @@ def test_both_sides_get_an_error_and_what_was_accepted_before_can_be_received(dr
 
 @pytest.mark.parametrize("accepted", [0, 1, 2])
 def test_the_error_names_what_is_wrong_the_conversation_the_side_and_the_message(driver: Driver, accepted: int) -> None:
-    """In the words of the original's error 9615, and the same words wherever the journal is folded."""
+    """In the words of the original's error 9615, and the same in every fold of the journal."""
     driver.arrive(*messages(*[b"good"] * accepted, BAD))
     _, ((_, body),) = committed(driver)
     code, words = read_error(body or b"")
@@ -146,13 +146,13 @@ def test_whoever_folds_the_journal_rejects_the_same_and_asks_nobody(driver: Driv
     asked = len(sceptic.asked)
     after = Driver(driver.journal, driver.data, "next")
     after.recover()
-    after.state.now_ms = driver.state.now_ms  # of the later CLAIM
+    after.state.now_ms = driver.state.now_ms  # that of the later CLAIM
     assert (digest(after.state), len(sceptic.asked)) == (digest(driver.state), asked)
 
 
 @pytest.mark.parametrize(("examines", "asked"), [(True, 5), (False, 2)])
 def test_each_body_is_asked_about_when_the_verdict_depends_on_it(examines: bool, asked: int) -> None:
-    """Else two are: FIRST has a header of its own."""
+    """Otherwise two bodies are judged: FIRST has another header."""
     judge = Sceptic(examines=examines)
     owner_that_asks(judge).arrive(*messages(*[b"good"] * 5))
     assert len(judge.asked) == asked

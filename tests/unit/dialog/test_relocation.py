@@ -1,4 +1,4 @@
-"""An endpoint moves to another partition, and everything that comes for it later follows (protocol.md section 7.3)."""
+"""An endpoint moves to another partition, and all later records for it follow (protocol.md section 7.3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What has come back of several conversations of a place goes again in the order in which it was sent."""
+"""Messages that bounced from several conversations of a place are resent in their original order."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ OWNER: Final = b"o" * 16
 
 
 def conversations(*names: bytes) -> dict[bytes, Pooled | None]:
-    """Living ones of one place, as they were begun."""
+    """Living conversations of one place, oldest first."""
     place = Place(bytes(16))
     place.living = [Pooled(name, place, 0) for name in names]
     return {one.conversation: one for one in place.living}
 
 
 def back(conversation: bytes, body: bytes, writer: bytes = SESSION) -> Bounced:
-    """A message that its session has sent, or somebody else for it."""
+    """A message sent by its session, or by another writer for it."""
     bounce = Bounce(writer, 0, HOME, BounceReason.PEER_ENDED)
     return Bounced(SESSION, bounce, conversation, NO_SEQUENCE, "Order", body)
 
@@ -61,7 +61,7 @@ def test_what_went_in_vain_to_the_next_conversation_stands_behind_what_was_sent_
 
 
 class Incomparable(Bounced):
-    """Messages are told apart by where they stand: to compare each with each takes minutes when many come back."""
+    """Bounces are told apart by their position. Comparing each with each would take minutes for many."""
 
     __hash__ = None  # type: ignore[assignment]
 

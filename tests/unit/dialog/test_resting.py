@@ -1,4 +1,4 @@
-"""Groups of which a handler takes nothing rest longer each time."""
+"""Groups whose handlers take nothing rest longer each time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def transaction(name: str) -> Any:
 
 
 def rest_of(groups: Resting, one: Any, now_ms: int = 0) -> tuple[int, int]:
-    """How long it rests, and what is to be said of that."""
+    """The group's rest in ms, and its number of rests when it reaches the longest one for the first time, else 0."""
     times = groups.add(one, one, now_ms)
     began = now_ms
     while not groups.due(now_ms):

@@ -1,4 +1,4 @@
-"""Savepoints of handlers and of sessions: what was done since is undone, the group stays locked (behaviour 213)."""
+"""Savepoints of handlers and sessions: later work is undone, and the group stays locked (behaviour 213)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def pair() -> Pair:
 
 @pytest.fixture
 def transaction(pair: Pair) -> Transaction:
-    """With five messages."""
+    """A transaction with five messages."""
     return of(pair.target, pair.receiver(pair.begin(messages=5)))
 
 

@@ -1,4 +1,4 @@
-"""Where a group lives that something is to be moved to: what is asked, and what follows (section 7.2)."""
+"""The search for the partition of a group as the destination of a move: its questions and results (section 7.2)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOBODYS = b"no such group..."
 
 
 class Queue:
-    """Three partitions of one queue, none of them ours; something may happen before a question is answered."""
+    """Three partitions of one queue, all of other owners. Events may happen before a question is answered."""
 
     def __init__(self) -> None:
         self.world = World()
@@ -35,7 +35,7 @@ class Queue:
         self.offset = 0
         self.asked: list[ReadState | ReadBehind] = []
         self.before: dict[int, Callable[[], None]] = {}
-        """Number of a question -> what happens before it is answered."""
+        """Number of a question → event before its answer."""
 
     @property
     def addresses(self) -> dict[int, Address]:
@@ -59,7 +59,7 @@ class Queue:
         return Found(self.sides[number].address, self.one.service)
 
     def leaves(self) -> None:
-        """The group leaves the first partition for the second one, where nobody has ingested it."""
+        """The group leaves the first partition for the second one, which has not ingested it."""
         relocate(self.world.target, self.one, self.world.second)
         to = self.world.second.address
         rows = [(encode_envelope(one.envelope), record(one.body)) for one in self.world.target.outputs(to)]

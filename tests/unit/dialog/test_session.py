@@ -1,4 +1,4 @@
-"""A session: what leaves when, and what goes again (protocol.md section 5)."""
+"""A session: when records leave, and when they are sent again (protocol.md section 5)."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_the_first_message_carries_the_begin_block_and_the_others_the_home(sessi
 
 @pytest.mark.parametrize("over", ["ended", "ended by the peer"])
 def test_a_dialog_is_open_from_its_first_message_to_its_end(session: Session, over: str) -> None:
-    """What a driver rests on that stages messages itself."""
+    """A driver that stages messages itself relies on this."""
     dialog = begun(session)
     session.send(dialog, "order", b"held")
     assert not dialog.open
@@ -349,7 +349,7 @@ def test_news_of_a_dialog_that_is_not_ours_change_nothing(session: Session) -> N
 
 
 def test_the_ends_of_many_dialogs_cost_what_they_are_many(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Dialogs are looked at one by one, and not all that wait at each call."""
+    """Each call looks at one dialog, not at all waiting ones."""
     looked = 0
     may_end = Session._may_end
 

@@ -1,4 +1,4 @@
-"""What a session does when it learns what became of its records, and how it says goodbye (protocol.md section 5)."""
+"""A session after the outcome of its records is known, and its CLOSE_WRITER (protocol.md section 5)."""
 
 from __future__ import annotations
 

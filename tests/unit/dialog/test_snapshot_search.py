@@ -1,4 +1,4 @@
-"""The search for the newest intact snapshot finds it, and keeps no more of the others than it has to."""
+"""The search for the newest intact snapshot finds it, and keeps few chunks of the others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from konverse.schemas.wire.snapshot import Chunk, SnapshotEnd, encode
 from tests.kit.builders import identifier, log_of
 
 LARGE = 120
-"""Chunks of a snapshot, much more than a first window."""
+"""Chunks of a snapshot, far more than a first window."""
 
 OWNER = identifier("an owner")
 
@@ -50,16 +50,16 @@ def snapshot(offset: int, chunks: int = LARGE, *, follower: bool = False, **chan
 
 @dataclass
 class Searched:
-    """What came of a search."""
+    """Result of a search."""
 
     search: SnapshotSearch
     chunks_max: int
     records: int
-    """That were read."""
+    """Number of records read."""
 
     @property
     def offset(self) -> int | None:
-        """Of the state that was found."""
+        """Journal offset of the found state."""
         return None if self.search.found is None else self.search.found.end.offset
 
     @property
@@ -68,7 +68,7 @@ class Searched:
 
 
 def searched(topic: list[bytes], piece: int = 7, **bounds: int) -> Searched:
-    """Search a topic, whose reads bring so many records at most."""
+    """Search a topic with reads of at most `piece` records."""
     search = SnapshotSearch(
         log_of(), Recover(**{"journal_start": 0, "journal_end": 0, **bounds, "snapshots_end": len(topic)})
     )
@@ -85,7 +85,7 @@ def searched(topic: list[bytes], piece: int = 7, **bounds: int) -> Searched:
 
 
 def spoil(records: list[bytes], at: int = 0) -> list[bytes]:
-    """The same with garbage in one place."""
+    """The same records with garbage at one index."""
     return [*records[:at], b"garbage", *records[at + 1 :]]
 
 

@@ -1,4 +1,4 @@
-"""When snapshots are made, which one an owner recovers from, and what may be deleted."""
+"""When snapshots are made, which one an owner recovers from, and which records may be deleted."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def driver() -> Driver:
 
 
 def work(driver: Driver, name: str) -> None:
-    """A conversation of three messages, of which one is answered: the next commit begins a snapshot."""
+    """A conversation of three messages, one of them answered. The next commit begins a snapshot."""
     driver.arrive(*conversations(name, messages=3, client=Scribe(name)))
     driver.handle(b"an answer")
     driver.commit()
@@ -61,7 +61,7 @@ def successor(driver: Driver) -> Driver:
 
 
 def change(driver: Driver, at: int, **values: object) -> None:
-    """Other values in a record of the snapshot topic."""
+    """Change values in a record of the snapshot topic."""
     driver.snapshots[at] = encode(decode(driver.snapshots[at])._replace(**values))  # type: ignore[arg-type]
 
 
@@ -154,7 +154,7 @@ def test_a_snapshot_from_behind_a_stale_end_of_the_journal_is_good(driver: Drive
     assert isinstance(claim, Append)
     after.acknowledge(claim)
     claimed(driver.state, clean=False)
-    after.state.now_ms = driver.state.now_ms  # of the later CLAIM
+    after.state.now_ms = driver.state.now_ms  # that of the later CLAIM
     assert digest(after.state) == digest(driver.state)
 
 
@@ -193,7 +193,7 @@ def test_a_snapshot_whose_fate_is_unknown_frees_nothing_and_is_tried_again_later
     work(driver, "b")
     assert not any(isinstance(effect, AppendSnapshot) for _ in range(9) for effect in driver.step(Tick()))
     driver.now_ms += SNAPSHOT_RETRY_MS
-    driver.arrive(*conversations("c", client=Scribe("c")))  # one record: what came before still counts
+    driver.arrive(*conversations("c", client=Scribe("c")))  # one record; the earlier ones still count
     driver.commit()
     driver.make_snapshot()
     assert len(driver.owner.snapshots._durable) == 1
@@ -202,7 +202,7 @@ def test_a_snapshot_whose_fate_is_unknown_frees_nothing_and_is_tried_again_later
 def test_what_a_new_owner_had_to_fold_behind_the_snapshot_counts_for_the_next_one(driver: Driver) -> None:
     work(driver, "a")
     driver.make_snapshot()
-    for name in ("b", "c"):  # not enough of them for each owner, and too much for all
+    for name in ("b", "c"):  # not enough for each owner, and too much for both
         with patch.object(snapshotting, "SNAPSHOT_EVERY_RECORDS", 100):
             work(driver, name)
     after = successor(driver)

@@ -1,4 +1,4 @@
-"""Groups that are handed out, finished, rolled back or overtaken, between the queues and the next commit."""
+"""Groups between the queues and the next commit: handed out, finished, rolled back or overtaken."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_a_member_without_messages_is_locked_too(pair: Pair) -> None:
 
 
 def test_a_conversation_that_joins_a_group_in_a_handler_is_locked_with_it(pair: Pair) -> None:
-    """Else its first message would hand out the whole group a second time."""
+    """Otherwise its first message would hand out the whole group a second time."""
     one, two = pair.answered("one", "two")
     staging = staging_of(pair.home)
     transaction = taken(staging)
@@ -305,7 +305,7 @@ def test_the_peers_end_overtakes_nobody(pair: Pair) -> None:
 
 
 def large(pair: Pair, count: int, body: bytes) -> Staging:
-    """So many finished transactions, each with one reply."""
+    """`count` finished transactions, each with one reply."""
     for number in range(count):
         pair.begin(str(number))
     staging = staging_of(pair.target, batch=COMMIT_GROUPS_MAX)

@@ -1,4 +1,4 @@
-"""Several messages that kill, and what comes for others meanwhile: suspects are tried alone, and not at once."""
+"""Several killing messages, and other messages meanwhile: suspects are tried alone, and not at once."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_until_suspects_are_tried_the_others_go_on_with_whatever_comes_for_them(
 @pytest.mark.parametrize("handlers", [1, 2, 64])
 @pytest.mark.parametrize("killers", [1, 2, 3, 5])
 def test_each_of_several_messages_that_kill_dies_with_others_once(driver: Driver, killers: int, handlers: int) -> None:
-    """So all of them are suspended after six deaths each, and one before anything is known."""
+    """So each is suspended after six deaths, and one more before anything is known."""
     names = [f"{number:03}" for number in range(16)]
     deadly = {identifier(name) for name in names[:: 16 // killers][:killers]}
     driver.arrive(*conversations(*names))
@@ -66,7 +66,7 @@ def test_each_of_several_messages_that_kill_dies_with_others_once(driver: Driver
 
 
 def _handles_all(driver: Driver, deadly: set[bytes], handled: list[bytes]) -> bool:
-    """False: one of the handlers has killed the process, and nothing of the others counts."""
+    """False when one of the handlers has killed the process; then no other handler's work counts."""
     while driver.owner.trial.careful:
         if not driver.owner.trial.due:
             driver.now_ms += SUSPECTS_AFTER_MS

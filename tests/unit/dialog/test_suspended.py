@@ -1,4 +1,4 @@
-"""Groups that are suspended, and what operators do about them."""
+"""Suspended groups, and the orders of operators."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_an_operator_skips_the_first_message(driver: Driver) -> None:
 
 
 def over(driver: Driver, kind: Kind) -> None:
-    """The peer says that conversation `a` is over."""
+    """The peer's END or ERROR of conversation `a` arrives."""
     detail = End(identifier("client"), address_of("replies"))
     suffix = Suffix(ERROR if kind is Kind.ERROR else END_DIALOG, detail=detail)
     driver.arrive((Scribe("home").end(address_of(), identifier("a"), detail, kind, suffix=suffix), record(b"why")))

@@ -1,4 +1,4 @@
-"""Groups and conversations that somebody asks for by name (RECEIVE WHERE)."""
+"""Groups and conversations requested by name (RECEIVE WHERE)."""
 
 from __future__ import annotations
 

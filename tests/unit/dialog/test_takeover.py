@@ -1,4 +1,4 @@
-"""How a session goes on under a new id (protocol.md section 5, rule 6)."""
+"""A session continues under a new id (protocol.md section 5, rule 6)."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ def test_a_session_that_was_forgotten_does_not_send_again(session: Session) -> N
 
 
 def test_a_stranger_may_have_gone_further_under_its_id_than_the_session(session: Session) -> None:
-    """What it sends then is taken as a record of its own, so nothing of it goes again."""
+    """The session's record then counts as a record of the stranger, so nothing is sent again."""
     dialog = opened(session)
     session.send(dialog, "order", b"0")
     session.send(dialog, "order", b"1")

@@ -41,7 +41,7 @@ def pair() -> Pair:
 
 
 def at(side: Side, time_ms: int, **columns: Any) -> None:
-    """A commit; the journal record before it was written at this time."""
+    """Commit, after a journal record of this time."""
     side.state.now_ms = time_ms
     side.commit(**columns)
 
@@ -56,7 +56,7 @@ def by_session(
 
 
 def ringing(endpoint: Endpoint) -> list[int]:
-    """When the DialogTimers that wait were due."""
+    """Due times of the waiting DialogTimers."""
     return [entry[3] for entry in endpoint.urgent if entry[1] == DIALOG_TIMER]  # type: ignore[misc]  # not moved
 
 
@@ -347,7 +347,7 @@ def test_an_owner_commits_when_something_is_due_and_not_before() -> None:
 
     assert written(30_000) == 0
     assert written(61_000) == 1, "it tells the time"
-    driver.owner.fold.head.now_ms = 61_000  # the journal's clock of this driver shows offsets
+    driver.owner.fold.head.now_ms = 61_000  # the clock of this driver's journal shows offsets
     assert written(61_001) == 1, "it fires"
     assert written(61_002) == 0
     (endpoint,) = driver.state.live()

@@ -1,4 +1,4 @@
-"""Transactions of a session: when they leave, and what has to wait for them (protocol.md section 5)."""
+"""Transactions of a session: when they leave, and which sends wait for them (protocol.md section 5)."""
 
 from __future__ import annotations
 

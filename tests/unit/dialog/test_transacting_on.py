@@ -1,4 +1,4 @@
-"""Transactions of a session that goes on under another id (protocol.md section 5)."""
+"""Transactions of a session that continues under another id (protocol.md section 5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a handler may do with a conversation group, and what it is told when it may not."""
+"""A handler's calls on a conversation group, and the errors of invalid ones."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def test_what_is_sent_is_staged_in_call_order(pair: Pair) -> None:
 
 
 class Subclass(bytes):
-    """As numpy's bytes are."""
+    """Like numpy's bytes."""
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview, Subclass])
@@ -249,7 +249,7 @@ def test_a_transaction_that_does_not_fit_into_a_commit_is_refused_with_what_to_d
 
 
 def test_many_messages_without_a_body_fill_a_transaction_too(pair: Pair) -> None:
-    """Each takes its place in the columns of a commit."""
+    """Each needs an entry in the columns of a commit."""
     receiver = pair.receiver(pair.begin())
     transaction = of(pair.target, receiver)
     transaction.send(receiver, "reply")

@@ -1,4 +1,4 @@
-"""How a handler ends conversations, what it may not touch, and how a transaction ends itself."""
+"""How a handler ends conversations, which ones it may not touch, and how a transaction ends."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def pair() -> Pair:
 def test_nothing_can_be_sent_on_a_conversation_that_ended_behaviours_50_to_52(
     pair: Pair, ended: str, state: str, before: int
 ) -> None:
-    """Also when messages of the same type were sent before in the same transaction."""
+    """Also after messages of the same type in the same transaction."""
     conversation = pair.begin()
     receiver = pair.receiver(conversation)
     transaction, message_type = of(pair.target, receiver), "reply"

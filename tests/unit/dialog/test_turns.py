@@ -1,4 +1,4 @@
-"""Partitions of one process take turns with what they try."""
+"""Partitions of one process take turns with the groups that they try."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.kit.trials import endpoint, successor, taken
 
 
 def crashed(turns: Turns, *names: str) -> Driver:
-    """A partition that is taken over from a process that died, with a conversation of each name that waits."""
+    """A partition taken over from a dead process, with a waiting conversation of each name."""
     first = Driver()
     first.lead()
     first.arrive(*conversations(*names))

@@ -1,4 +1,4 @@
-"""Ends, messages and writers that find nobody: tombstones, bounces, refusals (protocol.md section 3)."""
+"""Ends, messages and writers without an endpoint: tombstones, bounces, refusals (protocol.md section 3)."""
 
 from __future__ import annotations
 

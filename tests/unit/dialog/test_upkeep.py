@@ -1,4 +1,4 @@
-"""What an owner does because time passes (protocol.md section 5, rule 4)."""
+"""An owner's duties that fall due with time (protocol.md section 5, rule 4)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def driver() -> Driver:
 
 
 def appended(driver: Driver) -> list[Commit]:
-    """What a tick makes the owner write; it is acknowledged."""
+    """The commits that a tick makes; they are acknowledged."""
     commits = []
     for effect in driver.step(Tick()):
         if isinstance(effect, Append):
@@ -62,7 +62,7 @@ def test_an_owner_that_slept_ingests_nothing_before_it_has_the_time(driver: Driv
 
 
 def test_data_is_judged_by_the_time_of_the_journal_before_the_last_commit(driver: Driver) -> None:
-    """The journal's clock shows the offset: the CLAIM stands at 0."""
+    """A record's time is its offset: the CLAIM is at 0."""
     driver.arrive(*conversations("a"))
     assert driver.state.now_ms == 0
     driver.commit()

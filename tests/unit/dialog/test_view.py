@@ -1,4 +1,4 @@
-"""What Redis is told: rows that stay small, changes once, the whole when it was lost (protocol.md section 8)."""
+"""Rows for Redis: small, each change once, and the whole view after a loss (protocol.md section 8)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a conversation stands, in words."""
+"""The position of a conversation, in words."""
 
 from __future__ import annotations
 

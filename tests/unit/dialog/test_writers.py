@@ -1,4 +1,4 @@
-"""Writer entries: who is heard, how they are closed, and when they are forgotten (protocol.md section 5)."""
+"""Writer entries: which writers are heard, how they are closed, and when they are forgotten (protocol.md section 5)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def pair() -> Pair:
 
 
 def told(pair: Pair) -> list[Sent]:
-    """What the target says to home about writers."""
+    """The target's records to home about writers."""
     return [sent for sent in pair.target.outputs(HOME) if sent.kind in (Kind.NOTICE, Kind.WRITER_CLOSED)]
 
 
@@ -349,5 +349,5 @@ def test_a_prune_leaves_the_tombstone_against_an_old_opener_that_is_known(pair: 
 
 
 def first_of_its_own(pair: Pair, opener: Scribe) -> None:
-    """FIRST of the conversation that has the opener's own name."""
+    """FIRST of the conversation whose id is the opener's own."""
     pair.target.take(opener.first(pair.target.address, opener.id, begin_block(group=opener.id)))

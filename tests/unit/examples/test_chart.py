@@ -1,4 +1,4 @@
-"""The chart of a demonstration is a picture in which the bars and marks stand where they should."""
+"""The chart of a demonstration is an image with its bars and marks at the right places."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from examples.routing.chart import BLUE, BOTTOM, HEIGHT, LEFT, RED, RIGHT, TOP, 
 
 
 def pixels(path: Path) -> list[bytes]:
-    """The rows of a PNG as Canvas writes it, after a look at its checksums."""
+    """The rows of a PNG written by Canvas, after a check of its checksums."""
     data = path.read_bytes()
     assert data[:8] == b"\x89PNG\r\n\x1a\n"
     chunks: dict[bytes, bytes] = {}

@@ -1,4 +1,4 @@
-"""What the demonstration says when it cannot run."""
+"""The demonstration's message when it cannot run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The file of sales that the demo reads: usual files work, and the others are refused with their line."""
+"""The demo's file of sales: usual files work, and others are refused with the line number."""
 
 from __future__ import annotations
 

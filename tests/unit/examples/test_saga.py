@@ -1,4 +1,4 @@
-"""What the saga's conductor does next, by the dialogs that are open in the conversation group."""
+"""The next step of the saga's conductor, by the open dialogs in the conversation group."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FLIGHT, HOTEL, CAR = STEPS
 
 
 class Group:
-    """A conversation group with a traveller and some steps, and what the conductor does in a transaction with it."""
+    """A conversation group with a traveller and some steps, and the conductor's actions in a transaction."""
 
     def __init__(self, *steps: str, traveller: str = "CO") -> None:
         self.traveller = self._side(TRAVELLER, traveller)
@@ -41,7 +41,7 @@ class Group:
         self.did.append(("error", description, dialog.far_service) if error else ("end", dialog.far_service))
 
     def hears(self, service: str, kind: str, body: bytes = b"Oslo") -> list[tuple[str, ...]]:
-        """What the conductor does when that has come of the traveller or a step."""
+        """The conductor's actions after a message of the traveller or a step."""
         dialog = self.traveller if service == TRAVELLER else self.steps[service]
         self.messages.append(SimpleNamespace(type=kind, dialog=dialog, body=body))
         conduct(cast("konverse.Transaction", self))

@@ -1,4 +1,4 @@
-"""What the demonstration of routing shows while it runs."""
+"""The display of the routing demonstration while it runs."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from konverse.routing.routed import Routed
 
 
 def looks() -> Iterator[Figures]:
-    """A router that passes ten messages a second to the west."""
+    """A router that forwards ten messages a second to the west."""
     for second in range(1, 5):
         yield Figures(second * 1_000, 2, Routed(forwarded=second * 10, targets={"//sales/West": second * 10}), ())
 
 
 def shown(*, terminal: bool) -> str:
-    """What a demonstration of two looks shows."""
+    """The output of a demonstration of two looks."""
     seen = looks()
     console = Console(file=io.StringIO(), force_terminal=terminal, width=120)
     with Showing(console, lambda: next(seen), total=40) as display:

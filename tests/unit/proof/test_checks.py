@@ -1,4 +1,4 @@
-"""The parts of the seeds: what a program that crashed left behind is no part."""
+"""The parts of the seeds check: the output of a crashed program is no part."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FAILED = json.dumps({"paths": {"walked": 1}, "failures": [{"seed": 3}], "choices
 
 @pytest.fixture
 def programs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[int, bytes]]:
-    """Exit codes and outputs of the programs that make the parts, in their order."""
+    """Exit codes and outputs of the programs that make the parts, in order."""
     made: list[tuple[int, bytes]] = []
 
     def run(*_arguments: object, **_options: Any) -> subprocess.CompletedProcess[bytes]:
@@ -56,7 +56,7 @@ def test_a_program_that_crashed_is_told_stops_the_check_and_leaves_no_part(
     assert f"exit {code}" in result.words
     assert len(programs) == 1
     assert files(tmp_path) == ["0.json"]
-    programs[:] = [(0, WHOLE), (0, WHOLE)]  # it goes on behind the last whole part
+    programs[:] = [(0, WHOLE), (0, WHOLE)]  # it continues behind the last complete part
     assert CHECKS["seeds"].run("abc").holds
     assert programs == []
 

@@ -1,4 +1,4 @@
-"""The page of proofs has a row for each check, and keeps the others when one is written."""
+"""The page of proofs has a row for each check, and writing one row keeps the others."""
 
 from __future__ import annotations
 

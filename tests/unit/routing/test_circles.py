@@ -1,4 +1,4 @@
-"""Routers whose tables lead to each other are found, with the way."""
+"""Routers whose tables lead to each other are found, with the path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A classifier finds a key in a message, and the key names the service, or a row of a table does."""
+"""A classifier finds a key in a message. The key names the service, or a table maps it to one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A router accepts the union of what the services behind it accept: no contract less, and none more."""
+"""A router accepts exactly the contracts that the services behind it accept together."""
 
 from __future__ import annotations
 

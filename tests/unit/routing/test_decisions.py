@@ -1,4 +1,4 @@
-"""What a classifier may answer with."""
+"""Valid results of a classifier."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ INSTANCE = "0b7e1a52-6b8e-4f0e-8f5e-2f7c9f4e3d10"
         ("north", Target("north")),
         (Target("north", INSTANCE), Target("north", INSTANCE)),
         (Target("north", INSTANCE.upper()), Target("north", INSTANCE)),
-        (Target("north", UUID(INSTANCE)), Target("north", INSTANCE)),  # type: ignore[arg-type]  # it is so named
+        (Target("north", UUID(INSTANCE)), Target("north", INSTANCE)),  # type: ignore[arg-type]  # a UUID as text, too
         (None, Unclassifiable()),
         (Unclassifiable("nobody"), Unclassifiable("nobody")),
     ],

@@ -1,4 +1,4 @@
-"""What a router writes can be read again, whatever stands in it."""
+"""A router's documents can be read again, whatever they contain."""
 
 from __future__ import annotations
 

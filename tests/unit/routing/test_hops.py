@@ -1,4 +1,4 @@
-"""Through how many routers a conversation has come stands in its id."""
+"""The id of a conversation contains the number of routers that it has passed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which partition a new dialog goes to."""
+"""The partition of a new dialog."""
 
 from __future__ import annotations
 

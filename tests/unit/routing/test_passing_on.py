@@ -1,4 +1,4 @@
-"""What a router passes on beside messages: through how many routers they came, lifetimes, half-closes."""
+"""A router forwards more than messages: the number of hops, lifetimes, half-closes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.kit.office import Office, error
 
 
 def hopping(hops: int) -> tuple[Office, bytes]:
-    """A conversation that has come through so many routers."""
+    """A conversation that has passed `hops` routers."""
     office, conversation = Office(), with_hops(identifier("an order"), hops)
     pair, block = office.pair, begin_block(group=conversation)
     pair.home.take(pair.client.begin(conversation, block))

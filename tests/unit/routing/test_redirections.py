@@ -1,4 +1,4 @@
-"""An initiator follows redirections, and notices when they lead nowhere."""
+"""An initiator follows redirections, and notices circles."""
 
 from __future__ import annotations
 

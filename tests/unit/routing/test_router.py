@@ -1,4 +1,4 @@
-"""A router's step: dialogs that come in are mapped to dialogs that go out, by being in one group."""
+"""A router's step: incoming dialogs are mapped to outgoing dialogs by a common group."""
 
 from __future__ import annotations
 

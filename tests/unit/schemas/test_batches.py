@@ -1,4 +1,4 @@
-"""What a batch says, and what is none."""
+"""The content of a batch, and invalid batches."""
 
 from __future__ import annotations
 

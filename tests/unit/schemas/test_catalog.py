@@ -45,7 +45,7 @@ def test_a_service_is_read_as_it_was_written(service: Service) -> None:
 
 
 def test_a_service_that_never_moved_is_written_as_ever() -> None:
-    """So that catalogs of before can be read."""
+    """So that older versions can read these catalogs."""
     data = encode_change(Change(7, "d", "Service", "s", Service.of("s", "A", ["c"])))
     assert data.endswith(b"\x02s\x02A\x02\x02c\x00")
 

@@ -1,4 +1,4 @@
-"""Envelopes that are refused, and what an envelope must have room for."""
+"""Envelopes that are refused, and the largest contents that an envelope must have room for."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_the_longest_honest_envelope_has_room(suffix: Suffix) -> None:
 
 @pytest.mark.parametrize(("too_long", "allowed"), [(0, True), (1, False)])
 def test_the_bound_is_one_of_the_suffix_so_that_it_holds_for_every_number(too_long: int, allowed: bool) -> None:
-    """A record that is predicted is never longer or shorter than one that is judged."""
+    """A predicted record is as long as a fully decoded one."""
     detail = End(identifier("o"), FAR, ((identifier("w"), 0),) * 216)
     rest = SUFFIX_BYTES_MAX - len(encode_suffix(Suffix("t" * 64, detail=detail)))
     suffix = Suffix("t" * (64 + rest + too_long), detail=detail)
@@ -118,7 +118,7 @@ def test_flags_that_nobody_knows_are_kept(flags: int) -> None:
 
 
 def test_a_suffix_in_another_form_is_malformed() -> None:
-    """The message type's length in two bytes instead of one: Avro allows it, and one record would have two forms."""
+    """The message type's length in two bytes instead of one: Avro allows it, but a record must have one encoding."""
     header = encode_envelope(envelope())
     at = len(header) - len(encode_suffix(Suffix("order")))
     assert header[at] == len("order") << 1
@@ -185,7 +185,7 @@ def test_a_suffix_that_is_malformed_is_not_remembered() -> None:
 
 @pytest.mark.parametrize("nowhere", [("a\0b", 0), ("", 0), ("topic", -1)], ids=["NUL", "no topic", "no partition"])
 def test_an_address_that_is_no_place_in_kafka_is_malformed(nowhere: tuple[str, int]) -> None:
-    """An answer to it could never be sent, and would be tried for ever."""
+    """An answer to it could never be sent, and would be retried for ever."""
     home = Address(*nowhere, b"tagg")
     start = head(Kind.MESSAGE, 0, Role.TARGET, b"tagg", identifier("w")) + identifier("c")
     with pytest.raises(MalformedRecord):
@@ -210,7 +210,7 @@ BEGIN = Begin("shop", "orders", "ordering", FAR, FAR, identifier("group"))
     ],
 )
 def test_what_no_honest_sender_says_is_malformed(suffix: Suffix) -> None:
-    """Else an answer to it would be too long, or would go to a place that Kafka refuses."""
+    """Otherwise an answer to it would be too long, or would go to an address that Kafka refuses."""
     with pytest.raises(MalformedRecord):
         decode(encode_envelope(envelope(suffix)))
 

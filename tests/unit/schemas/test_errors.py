@@ -1,4 +1,4 @@
-"""The tree of exceptions is the one that is drawn, and each says what its reader needs."""
+"""The tree of exceptions is the drawn one, and each error tells its reader what to do."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_text_that_echoes_something_long_keeps_object_and_remedy(kind: type[Ko
     assert text.startswith("the queue 'xxx")
     assert text.endswith("xxx' does not exist; create it")
     assert "characters more) …" in text
-    assert str(pickle.loads(pickle.dumps(error))) == text  # ours
+    assert str(pickle.loads(pickle.dumps(error))) == text  # our own data
 
 
 def test_a_text_of_the_largest_size_is_whole() -> None:

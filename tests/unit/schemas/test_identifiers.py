@@ -1,4 +1,4 @@
-"""What a name may look like, and what a refusal says."""
+"""Valid names, and the errors of invalid ones."""
 
 from __future__ import annotations
 

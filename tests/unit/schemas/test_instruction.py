@@ -1,4 +1,4 @@
-"""What an operator tells the owners of a queue, as it stands in its topic."""
+"""An operator's instruction to the owners of a queue, as a record of its topic."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.kit.strategies import counters, identifiers
 
 texts = st.text(st.characters(codec="utf-8"), min_size=1, max_size=50)
 descriptions = texts.map(shortened)
-"""Of an Error: what XML can carry."""
+"""Descriptions of an Error, which XML can carry."""
 instructions = st.builds(
     Instruction,
     database=texts,

@@ -61,5 +61,5 @@ def test_enums_are_numbered_as_the_avro_schema_orders_them() -> None:
 
 
 def test_a_window_is_larger_than_one_round_of_the_tables() -> None:
-    """Else the prediction of counters would be renewed in vain."""
+    """Otherwise the prediction of counters would be renewed in vain."""
     assert limits.SESSION_WINDOW_BYTES_MAX // limits.SESSION_RECORD_BYTES > LOW_MASK

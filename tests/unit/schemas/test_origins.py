@@ -1,4 +1,4 @@
-"""Errors that routers pass on: what they say can be read again, whatever stands in it."""
+"""Errors that routers forward can be read again, whatever they contain."""
 
 from __future__ import annotations
 

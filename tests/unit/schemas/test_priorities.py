@@ -1,4 +1,4 @@
-"""Which level an endpoint gets (behaviour 217)."""
+"""The level of an endpoint (behaviour 217)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROWS = (
 
 
 def priorities(*rows: tuple[str, str, str]) -> list[BrokerPriority]:
-    """One for each row of the table, with the level 10 for the first one, 9 for the second and so on."""
+    """A priority for each row of the table, with level 10 for the first, 9 for the second and so on."""
     return [BrokerPriority(f"row {ROWS.index(row)}", *row, level=10 - ROWS.index(row)) for row in rows]
 
 

@@ -1,4 +1,4 @@
-"""Routing tables as values: what a change makes of one, and which parts of a change count."""
+"""Routing tables as values: the result of a change, and the parts of a change that count."""
 
 from __future__ import annotations
 

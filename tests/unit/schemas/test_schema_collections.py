@@ -1,4 +1,4 @@
-"""XML schema collections, and the schemas of message types: what is refused before anybody reads them."""
+"""XML schema collections, and schemas of message types: refusals at creation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ends of envelopes that are like one that was seen: they mean what Avro says of them, byte by byte."""
+"""Ends of envelopes recognised from earlier ones mean the same as in Avro, byte by byte."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def ending(*received: tuple[bytes, int], message_type: str = "end") -> Suffix:
 
 
 def read(data: bytes) -> Suffix | None:
-    """What Avro says."""
+    """The suffix as Avro decodes it."""
     try:
         return _read_suffix(data)
     except MalformedRecord:

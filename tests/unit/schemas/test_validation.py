@@ -1,4 +1,4 @@
-"""Bodies against what their message types say (behaviours 3 to 6)."""
+"""Bodies against the validation of their message types (behaviours 3 to 6)."""
 
 from __future__ import annotations
 
