@@ -1,42 +1,36 @@
-"""`connect` and `Broker`: a connection to one database of conversations, with every call that an application makes.
-
-`Broker` is assembled from one class for each subject: `Dialogs` (BEGIN DIALOG and SEND, here), `Pools`, `Routing`,
-`Administration` and `Tidying`. It creates its sender, its transmission queue and its readers when they are first
-needed, and closes them together.
-"""
+"""`connect` and `Broker`: a connection to one database of conversations, with every call that an application makes."""
 
 from __future__ import annotations
 
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
 from typing import Any, Final, Self
 
 from konverse.bridge.admin.administration import Administration
-from konverse.bridge.admin.leaks import Tidying
 from konverse.bridge.admin.listener import Obeying
+from konverse.bridge.admin.operations import Operations
 from konverse.bridge.catalog.catalog import Catalog
-from konverse.bridge.catalog.destinations import Destinations
 from konverse.bridge.catalog.judge import CatalogJudge, Rules
+from konverse.bridge.catalog.lookups import bound
 from konverse.bridge.catalog.mirror import CatalogMirror
-from konverse.bridge.client.begin import Prepared, Wanted, begin_block, begin_here, check_not_over, check_same
+from konverse.bridge.client.begin import Wanted, begin_here
+from konverse.bridge.client.client import Client
+from konverse.bridge.client.connection import Connection
 from konverse.bridge.client.dialog import Dialog
-from konverse.bridge.client.mailboxes import Mailboxes
-from konverse.bridge.client.outcomes import Sessions, opened
+from konverse.bridge.client.pool.pool import Pool
 from konverse.bridge.client.pool.pools import Pools
-from konverse.bridge.client.sender import Sender
 from konverse.bridge.client.transaction import ClientTransaction
-from konverse.bridge.client.transmission import Transmission, ensure_queue, find_queue, transmitter
+from konverse.bridge.client.transmission import ensure_queue, transmitter
 from konverse.bridge.kafka.clients import Kafka
 from konverse.bridge.kafka.topics import Topics
 from konverse.bridge.owner.driver import Owning
 from konverse.bridge.owner.end_news import EndNews
-from konverse.bridge.reader.drained import Draining
-from konverse.bridge.reader.fire_and_forget import FireAndForget
 from konverse.bridge.reader.reader import Reader
+from konverse.bridge.reader.readers import Readers
 from konverse.bridge.reader.substitutes import Substitutes
 from konverse.bridge.redis.client import connect_redis
 from konverse.bridge.redis.view import ViewStore, ViewWriter
@@ -44,15 +38,14 @@ from konverse.bridge.router.registry import Routing
 from konverse.bridge.runtime.arguments import Body, Partitions, Seconds, Timeout, checked
 from konverse.bridge.runtime.collector import prepare_collector
 from konverse.bridge.runtime.forks import closed_in_children
-from konverse.bridge.runtime.settings import ReaderOptions, Settings
+from konverse.bridge.runtime.settings import PoolOptions, ReaderOptions, Settings
 from konverse.bridge.runtime.shutdown import DEPARTING
 from konverse.bridge.validation.validator import Validator
-from konverse.bridge.verifier.reading import Verification
-from konverse.bridge.views.reading_state import ReadingState, reading_states
 from konverse.bridge.views.views import Views
 from konverse.bridge.views.why import Standing, explain
 from konverse.dialog.owner.settings import OwnerSettings, Turns
 from konverse.dialog.session.outcome import Outcome
+from konverse.routing.classifiers import Classifier, parse
 from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import BadInput, BrokerClosed, InvalidSettings
 from konverse.schemas.identifiers import catalog_topic, check_name
@@ -74,16 +67,45 @@ def connect(
     return Broker(Settings.load(kafka=kafka, redis=redis, database=database, **settings))
 
 
-class Dialogs:
-    """The part of a `Broker` that begins dialogs and sends."""
+class Broker(Routing):
+    """Dialogs, readers and pools of one database. Thread-safe; close it, or use it as a context manager."""
 
-    catalog: Catalog
-    transaction: Callable[[], ClientTransaction]
-    _mailboxes: Mailboxes
-    _readers: Sequence[Reader]
-    _open_sender: Callable[[], Sender]
-    _begin_block: Callable[[Wanted], Prepared]
-    _check_open: Callable[[], None]
+    def __init__(self, settings: Settings) -> None:
+        super().__init__()
+        self.settings = settings
+        self.database = check_name("database", settings.database)
+        check_name("instance", settings.instance)
+        self._kafka = Kafka(settings)
+        self._kafka.check()
+        self._topics = Topics(self._kafka)
+        topic = catalog_topic(settings.instance)
+        mirror = CatalogMirror(settings.redis, topic, settings.database) if settings.redis else None
+        self.catalog = Catalog(self._kafka, settings.instance, settings.database, mirror)
+        self._validator = Validator()
+        connection = Connection(
+            settings, self.database, self._kafka, self._topics, self.catalog, self._validator, self._check_open
+        )
+        self._readers = Readers()
+        self._client = Client(connection, self._readers)
+        self._pools = Pools(connection, self._client, self.reader)
+        self.admin = Administration(connection, self._client.prepare_ids)
+        """CREATE, ALTER and DROP."""
+        self.operations = Operations(connection)
+        """Commands of operators."""
+        self._lock = threading.Lock()
+        """Guards the list of objects to close. Never held while waiting for Kafka."""
+        self._obeying: Obeying | None = None
+        self._ends = EndNews(lambda: self._client.sender)
+        self._turns = Turns()
+        self._substitutes = Substitutes(
+            self.catalog,
+            self._readers,
+            lambda queue: self._read(queue, ReaderOptions(partitions=(), substitute=True)),
+        )
+        self._closed = False
+        closed_in_children(self)
+
+    # ----------------------------------------------------------------------------------------------- conversations
 
     @checked
     def begin_dialog(  # noqa: PLR0913  # the clauses of BEGIN DIALOG
@@ -124,7 +146,7 @@ class Dialogs:
         service accepts the contract, and refuses with an Error (-8408; 16).
         """
         self._check_open()
-        wanted = Wanted(
+        clauses = Wanted(
             from_service,
             to_service,
             contract,
@@ -138,20 +160,7 @@ class Dialogs:
             returning,
             anew,
         )
-        return self._begin(wanted)
-
-    def _begin(self, wanted: Wanted) -> Dialog:
-        sender = self._open_sender()
-        conversation, begin, placed, manner = self._prepare(wanted)
-        staged = sender.begin(conversation, begin, manner)
-        return check_same(Dialog(sender, staged, self.catalog, self._mailboxes, placed), wanted)
-
-    def _prepare(self, wanted: Wanted) -> Prepared:
-        """Addresses and id of a dialog. Raises ConversationOver when a reader of this process knows that it is over."""
-        prepared = self._begin_block(wanted)
-        if prepared.manner.named:
-            check_not_over(self._readers, prepared)
-        return prepared
+        return self._client.begin(clauses)
 
     @checked
     def send(self, dialogs: list[Dialog], message_type: str = DEFAULT, body: Body = b"") -> None:
@@ -166,46 +175,6 @@ class Dialogs:
             for dialog in dialogs:
                 transaction.send(dialog, message_type, body)
 
-
-class Broker(Dialogs, Pools, Routing, Administration, Tidying):
-    """Catalog, dialogs and readers of one database. Thread-safe; close it, or use it as a context manager."""
-
-    def __init__(self, settings: Settings) -> None:
-        super().__init__()
-        self.settings = settings
-        self.database = check_name("database", settings.database)
-        check_name("instance", settings.instance)
-        self._kafka = Kafka(settings)
-        self._kafka.check()
-        self._topics = Topics(self._kafka)
-        topic = catalog_topic(settings.instance)
-        mirror = CatalogMirror(settings.redis, topic, settings.database) if settings.redis else None
-        self.catalog = Catalog(self._kafka, settings.instance, settings.database, mirror)
-        self._sessions = Sessions(self._kafka, self._topics, self.catalog)
-        self._validator = Validator()
-        self._lock = threading.Lock()
-        """Guards the list of objects to close. Never held while waiting for Kafka."""
-        self._opening = threading.Lock()
-        """Held while the sender or the transmission queue is created, which waits for Kafka. Taken before `_lock`."""
-        self._sender: Sender | None = None
-        self._transmission: Transmission | None = None
-        self._readers: list[Reader] = []
-        self._obeying: Obeying | None = None
-        self._fire_and_forget = FireAndForget(lambda: self._readers)
-        self._ends = EndNews(lambda: self._sender)
-        self._turns = Turns()
-        self._begin_block = partial(begin_block, settings, self.catalog, self._owned)
-        self._substitutes = Substitutes(
-            self.catalog,
-            lambda: self._readers,
-            lambda queue: self._read(queue, ReaderOptions(partitions=(), substitute=True)),
-        )
-        self._mailboxes = Mailboxes(self._kafka, self.catalog, lambda: self._readers)
-        self._closed = False
-        closed_in_children(self)
-
-    # ----------------------------------------------------------------------------------------------- conversations
-
     @checked
     def transaction(self) -> ClientTransaction:
         """Begins, sends and ends on several dialogs that happen together or not at all: use it in a `with` block.
@@ -213,19 +182,8 @@ class Broker(Dialogs, Pools, Routing, Administration, Tidying):
         The first transaction creates the instance's transmission queue if there is none. The owner of that queue sends
         the messages of a transaction: this process owns a share of the queue unless the setting `transmit` is off.
         """
-        sender = self._open_transmission()
-        return ClientTransaction(sender, self.catalog, self._mailboxes, self._prepare)
-
-    @checked
-    def session_timeout_s(self) -> float:
-        """Seconds after which Kafka assigns the partitions of a dead reader to another reader."""
         self._check_open()
-        return self._topics.session_timeout_s()
-
-    def transmission_queue(self) -> Queue | None:
-        """The transmission queue of the instance; None before the first transaction."""
-        self._check_open()
-        return find_queue(self._kafka, self.settings.instance)
+        return self._client.transaction()
 
     @checked
     def transmitter(self) -> Reader:
@@ -260,9 +218,9 @@ class Broker(Dialogs, Pools, Routing, Administration, Tidying):
         options.check(known)
         self._topics.check_queue(known)
         self.catalog.keep_fresh()
-        self._fire_and_forget.reads(known.topic)
+        self._client.fire_and_forget.reads(known.topic)
         reader = self._keep(self._read(known, options))
-        beside = sum(other.queue.topic == known.topic for other in self._readers)
+        beside = len(self._readers.of_topic(known.topic))
         if partitions is None and beside > known.partitions:
             log.warning(
                 "%d readers of this process share %d partitions of queue %r: some get none. One reader serves several "
@@ -272,6 +230,63 @@ class Broker(Dialogs, Pools, Routing, Administration, Tidying):
                 queue,
             )
         return reader
+
+    @checked
+    def pool(  # noqa: PLR0913  # the clauses of a pool
+        self,
+        from_service: str,
+        to_service: str,
+        contract: str = DEFAULT,
+        *,
+        name: str | None = None,
+        size: int | None = None,
+        max_age: float = 3600.0,
+        max_messages: int | None = None,
+        lifetime: float | None = None,
+        end_of_stream: str = "EndOfStream",
+        read: bool = True,
+    ) -> Pool:
+        """Conversations that are reused: `pool.send(message_type, body, key)` finds or begins one (224 to 229).
+
+        There is one conversation for each key. Sends without a key use one for each thread, or with `size` so many
+        that take turns. After `max_age` seconds or `max_messages` messages a conversation is recycled: the pool sends
+        `end_of_stream`, a type of the contract, the target ends, then this side. A background thread reads the queue of
+        `from_service` for that until the broker is closed; with `read=False` a handler of the application does, and
+        calls `pool.answer`.
+
+        `lifetime` is each conversation's, in seconds. With a `name`, the next process that opens the pool goes on with
+        its conversations. The pool follows a router that redirects: it resends to the service that this names (233).
+
+        Raises ServiceNotFound (8423), ContractNotFound (8425), InvalidSettings, InvalidTimeout; NotInContract,
+        WrongDirection or MessageTypeNotFound for `end_of_stream`; PoolInUse when another process, or this broker, has
+        the named pool open.
+        """
+        self._check_open()
+        options = PoolOptions(
+            from_service,
+            to_service,
+            contract,
+            name,
+            size,
+            max_age,
+            max_messages,
+            lifetime,
+            end_of_stream,
+            read,
+        )
+        return self._pools.open(options)
+
+    @checked
+    def classifier(self, classifier: Classifier | str | Mapping[str, object]) -> Classifier:
+        """A ready classifier, given or described by data or a text, bound to the tables and schemas of this database.
+
+        Each classification looks names up in the catalog of this process, which notices changes by others within a
+        fraction of a second. Raises InvalidSettings for an invalid description.
+        """
+        self._check_open()
+        made = classifier if isinstance(classifier, Classifier) else parse(classifier)
+        ready: Classifier = bound(self.catalog, made)
+        return ready
 
     @checked
     def view(self, queue: str) -> ViewStore:
@@ -285,7 +300,9 @@ class Broker(Dialogs, Pools, Routing, Administration, Tidying):
     def views(self) -> Views:
         """Service Broker's views: `conversation_endpoints`, `transmission_queue`, `services` …, contents of queues."""
         self._check_open()
-        return Views(self._kafka, self.catalog, self._validator, self._present_sender, self.transmission_queue)
+        return Views(
+            self._kafka, self.catalog, self._validator, self._client.present_sender, self.operations.transmission_queue
+        )
 
     @checked
     def why(self, conversation: uuid.UUID) -> Iterator[list[Standing]]:
@@ -298,33 +315,14 @@ class Broker(Dialogs, Pools, Routing, Administration, Tidying):
         return explain(self._kafka, self.catalog.all(Queue), conversation)
 
     @checked
-    def reading_states(self, queue: str) -> Iterator[ReadingState]:
-        """For each partition of a queue: whether it has a reader, and what waits for one. Raises QueueNotFound."""
-        self._check_open()
-        return reading_states(self._kafka, self.catalog.get(Queue, queue))
-
-    @checked
-    def draining(self, queues: Sequence[str]) -> Draining:
-        """Finds out whether these queues are drained; queues that are OFF are left out. Close it after use."""
-        self._check_open()
-        known = [self.catalog.get(Queue, name) for name in queues]
-        return Draining(self._kafka, [queue for queue in known if queue.status])
-
-    @checked
-    def verification(self, queues: Sequence[Queue], since_ms: int | None = None) -> Verification:
-        """A verification of these queues' logs up to their present ends; `run` starts it."""
-        self._check_open()
-        return Verification(self._kafka, queues, since_ms)
-
-    @checked
     def flush(self, timeout: Seconds | None = None) -> None:
         """Return when Kafka has everything begun, sent and ended here, and the messages of transactions have arrived.
 
         Messages that others send on the same side afterwards come behind these. Raises OutcomeUnknown, or TopicMismatch
         when a topic was deleted or created again.
         """
-        if self._sender is not None:
-            self._sender.flush(timeout)
+        if self._client.sender is not None:
+            self._client.sender.flush(timeout)
 
     @checked
     def outcome(self, token: bytes, *, timeout: Seconds | None = None) -> Outcome:
@@ -335,16 +333,20 @@ class Broker(Dialogs, Pools, Routing, Administration, Tidying):
         OutcomeExpired.
         """
         self._check_open()
-        if opened(token).transmission is not None and self.settings.transmit:
-            self._open_transmission()  # the queue's former owner may be gone too
-        return self._sessions.outcome(token, self._sender.session if self._sender else None, timeout)
+        return self._client.outcome(token, timeout)
+
+    @property
+    def client(self) -> Client:
+        """The client half, for tools that take over conversations."""
+        self._check_open()
+        return self._client
 
     def close(self) -> None:
         """Close pools and readers, deliver everything that was sent, and close the session at its destinations.
 
         Readers commit their finished transactions. Safe to call twice.
         """
-        self._close_pools()
+        self._pools.close()
         with self._lock:
             if self._closed:
                 return
@@ -352,33 +354,23 @@ class Broker(Dialogs, Pools, Routing, Administration, Tidying):
         with DEPARTING.closing(), ExitStack() as exits:  # runs in reverse order, and to the end whatever fails
             exits.callback(self.catalog.close)
             exits.callback(self._validator.close)
-            if self._transmission is not None:
-                exits.callback(self._transmission.close)
-            if self._sender is not None:
-                exits.callback(self._sender.close)
-            if self._transmission is not None:
-                exits.callback(self._transmission.settle)
-            for reader in self._readers:
+            exits.callback(self._client.close)
+            for reader in self._readers.open():
                 exits.callback(reader.close)
             exits.callback(self._substitutes.close)
-            exits.callback(self._mailboxes.close)
+            exits.callback(self._client.mailboxes.close)
             if self._obeying is not None:
                 exits.callback(self._obeying.close)
 
     def forked(self) -> None:
         """Be closed in a forked child (`bridge.runtime.forks`)."""
         self._closed = True
-        self._lock, self._opening = threading.Lock(), threading.Lock()
-        self._pools_forked()
-        self._mailboxes.forked()
+        self._lock = threading.Lock()
+        self._pools.forked()
+        self._client.forked()
         self._validator.forked()
         self._substitutes.forked()
-        for reader in self._readers:
-            reader.forked()
-        if self._sender is not None:
-            self._sender.forked()
-        if self._transmission is not None:
-            self._transmission.forked()
+        self._readers.forked()
 
     def __enter__(self) -> Self:
         return self
@@ -408,50 +400,17 @@ class Broker(Dialogs, Pools, Routing, Administration, Tidying):
         self._check_open()
         return nullcontext(self)
 
-    def _owned(self, queue: Queue) -> frozenset[int]:
-        """Partitions of a queue that readers of this process own; replies to a dialog with its home there come here."""
-        owned = [r.partitions for r in self._readers if r.queue.topic == queue.topic and not r.closed]
-        return frozenset().union(*owned)
-
     def _keep(self, reader: Reader) -> Reader:
         """Close a reader together with the broker; at once, with BrokerClosed, if the broker was closed meanwhile."""
         with self._lock:
-            self._readers = [other for other in self._readers if not other.closed] + [reader]
+            self._readers.add(reader)
             closed = self._closed
             if self._obeying is None and not closed:
-                self._obeying = Obeying(self._kafka, self.database, lambda: self._readers)
+                self._obeying = Obeying(self._kafka, self.database, self._readers)
         if closed:
             reader.close()
             self._check_open()
         return reader
-
-    def _open_transmission(self) -> Sender:
-        """The sender, with the transmission queue opened for its transactions."""
-        sender = self._open_sender()
-        with self._opening:
-            self._check_open()
-            if self._transmission is None:
-                queue = ensure_queue(self._kafka, self.settings.instance)
-                with self._lock:
-                    self._check_open()
-                    self._transmission = Transmission(
-                        self._kafka, queue, sender, self.catalog, own=self.settings.transmit
-                    )
-        return sender
-
-    def _present_sender(self) -> Sender | None:
-        self._check_open()
-        return self._sender
-
-    def _open_sender(self) -> Sender:
-        with self._opening:
-            self._check_open()
-            if self._sender is None:
-                there, session = Destinations(self._kafka, self.catalog), self._sessions.new()
-                with self._lock:
-                    self._check_open()
-                    self._sender = Sender(self._kafka, session, there, self._fire_and_forget)
-            return self._sender
 
     def _check_open(self) -> None:
         if self._closed:

@@ -36,13 +36,13 @@ def square(transaction: konverse.Transaction) -> None:
 
 def create(broker: konverse.Broker) -> None:
     """A teacher with two partitions, so that two readers have something to do."""
-    broker.create_message_type(NUMBER, if_not_exists=True)
-    broker.create_message_type(SQUARE, if_not_exists=True)
-    broker.create_contract(SQUARING, {NUMBER: "INITIATOR", SQUARE: "TARGET"}, if_not_exists=True)
-    broker.create_queue("Teacher", partitions=2, if_not_exists=True)
-    broker.create_queue("Pupils", if_not_exists=True)
-    broker.create_service(TEACHER, queue="Teacher", contracts=[SQUARING], if_not_exists=True)
-    broker.create_service(PUPIL, queue="Pupils", if_not_exists=True)
+    broker.admin.create_message_type(NUMBER, if_not_exists=True)
+    broker.admin.create_message_type(SQUARE, if_not_exists=True)
+    broker.admin.create_contract(SQUARING, {NUMBER: "INITIATOR", SQUARE: "TARGET"}, if_not_exists=True)
+    broker.admin.create_queue("Teacher", partitions=2, if_not_exists=True)
+    broker.admin.create_queue("Pupils", if_not_exists=True)
+    broker.admin.create_service(TEACHER, queue="Teacher", contracts=[SQUARING], if_not_exists=True)
+    broker.admin.create_service(PUPIL, queue="Pupils", if_not_exists=True)
 
 
 def main() -> None:

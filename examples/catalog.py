@@ -27,18 +27,20 @@ INVOICE_XSD: Final = """<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema">
 def main() -> None:
     """Create, list, alter and drop. Everything is dropped again, so this can run any number of times."""
     with konverse.connect() as broker:
-        broker.create_xml_schema_collection("//books/Documents", [INVOICE_XSD])
-        broker.create_message_type(INVOICE, "VALID_XML", schema_collection="//books/Documents")
-        broker.create_message_type(BOOKED, "EMPTY")
+        broker.admin.create_xml_schema_collection("//books/Documents", [INVOICE_XSD])
+        broker.admin.create_message_type(INVOICE, "VALID_XML", schema_collection="//books/Documents")
+        broker.admin.create_message_type(BOOKED, "EMPTY")
         try:
-            broker.create_contract(BOOKING, {BOOKED: "TARGET"})
+            broker.admin.create_contract(BOOKING, {BOOKED: "TARGET"})
         except InvalidContract as error:
             print(f"refused ({error.number}): {error}")
-        broker.create_contract(BOOKING, {INVOICE: "INITIATOR", BOOKED: "TARGET"})
+        broker.admin.create_contract(BOOKING, {INVOICE: "INITIATOR", BOOKED: "TARGET"})
 
-        broker.create_queue("Books", partitions=2)
-        broker.create_service(LEDGER, queue="Books", contracts=[BOOKING])
-        broker.create_queue("Books", partitions=2, if_not_exists=True)  # creating the same queue again changes nothing
+        broker.admin.create_queue("Books", partitions=2)
+        broker.admin.create_service(LEDGER, queue="Books", contracts=[BOOKING])
+        broker.admin.create_queue(
+            "Books", partitions=2, if_not_exists=True
+        )  # creating the same queue again changes nothing
 
         queues = {row.object_id: row.name for row in broker.views.service_queues()}
         for service in broker.views.services():
@@ -47,19 +49,19 @@ def main() -> None:
             if kind.name.startswith("//books/"):
                 print(f"{kind.name} has bodies of validation {kind.validation}")
 
-        broker.alter_message_type(BOOKED, "NONE")
-        broker.alter_queue("Books", status=False)  # no reader receives from it
+        broker.admin.alter_message_type(BOOKED, "NONE")
+        broker.admin.alter_queue("Books", status=False)  # no reader receives from it
         try:
-            broker.drop_contract(BOOKING)
+            broker.admin.drop_contract(BOOKING)
         except StillUsed as error:
             print(f"refused: {error}")
 
-        broker.drop_service(LEDGER)
-        broker.drop_queue("Books")  # its topics are deleted with it
-        broker.drop_contract(BOOKING)
+        broker.admin.drop_service(LEDGER)
+        broker.admin.drop_queue("Books")  # its topics are deleted with it
+        broker.admin.drop_contract(BOOKING)
         for name in (INVOICE, BOOKED):
-            broker.drop_message_type(name)
-        broker.drop_xml_schema_collection("//books/Documents")
+            broker.admin.drop_message_type(name)
+        broker.admin.drop_xml_schema_collection("//books/Documents")
         print("dropped again")
 
 

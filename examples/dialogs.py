@@ -20,13 +20,13 @@ LIBRARIAN: Final = "//library/Librarian"
 
 def create(broker: konverse.Broker) -> None:
     """Two services, each on a queue of its own."""
-    broker.create_message_type(QUESTION, if_not_exists=True)
-    broker.create_message_type(ANSWER, if_not_exists=True)
-    broker.create_contract(ASKING, {QUESTION: "INITIATOR", ANSWER: "TARGET"}, if_not_exists=True)
-    broker.create_queue("Desk", if_not_exists=True)
-    broker.create_queue("Readers", if_not_exists=True)
-    broker.create_service(LIBRARIAN, queue="Desk", contracts=[ASKING], if_not_exists=True)
-    broker.create_service(READER, queue="Readers", if_not_exists=True)
+    broker.admin.create_message_type(QUESTION, if_not_exists=True)
+    broker.admin.create_message_type(ANSWER, if_not_exists=True)
+    broker.admin.create_contract(ASKING, {QUESTION: "INITIATOR", ANSWER: "TARGET"}, if_not_exists=True)
+    broker.admin.create_queue("Desk", if_not_exists=True)
+    broker.admin.create_queue("Readers", if_not_exists=True)
+    broker.admin.create_service(LIBRARIAN, queue="Desk", contracts=[ASKING], if_not_exists=True)
+    broker.admin.create_service(READER, queue="Readers", if_not_exists=True)
 
 
 def answer(broker: konverse.Broker) -> None:

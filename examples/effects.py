@@ -21,13 +21,13 @@ BANK: Final = "//bank/Bank"
 
 def create(broker: konverse.Broker) -> None:
     """A bank that books payments."""
-    broker.create_message_type(PAYMENT, if_not_exists=True)
-    broker.create_message_type(RECEIPT, if_not_exists=True)
-    broker.create_contract(PAYING, {PAYMENT: "INITIATOR", RECEIPT: "TARGET"}, if_not_exists=True)
-    broker.create_queue("Bank", if_not_exists=True)
-    broker.create_queue("Customers", if_not_exists=True)
-    broker.create_service(BANK, queue="Bank", contracts=[PAYING], if_not_exists=True)
-    broker.create_service(CUSTOMER, queue="Customers", if_not_exists=True)
+    broker.admin.create_message_type(PAYMENT, if_not_exists=True)
+    broker.admin.create_message_type(RECEIPT, if_not_exists=True)
+    broker.admin.create_contract(PAYING, {PAYMENT: "INITIATOR", RECEIPT: "TARGET"}, if_not_exists=True)
+    broker.admin.create_queue("Bank", if_not_exists=True)
+    broker.admin.create_queue("Customers", if_not_exists=True)
+    broker.admin.create_service(BANK, queue="Bank", contracts=[PAYING], if_not_exists=True)
+    broker.admin.create_service(CUSTOMER, queue="Customers", if_not_exists=True)
 
 
 class Bookkeeper:

@@ -21,13 +21,13 @@ OFFICE: Final = "//post/Office"
 
 def create(broker: konverse.Broker) -> None:
     """An office that takes letters in XML."""
-    broker.create_message_type(LETTER, "WELL_FORMED_XML", if_not_exists=True)
-    broker.create_message_type(REPLY, if_not_exists=True)
-    broker.create_contract(WRITING, {LETTER: "INITIATOR", REPLY: "TARGET"}, if_not_exists=True)
-    broker.create_queue("Office", if_not_exists=True)
-    broker.create_queue("Senders", if_not_exists=True)
-    broker.create_service(OFFICE, queue="Office", contracts=[WRITING], if_not_exists=True)
-    broker.create_service(SENDER, queue="Senders", if_not_exists=True)
+    broker.admin.create_message_type(LETTER, "WELL_FORMED_XML", if_not_exists=True)
+    broker.admin.create_message_type(REPLY, if_not_exists=True)
+    broker.admin.create_contract(WRITING, {LETTER: "INITIATOR", REPLY: "TARGET"}, if_not_exists=True)
+    broker.admin.create_queue("Office", if_not_exists=True)
+    broker.admin.create_queue("Senders", if_not_exists=True)
+    broker.admin.create_service(OFFICE, queue="Office", contracts=[WRITING], if_not_exists=True)
+    broker.admin.create_service(SENDER, queue="Senders", if_not_exists=True)
 
 
 def refused(dialog: konverse.Dialog) -> None:

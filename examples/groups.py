@@ -20,13 +20,13 @@ HOTELS: Final = "//trips/Hotels"
 
 def create(broker: konverse.Broker) -> None:
     """An agency that asks, and hotels that answer."""
-    broker.create_message_type(TASK, if_not_exists=True)
-    broker.create_message_type(DONE, if_not_exists=True)
-    broker.create_contract(BOOKING, {TASK: "INITIATOR", DONE: "TARGET"}, if_not_exists=True)
-    broker.create_queue("Hotels", if_not_exists=True)
-    broker.create_queue("Agency", if_not_exists=True)
-    broker.create_service(HOTELS, queue="Hotels", contracts=[BOOKING], if_not_exists=True)
-    broker.create_service(AGENCY, queue="Agency", if_not_exists=True)
+    broker.admin.create_message_type(TASK, if_not_exists=True)
+    broker.admin.create_message_type(DONE, if_not_exists=True)
+    broker.admin.create_contract(BOOKING, {TASK: "INITIATOR", DONE: "TARGET"}, if_not_exists=True)
+    broker.admin.create_queue("Hotels", if_not_exists=True)
+    broker.admin.create_queue("Agency", if_not_exists=True)
+    broker.admin.create_service(HOTELS, queue="Hotels", contracts=[BOOKING], if_not_exists=True)
+    broker.admin.create_service(AGENCY, queue="Agency", if_not_exists=True)
 
 
 def ask(broker: konverse.Broker, *places: bytes) -> konverse.Dialog:

@@ -20,12 +20,12 @@ DEPOT: Final = "//depot/Depot"
 
 def create(broker: konverse.Broker) -> None:
     """A depot whose queue has no reader."""
-    broker.create_message_type(PARCEL, if_not_exists=True)
-    broker.create_contract(SENDING, {PARCEL: "INITIATOR"}, if_not_exists=True)
-    broker.create_queue("Depot", if_not_exists=True)
-    broker.create_queue("DepotSenders", if_not_exists=True)
-    broker.create_service(DEPOT, queue="Depot", contracts=[SENDING], if_not_exists=True)
-    broker.create_service(SENDER, queue="DepotSenders", if_not_exists=True)
+    broker.admin.create_message_type(PARCEL, if_not_exists=True)
+    broker.admin.create_contract(SENDING, {PARCEL: "INITIATOR"}, if_not_exists=True)
+    broker.admin.create_queue("Depot", if_not_exists=True)
+    broker.admin.create_queue("DepotSenders", if_not_exists=True)
+    broker.admin.create_service(DEPOT, queue="Depot", contracts=[SENDING], if_not_exists=True)
+    broker.admin.create_service(SENDER, queue="DepotSenders", if_not_exists=True)
 
 
 def work(broker: konverse.Broker, queue: str) -> None:

@@ -21,15 +21,15 @@ DOCTORS: Final = "//ward/Doctors"
 
 def create(broker: konverse.Broker) -> None:
     """A ward with two contracts, one of which has a higher priority for the doctors."""
-    broker.create_message_type(CASE, if_not_exists=True)
-    broker.create_message_type(REPORT, if_not_exists=True)
+    broker.admin.create_message_type(CASE, if_not_exists=True)
+    broker.admin.create_message_type(REPORT, if_not_exists=True)
     for contract in (ROUTINE, EMERGENCY):
-        broker.create_contract(contract, {CASE: "INITIATOR", REPORT: "TARGET"}, if_not_exists=True)
-    broker.create_queue("Doctors", partitions=1, if_not_exists=True)
-    broker.create_queue("Door", partitions=1, if_not_exists=True)
-    broker.create_service(DOCTORS, queue="Doctors", contracts=[ROUTINE, EMERGENCY], if_not_exists=True)
-    broker.create_service(DOOR, queue="Door", if_not_exists=True)
-    broker.create_broker_priority(
+        broker.admin.create_contract(contract, {CASE: "INITIATOR", REPORT: "TARGET"}, if_not_exists=True)
+    broker.admin.create_queue("Doctors", partitions=1, if_not_exists=True)
+    broker.admin.create_queue("Door", partitions=1, if_not_exists=True)
+    broker.admin.create_service(DOCTORS, queue="Doctors", contracts=[ROUTINE, EMERGENCY], if_not_exists=True)
+    broker.admin.create_service(DOOR, queue="Door", if_not_exists=True)
+    broker.admin.create_broker_priority(
         "emergencies", contract=EMERGENCY, local_service=DOCTORS, level=10, if_not_exists=True
     )
 

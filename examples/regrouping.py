@@ -21,13 +21,13 @@ DESK: Final = "//desk/Desk"
 
 def create(broker: konverse.Broker) -> None:
     """Callers ask, the desk answers."""
-    broker.create_message_type(QUESTION, if_not_exists=True)
-    broker.create_message_type(ANSWER, if_not_exists=True)
-    broker.create_contract(HELP, {QUESTION: "INITIATOR", ANSWER: "TARGET"}, if_not_exists=True)
-    broker.create_queue("HelpDesk", if_not_exists=True)
-    broker.create_queue("Callers", if_not_exists=True)
-    broker.create_service(DESK, queue="HelpDesk", contracts=[HELP], if_not_exists=True)
-    broker.create_service(CALLER, queue="Callers", if_not_exists=True)
+    broker.admin.create_message_type(QUESTION, if_not_exists=True)
+    broker.admin.create_message_type(ANSWER, if_not_exists=True)
+    broker.admin.create_contract(HELP, {QUESTION: "INITIATOR", ANSWER: "TARGET"}, if_not_exists=True)
+    broker.admin.create_queue("HelpDesk", if_not_exists=True)
+    broker.admin.create_queue("Callers", if_not_exists=True)
+    broker.admin.create_service(DESK, queue="HelpDesk", contracts=[HELP], if_not_exists=True)
+    broker.admin.create_service(CALLER, queue="Callers", if_not_exists=True)
 
 
 def sort(reader: konverse.Reader) -> dict[bytes, UUID]:

@@ -224,7 +224,7 @@ def demonstrate(console: Console, path: Path, rate: float, max_age: float) -> bo
                 served = {service: queues[queue] for service, queue in SERVICES.items()}
                 verdict = check(stack.bootstrap, served, queues[SHOPS], path)
             with reporter.step("Verifying the logs"):
-                findings = broker.verification([*queues.values()]).run()[1]
+                findings = broker.operations.verification([*queues.values()]).run()[1]
             still_open = left_open(broker)
     verdict.problems += [finding.text for finding in findings]
     verdict.problems += [f"conversation {conversation} is open" for conversation in still_open]

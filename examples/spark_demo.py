@@ -294,7 +294,7 @@ def demonstrate(console: Console, messages: int, conversations: int, chart: Path
             verdict = check(stack.bootstrap, queues, shop.total, shop.total // conversations, step)
         with reporter.step("Verifying the logs"):
             read = [broker.catalog.get(Queue, ORDERS), *queues.values()]
-            findings = broker.verification(read).run()[1]
+            findings = broker.operations.verification(read).run()[1]
     verdict.problems += [finding.text for finding in findings]
     if [mark.text for mark in found.marks] != ["kill -9 worker", "kill -9 driver"]:
         verdict.problems.append("nobody was killed in the middle")

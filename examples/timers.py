@@ -21,12 +21,12 @@ REMINDERS: Final = 2
 
 def create(broker: konverse.Broker) -> None:
     """A buyer who does not answer."""
-    broker.create_message_type(OFFER, if_not_exists=True)
-    broker.create_contract(SELLING, {OFFER: "INITIATOR"}, if_not_exists=True)
-    broker.create_queue("Buyers", if_not_exists=True)
-    broker.create_queue("Sellers", if_not_exists=True)
-    broker.create_service(BUYER, queue="Buyers", contracts=[SELLING], if_not_exists=True)
-    broker.create_service(SELLER, queue="Sellers", if_not_exists=True)
+    broker.admin.create_message_type(OFFER, if_not_exists=True)
+    broker.admin.create_contract(SELLING, {OFFER: "INITIATOR"}, if_not_exists=True)
+    broker.admin.create_queue("Buyers", if_not_exists=True)
+    broker.admin.create_queue("Sellers", if_not_exists=True)
+    broker.admin.create_service(BUYER, queue="Buyers", contracts=[SELLING], if_not_exists=True)
+    broker.admin.create_service(SELLER, queue="Sellers", if_not_exists=True)
 
 
 def main() -> None:

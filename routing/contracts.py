@@ -17,13 +17,14 @@ def check_declared(router: str, declared: Collection[str], listed: Collection[st
     if missing:
         raise InvalidRoute(
             f"router {router!r} is declared with {_named(missing)}, which its service does not list: nothing would "
-            f"come under {_it(missing)}. Add {_it(missing)} with broker.alter_service({router!r}, add={missing!r})"
+            f"come under {_it(missing)}. Add {_it(missing)} with "
+            f"broker.admin.alter_service({router!r}, add={missing!r})"
         )
     further = sorted(set(listed) - set(declared))
     if further:
         raise InvalidRoute(
             f"service {router!r} lists {_named(further)}, with which its router is not declared. Name {_it(further)} "
-            f"among the router's contracts, or take {_it(further)} away with broker.alter_service({router!r}, "
+            f"among the router's contracts, or take {_it(further)} away with broker.admin.alter_service({router!r}, "
             f"drop={further!r})"
         )
 
@@ -35,15 +36,15 @@ def check_union(router: str, listed: Collection[str], targets: Mapping[str, Coll
         if missing:
             raise InvalidRoute(
                 f"router {router!r} does not list {_named(missing)}, which its target {service!r} accepts: it has to "
-                f"accept the union of what its targets do. Add {_it(missing)} with broker.alter_service({router!r}, "
-                f"add={missing!r})"
+                f"accept the union of what its targets do. Add {_it(missing)} with "
+                f"broker.admin.alter_service({router!r}, add={missing!r})"
             )
     further = sorted(set(listed).difference(*targets.values()))
     if further:
         raise InvalidRoute(
             f"router {router!r} lists {_named(further)}, which none of its targets accepts "
             f"({', '.join(map(repr, sorted(targets)))}): what comes under {_it(further)} could go nowhere. Add "
-            f"{_it(further)} to a target with broker.alter_service, or take {_it(further)} away from the router"
+            f"{_it(further)} to a target with broker.admin.alter_service, or take {_it(further)} away from the router"
         )
 
 
@@ -52,8 +53,8 @@ def check_accepts(contract: str, target: str, accepted: Collection[str]) -> None
     if contract not in accepted:
         raise InvalidRoute(
             f"a conversation under contract {contract!r} was classified as one for {target!r}, which does not accept "
-            f"that contract. Add it with broker.alter_service({target!r}, add=[{contract!r}]), or let the classifier "
-            "answer with another service"
+            f"that contract. Add it with broker.admin.alter_service({target!r}, add=[{contract!r}]), or let the "
+            "classifier answer with another service"
         )
 
 

@@ -218,8 +218,8 @@ def routing_table(
     has a key twice, the version before stays in use and a warning is logged; without one the job ends with
     InvalidSettings.
 
-    In place of `load`, give the name of a routing table of the catalog (`broker.create_routing_table`). A batch then
-    uses the version, and the default, that the catalog has when the batch begins; `every` has no effect.
+    In place of `load`, give the name of a routing table of the catalog (`broker.admin.create_routing_table`). A batch
+    then uses the version, and the default, that the catalog has when the batch begins; `every` has no effect.
     """
     require()
     if isinstance(load, str):

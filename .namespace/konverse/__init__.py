@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from konverse.bridge.admin.instructions import Suspended
     from konverse.bridge.admin.leaks import ConversationSide, Leaked
     from konverse.bridge.broker import Broker, connect
-    from konverse.bridge.client.dialog import Dialog
-    from konverse.bridge.client.mailboxes import BouncedMessage
+    from konverse.bridge.client.dialog import BouncedMessage, Dialog
     from konverse.bridge.client.pool.pool import Pool
     from konverse.bridge.client.pool.redirections import Undelivered
     from konverse.bridge.client.transaction import ClientTransaction
@@ -88,7 +87,7 @@ _MODULES: Final = {
     "ConversationSide": "bridge.admin.leaks",
     "Leaked": "bridge.admin.leaks",
     "connect": "bridge.broker",
-    "BouncedMessage": "bridge.client.mailboxes",
+    "BouncedMessage": "bridge.client.dialog",
     "BounceReason": "schemas.wire.records",
     "Dialog": "bridge.client.dialog",
     "Inbox": "bridge.inbox",

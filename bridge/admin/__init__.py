@@ -1,12 +1,13 @@
 """Statements of administrators (CREATE, ALTER, DROP) and commands of operators (suspend, resume, skip, end and so on).
 
-The classes are the parts of `Broker` behind `broker.create_queue`, `broker.resume` and so on; the `konverse` command
-calls the same methods.
+`broker.admin` is an `Administration`, `broker.operations` an `Operations`. The `konverse` command calls their methods.
 
-    administration   CREATE, ALTER and DROP of contracts, queues and services
-    message_types, priorities, routes, routing_tables   the statements for these objects
+    administration   CREATE, ALTER and DROP of every kind of object
     ddl              the loop behind each statement: check the catalog, append the change, check again
-    instructions     suspend, resume, skip and end a conversation, from any process
+    routing_tables   changes of routing tables, in parts where a change is larger than a record
+    queue_removal    DROP QUEUE: what forbids it, and the deletion of the topics
+    operations       the commands of operators
+    instructions     writes a command for the owner of a partition, and finds the conversations that it means
     listener         carries out instructions in the process that owns the partition
     completion       waits until the journal shows the result of an instruction
     leaks            lists conversations, finds forgotten ones, and ends these

@@ -1,53 +1,161 @@
-"""CREATE, ALTER and DROP of contracts, queues and services, and the class that unites all statements."""
+"""`broker.admin`: CREATE, ALTER and DROP of the objects of a database."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
+from uuid import UUID
 
+from konverse.bridge.catalog.judge import rule_of
 from konverse.bridge.catalog.objects import SYSTEM_TYPES
-from konverse.bridge.client.outcomes import Sessions
-from konverse.bridge.client.transmission import NAME, drop_queue, find_queue
-from konverse.bridge.kafka.clients import Kafka
-from konverse.bridge.kafka.topics import Topics
-from konverse.bridge.owner.follower import Following, partitions_of
-from konverse.bridge.redis.view import forget_view
+from konverse.bridge.client.connection import Connection
+from konverse.bridge.client.transmission import NAME
+from konverse.bridge.kafka.clock import kafka_time_ms
 from konverse.bridge.runtime.arguments import checked
-from konverse.bridge.runtime.settings import Settings
-from konverse.dialog.state.partition import Partition
-from konverse.schemas.catalog.objects import KEEP_FOR_EVER, Contract, MessageType, Queue, SentByClause, Service
-from konverse.schemas.catalog.priorities import BrokerPriority
-from konverse.schemas.catalog.routing_tables import RoutingTable
+from konverse.bridge.validation.rules import Rule
+from konverse.bridge.validation.validator import Known
+from konverse.schemas.catalog.objects import (
+    KEEP_FOR_EVER,
+    Contract,
+    MessageType,
+    Queue,
+    SentByClause,
+    Service,
+    Validation,
+)
+from konverse.schemas.catalog.priorities import ANY, BrokerPriority
+from konverse.schemas.catalog.routes import NEVER, Route, check_lifetime
+from konverse.schemas.catalog.routing_tables import RoutingTable, TableChange
+from konverse.schemas.catalog.schema_collections import XmlSchemaCollection
 from konverse.schemas.errors import (
+    AlreadyExists,
+    InvalidRoute,
     InvalidSettings,
     NothingChanged,
     NotSupportedYet,
-    PartitionHalted,
-    StillUsed,
+    PriorityTwice,
     SystemObject,
     TopicMismatch,
 )
 from konverse.schemas.identifiers import check_name, data_topic
+from konverse.schemas.levels import DEFAULT_LEVEL
 from konverse.schemas.limits import QUEUE_PARTITIONS_MAX
 
-from .ddl import Use
-from .message_types import MessageTypes
-from .priorities import Priorities
-from .routes import Routes
-from .routing_tables import RoutingTables
+from .ddl import Ddl, Use
+from .queue_removal import QueueRemoval
+from .routing_tables import Destination, RoutingTableChanges, entries_of, target_of
 
 KEEP: Final = timedelta(days=7)
 """Default time that received messages stay in the topics for other readers: Kafka's own default retention."""
 
 
-class Administration(MessageTypes, Routes, RoutingTables, Priorities):
-    """The part of a broker for CREATE, ALTER and DROP statements."""
+class Administration:
+    """Statements that change the catalog of one database. `broker.admin` is one.
 
-    settings: Settings
-    _kafka: Kafka
-    _topics: Topics
-    _sessions: Sessions
+    Each statement is checked against the catalog and appended to it; when another administrator's change came first, it
+    is checked again. Readers and senders of other processes notice a change within two seconds.
+    """
+
+    def __init__(self, connection: Connection, prepare_ids: Callable[[], None]) -> None:
+        """`prepare_ids` creates the topic that the ids of senders need: the first queue will have senders."""
+        self._check_open = connection.check_open
+        self._catalog = connection.catalog
+        self._validator = connection.validator
+        self._topics = connection.topics
+        self._settings = connection.settings
+        self._database = connection.database
+        self._kafka = connection.kafka
+        self._prepare_ids = prepare_ids
+        self._ddl = Ddl(connection)
+        self._removal = QueueRemoval(connection)
+        self._tables = RoutingTableChanges(connection)
+
+    # ----------------------------------------------------------------------- message types and XML schema collections
+
+    @checked
+    def create_message_type(
+        self,
+        name: str,
+        validation: str | Validation = Validation.NONE,
+        *,
+        schema_collection: str = "",
+        schema: str = "",
+        if_not_exists: bool = False,
+    ) -> MessageType:
+        """CREATE MESSAGE TYPE: bodies may be anything ("NONE"), or must be "EMPTY", "WELL_FORMED_XML" or fit a schema.
+
+        "VALID_XML" validates against the XML schema collection named `schema_collection`. Extensions of konverse are
+        "JSON_SCHEMA" and "AVRO" (a body is one datum in binary encoding), which validate against `schema`, a JSON
+        document. All three need `pip install 'konverse[validation]'` wherever such messages are received.
+        The receiver validates (behaviours 2 to 6): a message with an invalid body is not received, and its sender gets
+        an Error.
+        With `if_not_exists` (here and in the other CREATE statements), an existing object of the same definition is
+        returned, and AlreadyExists says what differs.
+        Raises InvalidValidation, InvalidSchema, SchemaCollectionNotFound, ValidatorUnavailable, AlreadyExists.
+        """
+        value = MessageType.of(name, validation, schema_collection, schema)
+        return self._ddl.create(value, lambda: self._check_schema(value), if_not_exists=if_not_exists)
+
+    @checked
+    def alter_message_type(
+        self, name: str, validation: str | Validation, *, schema_collection: str = "", schema: str = ""
+    ) -> MessageType:
+        """ALTER MESSAGE TYPE: another validation, for messages that arrive after receivers noticed it, within seconds.
+
+        Queued messages are not validated again (behaviour 7). Raises MessageTypeNotFound, SystemObject, and what CREATE
+        raises about the validation.
+        """
+        value = MessageType.of(name, validation, schema_collection, schema)
+
+        def altered(_known: MessageType) -> MessageType:
+            if name in SYSTEM_TYPES:
+                raise SystemObject(f"{name!r} is a system message; its bodies are what the broker makes of them")
+            self._check_schema(value)
+            return value
+
+        return self._ddl.alter(MessageType, name, altered)
+
+    @checked
+    def drop_message_type(self, name: str) -> None:
+        """DROP MESSAGE TYPE. Raises MessageTypeNotFound, StillUsed as long as a contract contains it."""
+        self._ddl.drop(MessageType, name, Use(Contract, lambda contract: name in contract.sent_by))
+
+    @checked
+    def create_xml_schema_collection(
+        self, name: str, documents: list[str] | tuple[str, ...], *, if_not_exists: bool = False
+    ) -> XmlSchemaCollection:
+        """CREATE XML SCHEMA COLLECTION: XML Schema documents, of one or several namespaces.
+
+        Imports of other namespaces are resolved within the collection; schemaLocation is ignored, nothing is fetched.
+        Raises InvalidSchema, ValidatorUnavailable, AlreadyExists.
+        """
+        value = XmlSchemaCollection.of(name, documents)
+        return self._ddl.create(value, lambda: self._check_collection(value), if_not_exists=if_not_exists)
+
+    @checked
+    def alter_xml_schema_collection(self, name: str, *, add: list[str] | tuple[str, ...]) -> XmlSchemaCollection:
+        """ALTER XML SCHEMA COLLECTION ADD: further documents, for messages that arrive after receivers noticed them.
+
+        Raises SchemaCollectionNotFound, InvalidSchema, NothingChanged, ValidatorUnavailable.
+        """
+
+        def altered(known: XmlSchemaCollection) -> XmlSchemaCollection:
+            if not add:
+                raise NothingChanged(f"ALTER of XML schema collection {name!r} adds nothing; name a document")
+            value = XmlSchemaCollection.of(name, (*known.documents, *add))
+            self._check_collection(value)
+            return value
+
+        return self._ddl.alter(XmlSchemaCollection, name, altered)
+
+    @checked
+    def drop_xml_schema_collection(self, name: str) -> None:
+        """DROP XML SCHEMA COLLECTION. Raises SchemaCollectionNotFound, StillUsed as long as a message type names it."""
+        self._ddl.drop(XmlSchemaCollection, name, Use(MessageType, lambda kind: kind.schema_collection == name))
+
+    # --------------------------------------------------------------------------------- contracts, queues and services
 
     @checked
     def create_contract(self, name: str, sent_by: SentByClause, *, if_not_exists: bool = False) -> Contract:
@@ -62,9 +170,9 @@ class Administration(MessageTypes, Routes, RoutingTables, Priorities):
             for kind in value.sent_by:
                 if kind in SYSTEM_TYPES:
                     raise SystemObject(f"contract {name!r}: {kind!r} is a system message, which every contract has")
-                self.catalog.get(MessageType, kind)
+                self._catalog.get(MessageType, kind)
 
-        return self._create(value, check, if_not_exists=if_not_exists)
+        return self._ddl.create(value, check, if_not_exists=if_not_exists)
 
     @checked
     def drop_contract(self, name: str) -> None:
@@ -72,7 +180,7 @@ class Administration(MessageTypes, Routes, RoutingTables, Priorities):
 
         Raises ContractNotFound, StillUsed as long as a service lists it or a broker priority names it (14).
         """
-        self._drop(
+        self._ddl.drop(
             Contract,
             name,
             Use(Service, lambda service: name in service.contracts),
@@ -109,20 +217,20 @@ class Administration(MessageTypes, Routes, RoutingTables, Priorities):
         if keep is not None and keep < timedelta():
             raise InvalidSettings(f"queue {name!r} cannot keep what was received for {keep}; give 0 or more")
         keep_ms = KEEP_FOR_EVER if keep is None else keep // timedelta(milliseconds=1)
-        topic = data_topic(self.settings.instance, self.database, name)
-        known = self.catalog.find(Queue, name)
+        topic = data_topic(self._settings.instance, self._database, name)
+        known = self._catalog.find(Queue, name)
         if known is not None:
             wanted = replace(known, topic=topic, partitions=partitions, keep_ms=keep_ms, status=status)
-            return self._existing(wanted, if_not_exists=if_not_exists)
-        self._sessions.ids.prepare()
+            return self._ddl.existing(wanted, if_not_exists=if_not_exists)
+        self._prepare_ids()
         try:
             value = replace(self._topics.make_queue(name, topic, partitions, keep_ms), status=status)
         except TopicMismatch:
-            known = self.catalog.find(Queue, name)
+            known = self._catalog.find(Queue, name)
             if known is None:
                 raise
             value = replace(known, topic=topic, partitions=partitions, keep_ms=keep_ms, status=status)
-        return self._create(value, lambda: None, if_not_exists=if_not_exists)
+        return self._ddl.create(value, lambda: None, if_not_exists=if_not_exists)
 
     @checked
     def alter_queue(
@@ -148,7 +256,36 @@ class Administration(MessageTypes, Routes, RoutingTables, Priorities):
         def altered(known: Queue) -> Queue:
             return known if status is None else replace(known, status=status)
 
-        return self._alter(Queue, name, altered)
+        return self._ddl.alter(Queue, name, altered)
+
+    @checked
+    def drop_queue(self, name: str, *, force: bool = False) -> None:
+        """DROP QUEUE, with its topics and all their records. Readers of it get QueueNotFound (behaviour 78).
+
+        Raises QueueNotFound. Raises StillUsed as long as a service is on it (22), or a conversation is not over on both
+        sides: after DROP SERVICE, a reader of the queue tells the far sides that the service is gone. Raises
+        TopicMismatch and PartitionHalted when its topics were deleted, created again or truncated. Raises
+        KafkaUnavailable when its topics could not be deleted: the queue is dropped then, and another call deletes the
+        rest of the topics.
+        With `force` it is dropped whatever lives on it, and whatever became of its topics, also when others were
+        created in their place. Far sides are not told: end them WITH CLEANUP. The name can be used again.
+        If the database has no queue "transmission", this name means the transmission queue of the instance. It can only
+        be dropped with `force`, together with all undelivered transactions; a later transaction creates it again.
+        """
+        self._check_open()
+        if name == NAME and self._catalog.find(Queue, name) is None and self._removal.drop_transmission(force=force):
+            return
+        gone = self._catalog.dropped_queue(name) if self._catalog.find(Queue, name) is None else None
+        if gone is not None and self._topics.remain(gone):  # an earlier drop has failed half-way
+            self._removal.delete(gone)
+            return
+        use = Use(Service, lambda service: service.queue == name)
+        self._ddl.check_unused(Queue, name, use)
+        queue = self._catalog.get(Queue, name)
+        if not force:
+            self._removal.check(queue)
+        self._ddl.drop(Queue, name, use)
+        self._removal.delete(queue)
 
     @checked
     def create_service(
@@ -162,11 +299,11 @@ class Administration(MessageTypes, Routes, RoutingTables, Priorities):
         value = Service.of(name, queue, contracts)
 
         def check() -> None:
-            self.catalog.get(Queue, queue)
+            self._catalog.get(Queue, queue)
             for contract in contracts:
-                self.catalog.get(Contract, contract)
+                self._catalog.get(Contract, contract)
 
-        return self._create(value, check, if_not_exists=if_not_exists)
+        return self._ddl.create(value, check, if_not_exists=if_not_exists)
 
     @checked
     def alter_service(
@@ -188,9 +325,9 @@ class Administration(MessageTypes, Routes, RoutingTables, Priorities):
 
         def altered(known: Service) -> Service:
             for contract in (*add, *drop):
-                self.catalog.get(Contract, contract)
+                self._catalog.get(Contract, contract)
             value = Service.of(name, known.queue, (*(one for one in known.contracts if one not in drop), *add))
-            there = known if queue is None else known.on_queue(self.catalog.get(Queue, queue).name)
+            there = known if queue is None else known.on_queue(self._catalog.get(Queue, queue).name)
             if set(value.contracts) == set(known.contracts) and there is known:
                 raise NothingChanged(
                     f"service {name!r} is on this queue, with just these contracts; name another queue, or a contract "
@@ -198,7 +335,7 @@ class Administration(MessageTypes, Routes, RoutingTables, Priorities):
                 )
             return replace(there, contracts=value.contracts)
 
-        return self._alter(Service, name, altered)
+        return self._ddl.alter(Service, name, altered)
 
     @checked
     def drop_service(self, name: str) -> None:
@@ -207,84 +344,226 @@ class Administration(MessageTypes, Routes, RoutingTables, Priorities):
         Waiting messages are discarded (behaviour 20). Raises ServiceNotFound, StillUsed as long as a broker priority
         names it as the local service (21), or a routing table uses it.
         """
-        self._drop(
+        self._ddl.drop(
             Service,
             name,
             Use(BrokerPriority, lambda priority: priority.local_service == name),
-            Use(RoutingTable, lambda table: self._leads_here(table, name)),
+            Use(RoutingTable, lambda table: self._tables.leads_here(table, name)),
         )
 
+    # ---------------------------------------------------------------------------------------------- broker priorities
+
     @checked
-    def drop_queue(self, name: str, *, force: bool = False) -> None:
-        """DROP QUEUE, with its topics and all their records. Readers of it get QueueNotFound (behaviour 78).
+    def create_broker_priority(  # noqa: PLR0913  # the clauses of CREATE BROKER PRIORITY
+        self,
+        name: str,
+        *,
+        contract: str = ANY,
+        local_service: str = ANY,
+        remote_service: str = ANY,
+        level: int = DEFAULT_LEVEL,
+        if_not_exists: bool = False,
+    ) -> BrokerPriority:
+        """CREATE BROKER PRIORITY: a level, 1 (low) to 10, for endpoints with this contract and these services.
 
-        Raises QueueNotFound. Raises StillUsed as long as a service is on it (22), or a conversation is not over on both
-        sides: after DROP SERVICE, a reader of the queue tells the far sides that the service is gone. Raises
-        TopicMismatch and PartitionHalted when its topics were deleted, created again or truncated. Raises
-        KafkaUnavailable when its topics could not be deleted: the queue is dropped then, and another call deletes the
-        rest of the topics.
-        With `force` it is dropped whatever lives on it, and whatever became of its topics, also when others were
-        created in their place. Far sides are not told: end them WITH CLEANUP. The name can be used again.
-        If the database has no queue "transmission", this name means the transmission queue of the instance. It can only
-        be dropped with `force`, together with all undelivered transactions; a later transaction creates it again.
+        "ANY" matches every contract or service. A new side gets the level of the most specific priority (217); readers
+        notice a new priority within seconds. Ready groups of a higher level are received first (219).
+        Raises InvalidPriority (33302), PriorityTwice (33303) when another priority has the same contract and services,
+        ContractNotFound, ServiceNotFound for the local service (the remote one may be anywhere), AlreadyExists.
         """
-        self._check_open()
-        if name == NAME and self.catalog.find(Queue, name) is None and self._drop_transmission(force=force):
-            return
-        gone = self.catalog.dropped_queue(name) if self.catalog.find(Queue, name) is None else None
-        if gone is not None and self._topics.remain(gone):  # an earlier drop has failed half-way
-            self._delete(gone)
-            return
-        use = Use(Service, lambda service: service.queue == name)
-        self._check_unused(Queue, name, use)
-        queue = self.catalog.get(Queue, name)
-        if not force:
-            self._check_droppable(queue)
-        self._drop(Queue, name, use)
-        self._delete(queue)
+        value = BrokerPriority.of(BrokerPriority(name, contract, local_service, remote_service, level))
+        return self._ddl.create(value, lambda: self._check_priority(value), if_not_exists=if_not_exists)
 
-    def _drop_transmission(self, *, force: bool) -> bool:
-        if not force and find_queue(self._kafka, self.settings.instance) is not None:
-            raise StillUsed(
-                f"queue {NAME!r} is the transmission queue of all databases of instance {self.settings.instance!r}; "
-                f"drop_queue({NAME!r}, force=True) gives up the transactions in it"
-            )
-        return force and drop_queue(self._kafka, self._topics, self.settings.instance)
+    @checked
+    def alter_broker_priority(  # the clauses of ALTER BROKER PRIORITY
+        self,
+        name: str,
+        *,
+        contract: str | None = None,
+        local_service: str | None = None,
+        remote_service: str | None = None,
+        level: int | None = None,
+    ) -> BrokerPriority:
+        """ALTER BROKER PRIORITY: clauses that are not given stay; "ANY" removes a criterion.
 
-    def _check_droppable(self, queue: Queue) -> None:
+        Existing endpoints keep their level (behaviour 216). Raises PriorityNotFound, NothingChanged when no clause is
+        given, and what CREATE raises.
+        """
+        given = {"contract": contract, "local_service": local_service, "remote_service": remote_service, "level": level}
+        changes = {clause: value for clause, value in given.items() if value is not None}
+        if not changes:
+            raise NothingChanged(f"ALTER of broker priority {name!r} names nothing to alter; name one of its clauses")
+
+        def altered(known: BrokerPriority) -> BrokerPriority:
+            value = BrokerPriority.of(replace(known, **changes))  # type: ignore[arg-type]
+            self._check_priority(value)
+            return value
+
+        return self._ddl.alter(BrokerPriority, name, altered)
+
+    @checked
+    def drop_broker_priority(self, name: str) -> None:
+        """DROP BROKER PRIORITY. Existing endpoints keep their level (behaviour 216). Raises PriorityNotFound."""
+        self._ddl.drop(BrokerPriority, name)
+
+    # --------------------------------------------------------------------------------------------------------- routes
+
+    @checked
+    def create_route(  # noqa: PLR0913  # the clauses of CREATE ROUTE
+        self,
+        name: str,
+        address: str,
+        *,
+        service_name: str | None = None,
+        broker_instance: UUID | str | None = None,
+        lifetime: timedelta | None = None,
+        mirror_address: str | None = None,
+        if_not_exists: bool = False,
+    ) -> Route:
+        """CREATE ROUTE: the address of a service. Stored, not used yet: dialogs find services of their own database.
+
+        `address` is "LOCAL" (this instance), "TRANSPORT" (the address that the service's name begins with) or
+        "TCP://host:port"; `mirror_address` has the last form. Without `service_name` the route is for any service,
+        without `broker_instance` (the id of a database) for any database. After `lifetime` a route is not used any
+        more, but it stays. A database starts with the route "AutoCreatedLocal" (behaviour 155). Raises InvalidRoute
+        (9659 to 9662, 9743 to 9747; 174, 192), InvalidName, AlreadyExists.
+        """
+        expires_ms = NEVER if lifetime is None else self._expiry(name, lifetime)
+        value = _with(Route(name, address, expires_ms=expires_ms), service_name, broker_instance, mirror_address)
+        return self._ddl.create(Route.of(value), lambda: None, if_not_exists=if_not_exists)
+
+    @checked
+    def alter_route(  # noqa: PLR0913  # the clauses of ALTER ROUTE
+        self,
+        name: str,
+        *,
+        address: str | None = None,
+        service_name: str | None = None,
+        broker_instance: UUID | str | None = None,
+        lifetime: timedelta | None = None,
+        mirror_address: str | None = None,
+    ) -> Route:
+        """ALTER ROUTE: clauses that are not given stay (behaviour 175). A new lifetime revives an expired route (163).
+
+        A service, an instance or a lifetime can be changed but not removed: for that, drop the route and create it
+        again. Raises RouteNotFound, NothingChanged when no clause is given, and what CREATE raises.
+        """
+        given = (address, service_name, broker_instance, lifetime, mirror_address)
+        if all(clause is None for clause in given):
+            raise NothingChanged(f"ALTER of route {name!r} names nothing to alter; name one of its clauses")
+
+        def altered(known: Route) -> Route:
+            value = known if address is None else replace(known, address=address)
+            if lifetime is not None:
+                value = replace(value, expires_ms=self._expiry(name, lifetime))
+            return Route.of(_with(value, service_name, broker_instance, mirror_address))
+
+        return self._ddl.alter(Route, name, altered)
+
+    @checked
+    def drop_route(self, name: str) -> None:
+        """DROP ROUTE; "AutoCreatedLocal" can be dropped too. Raises RouteNotFound."""
+        self._ddl.drop(Route, name)
+
+    # ------------------------------------------------------------------------------------------------- routing tables
+
+    @checked
+    def create_routing_table(
+        self,
+        name: str,
+        entries: Mapping[str, Destination],
+        *,
+        default: Destination | None = None,
+        routers: Sequence[str] = (),
+        if_not_exists: bool = False,
+    ) -> RoutingTable:
+        """Create a routing table: key -> service, or `Target` with a broker instance; `default` for all other keys.
+
+        `routers` are the services whose routers use the table: no entry may lead back to one of them, directly or
+        through tables of other routers. The whole table counts at once, whatever its size (at most 1,000,000 keys).
+        Raises ServiceNotFound for a service that is not in this database (with the id of another database it is not
+        checked), InvalidRoute for an impossible table, naming the path of a circle, InvalidName, AlreadyExists.
+        """
+        wanted = TableChange.of(
+            name, entries_of(entries), default=target_of(default), routers=(*routers,), creates=True
+        )
         try:
-            self._topics.same_queue(queue)
-            for number in range(queue.partitions):
-                with Following(self._kafka, queue, number) as following:
-                    _check_over(queue, following.catch_up(), following.behind())
-        except (TopicMismatch, PartitionHalted) as error:
-            raise type(error)(
-                f"{error}. Nobody can tell what lives on queue {queue.name!r}; to drop it all the same: "
-                f"drop_queue({queue.name!r}, force=True)"
-            ) from None
-        self._check_awaited(queue)
+            return self._tables.change(wanted)
+        except AlreadyExists:
+            return self._ddl.existing(RoutingTable(name).changed(wanted), if_not_exists=if_not_exists)
 
-    def _delete(self, queue: Queue) -> None:
-        self._topics.delete(queue)
-        if self.settings.redis:
-            forget_view(self.settings.redis, queue)
+    @checked
+    def alter_routing_table(  # noqa: PLR0913  # what can be altered
+        self,
+        name: str,
+        *,
+        set: Mapping[str, Destination] | None = None,  # noqa: A002  # the word for it
+        remove: Sequence[str] = (),
+        default: Destination | None = None,
+        without_default: bool = False,
+        routers: Sequence[str] | None = None,
+    ) -> RoutingTable:
+        """Set and remove entries of a routing table; everything else stays. All changes count at once; `version` rises.
 
-    def _check_awaited(self, queue: Queue) -> None:
-        """Raise StillUsed when former queues of services on this queue still send conversations or records to it."""
-        services = [service for service in self.catalog.all(Service) if queue.name in service.queues_before]
-        names = {name for service in services for name in (service.queue, *service.queues_before)} - {queue.name}
-        for other, number in partitions_of(known for known in self.catalog.all(Queue) if known.name in names):
-            with Following(self._kafka, other, number) as following:
-                state = following.catch_up()
-                stubs = sum(
-                    stub.to.topic == queue.topic for chain in state.moves.stubs.values() for stub in chain.values()
+        Routers apply it to new conversations within a fraction of a second; conversations that were already classified
+        keep their service. Raises RoutingTableNotFound, NothingChanged when nothing is given, InvalidRoute for a key to
+        remove that does not exist, and what CREATE raises.
+        """
+        change = TableChange.of(
+            name,
+            entries_of(set or {}),
+            (*remove,),
+            default=target_of(default),
+            without_default=without_default,
+            routers=None if routers is None else (*routers,),
+        )
+        if change.is_empty:
+            raise NothingChanged(f"ALTER of routing table {name!r} names nothing to alter; set or remove an entry")
+        return self._tables.change(change)
+
+    @checked
+    def drop_routing_table(self, name: str) -> None:
+        """Drop a routing table. Raises RoutingTableNotFound.
+
+        Conversations routed by it fail until the table exists again, and are suspended after five attempts (see
+        `konverse resume`).
+        """
+        self._ddl.drop(RoutingTable, name)
+
+    @checked
+    def routing_table(self, name: str) -> RoutingTable:
+        """The present state of a routing table, after a refresh. Raises RoutingTableNotFound."""
+        self._check_open()
+        self._catalog.refresh()
+        return self._catalog.get(RoutingTable, name)
+
+    # --------------------------------------------------------------------------------------------------------- inside
+
+    def _check_schema(self, value: MessageType) -> None:
+        """Raise InvalidSchema when the type's schema cannot be used for validation."""
+        rule = rule_of(self._catalog, value)
+        if rule is not None:
+            self._validator.check(Known.of(rule))
+
+    def _check_collection(self, value: XmlSchemaCollection) -> None:
+        self._validator.check(Known.of(Rule(Validation.VALID_XML, value.documents)))
+
+    def _check_priority(self, value: BrokerPriority) -> None:
+        if value.contract != ANY:
+            self._catalog.get(Contract, value.contract)
+        if value.local_service != ANY:
+            self._catalog.get(Service, value.local_service)
+        for other in self._catalog.all(BrokerPriority):
+            if other.name != value.name and other.criteria == value.criteria:
+                raise PriorityTwice(
+                    f"broker priority {other.name!r} has the contract and services of {value.name!r}; alter that one"
                 )
-                waiting = sum(stream.waiting for to, stream in state.streams.items() if to.topic == queue.topic)
-            if stubs or waiting:
-                raise StillUsed(
-                    f"partition {number} of queue {other.name!r} has sent {stubs} conversations to queue "
-                    f"{queue.name!r} that are not over, and has {waiting} records for it: let them end first"
-                )
+
+    def _expiry(self, name: str, lifetime: timedelta) -> int:
+        """Time at which the route expires, in milliseconds of Kafka's clock. Raises InvalidRoute for a bad lifetime."""
+        lifetime_ms = lifetime // timedelta(milliseconds=1)
+        check_lifetime(name, lifetime_ms)
+        return kafka_time_ms(self._kafka) + lifetime_ms
 
 
 def _check_supported(name: str, *, retention: bool, poison_message_handling: bool) -> None:
@@ -299,16 +578,12 @@ def _check_supported(name: str, *, retention: bool, poison_message_handling: boo
         )
 
 
-def _check_over(queue: Queue, state: Partition, behind: int) -> None:
-    """Raise StillUsed for a partition with conversations, moved conversations, pending outputs or uningested data.
-
-    A conversation that has ended only on this side counts too: its far side would answer to a queue that is gone.
-    """
-    living, waiting, moved = len(state.live()), state.waiting, state.moves.count
-    if living or waiting or behind or moved:
-        began = f"{moved} that moved to other queues and are not over, " if moved else ""
-        raise StillUsed(
-            f"partition {state.identity.partition} of queue {queue.name!r} has {living} conversations not over on both "
-            f"sides, {began}{waiting} records that have not arrived, and {behind} that nobody has looked at: let "
-            "a reader of the queue run, and the far sides end, until that is done"
-        )
+def _with(
+    route: Route, service_name: str | None, broker_instance: UUID | str | None, mirror_address: str | None
+) -> Route:
+    """The route with the given clauses replaced. Raises InvalidRoute (9659) for an empty clause."""
+    given = {"service_name": service_name, "broker_instance": broker_instance, "mirror_address": mirror_address}
+    changes: dict[str, Any] = {clause: str(value) for clause, value in given.items() if value is not None}
+    if "" in changes.values():
+        raise InvalidRoute(f"a clause of route {route.name!r} is empty; leave it out", 9659)
+    return replace(route, **changes)

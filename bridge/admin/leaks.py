@@ -21,27 +21,20 @@ from confluent_kafka import Message
 from pydantic import SkipValidation
 
 from konverse.bridge.kafka.clients import Kafka, LogTruncated
-from konverse.bridge.kafka.clock import kafka_time_ms
 from konverse.bridge.kafka.columns import columns_of, journal_record
 from konverse.bridge.kafka.log_reader import LogReader
 from konverse.bridge.owner.follower import partitions_of
-from konverse.bridge.runtime.arguments import Seconds, checked
-from konverse.bridge.validation.validator import Validator
 from konverse.bridge.views.listing import Source, View
 from konverse.bridge.views.partitions import Folded, Looking
 from konverse.dialog.fold.journal import JournalFeed
 from konverse.dialog.queries.leaks import Cause, Side, cause_of, explained, side_of, worked_on
 from konverse.dialog.rules.loss import said_of_loss
-from konverse.dialog.state.endpoint import NO_TIME, Endpoint
+from konverse.dialog.state.endpoint import NO_TIME
 from konverse.schemas.catalog.objects import KEEP_FOR_EVER, Queue
 from konverse.schemas.errors import BadInput, KafkaUnavailable
 from konverse.schemas.identifiers import Address, Role, journal_topic
 from konverse.schemas.wire.envelope import CONVERSATION_AT, PREFIX_BYTES
-from konverse.schemas.wire.instruction import Action
 from konverse.schemas.wire.journal import Commit
-
-from .instructions import OBEYED_S
-from .loss import Accepting
 
 SILENT_S: Final = 3_600.0
 """Default silence after which a conversation may count as forgotten."""
@@ -224,77 +217,16 @@ Leaks = Annotated[Iterable[Leaked], SkipValidation]
 """The result of `leaked`, or a part of it. pydantic does not take a View for a list, so `end_leaked` checks it."""
 
 
-class Tidying(Accepting):
-    """The part of a broker that lists conversations, and finds and ends leaked ones."""
-
-    _validator: Validator
-
-    @checked
-    def conversations(self, queue: str | None = None) -> View[ConversationSide]:
-        """Each side of each conversation of a queue, or of the whole database.
-
-        Folded from the logs, as by `views`; claims nothing and needs no Redis. Raises QueueNotFound.
-        """
-        self._check_open()
-        only = self._named(queue)
-        return self._sides(self.catalog.all(Queue) if only is None else [only]).all(only)
-
-    @checked
-    def leaked(self, *, older_than: Seconds = SILENT_S, queue: str | None = None) -> View[Leaked]:
-        """The leaked sides of a queue, or of the whole database, each with its cause and remedy.
-
-        Leaked means: an application has forgotten the side, and its conversation had no activity for `older_than`
-        seconds, by Kafka's time. Reads all queues of the database, because a side is judged together with its peer, and
-        for the suspects the records of the last `older_than` seconds. Raises QueueNotFound, KafkaUnavailable, and
-        BadInput for a longer time than a queue keeps its records.
-        """
-        self._check_open()
-        only = self._named(queue)
-        sides = self._sides(self.catalog.all(Queue))
-        return sides.leaked(self._kafka, kafka_time_ms(self._kafka), older_than, only)
-
-    @checked
-    def end_leaked(self, leaked: Leaks, *, timeout: Seconds = OBEYED_S) -> list[UUID]:
-        """End conversations returned by `leaked`, WITH CLEANUP: both sides are removed, with all waiting messages.
-
-        They are judged again first: a conversation with activity since then goes on. The owners of the partitions do
-        the work, as with `end`. Returns the conversations that were ended. Raises BadInput for anything but results of
-        `leaked`, OutcomeUnknown when an owner has not committed it within `timeout` seconds.
-        """
-        self._check_open()
-        wanted = _those(leaked)
-        if not wanted:
-            return []
-        still = {_key(one) for one in self.leaked(older_than=min(one.silent_s for one in wanted))}
-        changed = {one.conversation for one in wanted if _key(one) not in still}
-        ending = {one.conversation.bytes for one in wanted if one.conversation not in changed}
-        ended = dict[bytes, None]()
-
-        def meant(one: Endpoint) -> bool:
-            if one.conversation in ending:
-                ended[one.conversation] = None
-            return one.conversation in ending
-
-        self._sweep(Action.CLEANUP, None, meant, timeout)
-        return [UUID(bytes=conversation) for conversation in ended]
-
-    def _named(self, queue: str | None) -> Queue | None:
-        return None if queue is None else self.catalog.get(Queue, queue)
-
-    def _sides(self, queues: list[Queue]) -> Sides:
-        with closing(Looking(self._kafka, self.catalog, self._validator, None)) as looking:
-            return Sides(looking, queues)
-
-
-def _those(leaked: object) -> list[Leaked]:
+def leaks_of(leaked: object) -> list[Leaked]:
+    """The leaks in an argument of `end_leaked`. Raises BadInput for anything else."""
     given = [*leaked] if isinstance(leaked, Iterable) else []
     found = [one for one in given if isinstance(one, Leaked)]
     if len(found) < len(given) or not isinstance(leaked, Iterable):
-        raise BadInput(f"end_leaked takes what `broker.leaked` has given, not {leaked!r}")
+        raise BadInput(f"end_leaked takes what `broker.operations.leaked` has given, not {leaked!r}")
     return found
 
 
-def _key(one: Leaked) -> tuple[UUID, str, str, int, int]:
+def key_of(one: Leaked) -> tuple[UUID, str, str, int, int]:
     """The identity of a side, and the values that change with any activity on it."""
     return one.conversation, one.role, one.state, one.received, one.unread
 

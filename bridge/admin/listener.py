@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -15,6 +14,7 @@ from konverse.bridge.kafka.clock import kafka_time_ms
 from konverse.bridge.kafka.log_reader import LogReader
 from konverse.bridge.kafka.topics import Topics
 from konverse.bridge.reader.operations import first_of, waits
+from konverse.bridge.reader.readers import Readers
 from konverse.bridge.runtime.log_throttle import Seldom
 from konverse.bridge.runtime.threads import AGAIN_S, FORESEEN, in_background
 from konverse.dialog.owner.owner import Owner
@@ -46,7 +46,7 @@ class Obeying:
     twice.
     """
 
-    def __init__(self, kafka: Kafka, database: str, readers: Callable[[], Sequence[Reader]]) -> None:
+    def __init__(self, kafka: Kafka, database: str, readers: Readers) -> None:
         self._kafka = kafka
         self._database = database
         self._readers = readers
@@ -111,7 +111,8 @@ class Obeying:
             followed = self._followed.get(place)
             counts = None if followed is None else followed.counts(instruction)
             if counts is None:
-                followed = next(filter(None, (follow(reader, instruction) for reader in self._readers())), None)
+                following = (follow(reader, instruction) for reader in self._readers.open())
+                followed = next(filter(None, following), None)
                 self._followed.pop(place, None)
                 if followed is not None:
                     self._followed[place] = followed
@@ -119,10 +120,9 @@ class Obeying:
                         self._report(instruction)
             if counts or self._now_ms > until_ms:
                 self._forget(place)
-        for reader in self._readers() if self._kept else ():
-            if not reader.closed:
-                with suppress(*FORESEEN):  # the application's own call raises the same error
-                    reader.keep_up()  # commits for a reader whose only thread is in a handler
+        for reader in self._readers.open() if self._kept else ():
+            with suppress(*FORESEEN):  # the application's own call raises the same error
+                reader.keep_up()  # commits for a reader whose only thread is in a handler
 
     def _report(self, instruction: Instruction) -> None:
         about = (instruction.conversation, instruction.action)

@@ -16,15 +16,14 @@ from typing import Final
 from uuid import UUID
 
 from konverse.bridge.catalog.judge import Rules
+from konverse.bridge.client.connection import Connection
 from konverse.bridge.client.outcomes import queue_at
 from konverse.bridge.client.transmission import NAME, find_queue
-from konverse.bridge.kafka.clients import Kafka
 from konverse.bridge.kafka.columns import columns_of
 from konverse.bridge.kafka.log_reader import LogReader
 from konverse.bridge.kafka.topics import Topics
 from konverse.bridge.owner.driver import Owning
 from konverse.bridge.owner.follower import Following, partitions_of
-from konverse.bridge.runtime.arguments import checked
 from konverse.dialog.owner.events import Phase
 from konverse.dialog.owner.settings import OwnerSettings
 from konverse.dialog.rules.accepted_loss import Acceptance, expected_by
@@ -47,7 +46,7 @@ from konverse.schemas.wire.envelope import decode
 from konverse.schemas.wire.instruction import Action, Instruction
 from konverse.schemas.wire.records import Envelope
 
-from .instructions import Resuming
+from .instructions import Instructions
 
 log: Final = logging.getLogger("konverse.accepting")
 
@@ -90,41 +89,17 @@ class Loss:
     conversations: tuple[LostConversation, ...]
 
 
-class Accepting(Resuming):
-    """The part of a broker that accepts the loss of data."""
+class LossAcceptance:
+    """Finds the loss that halts a partition, and gives it up."""
 
-    _kafka: Kafka
+    def __init__(self, connection: Connection, instructions: Instructions) -> None:
+        self._catalog = connection.catalog
+        self._settings = connection.settings
+        self._database = connection.database
+        self._kafka = connection.kafka
+        self._instructions = instructions
 
-    @checked
-    def lost(self, queue: str, partition: int) -> Loss | None:
-        """The loss that halts a partition: deleted data that its journal needs. None when nothing has to be given up.
-
-        Reads only. Raises QueueNotFound, BadInput for a partition that the queue does not have, TopicMismatch,
-        PartitionHalted when more than data is gone, KafkaUnavailable.
-        """
-        self._check_open()
-        return self._loss(self._halted_queue(queue, partition), partition)
-
-    @checked
-    def accept_loss(self, queue: str, partition: int) -> Loss:
-        """Give up what `lost` returns and let the partition go on. Returns the loss.
-
-        A COMMIT with LOST is written, and every conversation of the partition gets Error -9719 on both sides. Where the
-        partition has no side left, the owner of the far side's partition raises the Error there, now or when a reader
-        runs within ten minutes.
-        Raises what `lost` raises, and InvalidState when nothing has to be given up or a reader claims the partition
-        meanwhile.
-        """
-        self._check_open()
-        found = self._halted_queue(queue, partition)
-        loss = self._loss(found, partition)
-        if loss is None:
-            raise InvalidState(f"nothing of partition {partition} of queue {queue!r} has to be given up; read it")
-        self._give_up(found, partition)
-        self._fail_peers(loss)
-        return loss
-
-    def _fail_peers(self, loss: Loss) -> None:
+    def fail_peers(self, loss: Loss) -> None:
         """Fail the far sides of conversations that have no side left in the partition: they would wait for ever.
 
         The owners of their partitions carry it out, now or when a reader starts within ten minutes.
@@ -133,12 +108,12 @@ class Accepting(Resuming):
         try:
             sides = self._open_sides() if forgotten else ()
             orders = [
-                Instruction(self.database, queue.name, one.conversation, 0, Action.FAIL)
+                Instruction(self._database, queue.name, one.conversation, 0, Action.FAIL)
                 for queue, one in sides
                 if one.conversation in forgotten
             ]
             if orders:
-                self._tell(*orders)
+                self._instructions.tell(*orders)
         except KonverseError as error:
             log.warning(
                 "the loss is accepted, and the far sides of %d forgotten conversations were not told: %s. End them, "
@@ -147,11 +122,12 @@ class Accepting(Resuming):
                 error,
             )
 
-    def _halted_queue(self, name: str, partition: int) -> Queue:
+    def queue(self, name: str, partition: int) -> Queue:
+        """A queue with that partition. Raises QueueNotFound, BadInput, TopicMismatch."""
         try:
-            queue = self.catalog.get(Queue, name)
+            queue = self._catalog.get(Queue, name)
         except QueueNotFound:
-            transmission = find_queue(self._kafka, self.settings.instance) if name == NAME else None
+            transmission = find_queue(self._kafka, self._settings.instance) if name == NAME else None
             if transmission is None:
                 raise
             queue = transmission
@@ -160,7 +136,8 @@ class Accepting(Resuming):
         Topics(self._kafka).same_queue(queue)
         return queue
 
-    def _loss(self, queue: Queue, number: int) -> Loss | None:
+    def of(self, queue: Queue, number: int) -> Loss | None:
+        """The loss that halts a partition; None when nothing has to be given up."""
         deadline = time.monotonic() + SAVED_WITHIN_S
         with Following(self._kafka, queue, number, accepts_loss=True) as following:
             while True:
@@ -219,12 +196,12 @@ class Accepting(Resuming):
 
     def _open_sides(self, known: Partition | None = None) -> Iterator[tuple[Queue, Endpoint]]:
         """Open sides in all partitions of the database that can be read, except the partition `known`."""
-        for queue, number in partitions_of(self.catalog.all(Queue)):
+        for queue, number in partitions_of(self._catalog.all(Queue)):
             if known is not None and queue.address(number) == known.address:
                 continue
             try:
                 with Following(self._kafka, queue, number) as following:
-                    there = self._foreseen(following)
+                    there = self._instructions.foreseen(following)
             except Unavailable:
                 raise
             except KonverseError as error:
@@ -232,7 +209,8 @@ class Accepting(Resuming):
                 continue
             yield from ((queue, one) for one in there.live() if one.committed in SENDING)
 
-    def _give_up(self, queue: Queue, number: int) -> None:
+    def give_up(self, queue: Queue, number: int) -> None:
+        """Claim the partition, commit the loss, and return when a snapshot holds the rest."""
         with Following(self._kafka, queue, number, accepts_loss=True) as following:
             state, acceptance = following.catch_up(), following.acceptance
             assert acceptance is not None
@@ -240,7 +218,7 @@ class Accepting(Resuming):
         owning = Owning(
             self._kafka,
             queue,
-            Rules(self.catalog.check_send, catalog=self.catalog),
+            Rules(self._catalog.check_send, catalog=self._catalog),
             OwnerSettings(1, 1, hands_out=False),
         )
         with closing(owning):
@@ -264,13 +242,13 @@ class Accepting(Resuming):
             return following.catch_up()
 
     def _everywhere(self) -> Iterator[Address]:
-        for queue in self.catalog.all(Queue):
+        for queue in self._catalog.all(Queue):
             yield from map(queue.address, range(queue.partitions))
 
     def _expected(self, address: Address, own: Partition) -> int:
         """The output counter of partition `own` that a destination expects next; 0 if it cannot be known."""
         try:
-            queue = queue_at(self._kafka, self.catalog, address)
+            queue = queue_at(self._kafka, self._catalog, address)
             state = own if address == own.address else self._state(queue, address.partition)
             with closing(LogReader(self._kafka)) as log_reader:
                 begins, end = log_reader.ends(address.topic, address.partition)

@@ -33,7 +33,7 @@ def accept_loss(
     if not as_json:
         check_answer("--yes", yes=yes)
     with opened(kafka, database=database) as broker:
-        loss = broker.lost(queue, partition)
+        loss = broker.operations.lost(queue, partition)
         if loss is None:
             raise InvalidState(
                 f"partition {partition} of queue {queue!r} has lost nothing that it needs: nothing has to be given up, "
@@ -41,14 +41,14 @@ def accept_loss(
             )
         if as_json:
             if yes:
-                loss = broker.accept_loss(queue, partition)
+                loss = broker.operations.accept_loss(queue, partition)
             print_json(_plain(loss, accepted=yes))
             return
         _show(loss)
         if not confirmed("Give all of this up?", yes=yes):
             typer.echo("nothing was given up", err=True)
             return
-        broker.accept_loss(queue, partition)
+        broker.operations.accept_loss(queue, partition)
     typer.echo(f"partition {partition} of queue {queue!r} goes on; konverse verify reports what is lost")
 
 

@@ -80,9 +80,9 @@ def conversations(
     with opened(kafka, database=database) as broker:
         wanted.check(broker)
         if not leaked:
-            _list(_only(wanted, broker.conversations(queue)), as_json=as_json)
+            _list(_only(wanted, broker.operations.conversations(queue)), as_json=as_json)
             return
-        found = _only(wanted, broker.leaked(older_than=older_than_s, queue=queue))
+        found = _only(wanted, broker.operations.leaked(older_than=older_than_s, queue=queue))
         if not as_json:
             _tell(found)
         ended = _end(broker, found, timeout, yes=yes) if end and found else []
@@ -150,7 +150,7 @@ def _end(broker: Broker, found: View[Leaked], timeout_s: float, *, yes: bool) ->
     if not confirmed(f"End {what}?", yes=yes):
         typer.echo("nothing is ended", err=True)
         return []
-    ended = broker.end_leaked(found, timeout=timeout_s)
+    ended = broker.operations.end_leaked(found, timeout=timeout_s)
     passed = count - len(ended)
     typer.echo(f"{_count(len(ended), 'conversation')} ended", err=True)
     if passed:

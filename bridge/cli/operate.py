@@ -32,7 +32,7 @@ def suspended(
     The logs are read, without disturbing the owners; Redis is not needed.
     """
     with opened(kafka, database=database) as broker:
-        found = [one for partition in broker.suspended(queue) for one in partition]
+        found = [one for partition in broker.operations.suspended(queue) for one in partition]
     if as_json:
         print_json([_plain(one) for one in found])
         return
@@ -70,7 +70,7 @@ def suspend(  # noqa: PLR0917  # options of a command
     committed.
     """
     with opened(kafka, database=database) as broker:
-        broker.suspend(conversation, reason=reason, queue=queue, timeout=timeout)
+        broker.operations.suspend(conversation, reason=reason, queue=queue, timeout=timeout)
     typer.echo(f"{conversation} is suspended")
 
 
@@ -111,11 +111,11 @@ def resume(
         )
     with opened(kafka, database=database) as broker:
         if conversation is not None:
-            broker.resume(conversation, queue=queue, timeout=timeout)
+            broker.operations.resume(conversation, queue=queue, timeout=timeout)
             typer.echo(f"{conversation} is resumed")
             return
         older_than_s = None if older_than is None else seconds(older_than)
-        found = broker.resume_all(reason=reason, older_than=older_than_s, queue=queue, timeout=timeout)
+        found = broker.operations.resume_all(reason=reason, older_than=older_than_s, queue=queue, timeout=timeout)
     if as_json:
         print_json([_plain(one) for one in found])
         return
@@ -137,7 +137,7 @@ def skip(
     committed.
     """
     with opened(kafka, database=database) as broker:
-        broker.skip(conversation, queue=queue, timeout=timeout)
+        broker.operations.skip(conversation, queue=queue, timeout=timeout)
     typer.echo(f"the first message of {conversation} is dropped, and the others are handed out")
 
 
@@ -161,7 +161,9 @@ def end(
     committed.
     """
     with opened(kafka, database=database) as broker:
-        broker.end(conversation, error=error, description=description, cleanup=cleanup, queue=queue, timeout=timeout)
+        broker.operations.end(
+            conversation, error=error, description=description, cleanup=cleanup, queue=queue, timeout=timeout
+        )
     typer.echo(f"{conversation} is ended")
 
 
@@ -178,5 +180,5 @@ def error_broker_conversations(
     For a database whose logs were restored from a copy. The owners of the conversations do it.
     """
     with opened(kafka, database=database) as broker:
-        found = broker.error_broker_conversations(queue=queue, timeout=timeout)
+        found = broker.operations.error_broker_conversations(queue=queue, timeout=timeout)
     typer.echo(f"{found:,} conversation{'' if found == 1 else 's'} failed")

@@ -49,7 +49,7 @@ def create(
     """Create a routing table. All entries take effect at once, or none."""
     wanted = _entries(entries, file)
     with connected(kafka, database=database) as broker:
-        made = broker.create_routing_table(name, wanted, default=_default(default), routers=routers or [])
+        made = broker.admin.create_routing_table(name, wanted, default=_default(default), routers=routers or [])
     _say(made, "is created")
 
 
@@ -68,7 +68,7 @@ def set_entries(
     """Add or replace entries of a routing table; other entries stay. All take effect at once, or none."""
     wanted = _entries(entries, file)
     with connected(kafka, database=database) as broker:
-        made = broker.alter_routing_table(
+        made = broker.admin.alter_routing_table(
             name, set=wanted, default=_default(default), without_default=no_default, routers=routers or None
         )
     _say(made, "is changed")
@@ -83,7 +83,7 @@ def remove(
 ) -> None:
     """Remove entries of a routing table."""
     with connected(kafka, database=database) as broker:
-        made = broker.alter_routing_table(name, remove=keys)
+        made = broker.admin.alter_routing_table(name, remove=keys)
     _say(made, "is changed")
 
 
@@ -97,7 +97,7 @@ def show(
 ) -> None:
     """Show a routing table. `create --file` reads the entries that --json prints."""
     with connected(kafka, database=database) as broker:
-        found = broker.routing_table(name)
+        found = broker.admin.routing_table(name)
     entries = {each: found.entries[each] for each in sorted(found.entries)}
     if key is not None:
         entries = {key: entries[key]} if key in entries else {}
@@ -118,7 +118,7 @@ def show(
 def drop(name: Name, kafka: Kafka = None, database: Database = None) -> None:
     """Drop a routing table. Messages routed by it wait until a table of that name exists again."""
     with connected(kafka, database=database) as broker:
-        broker.drop_routing_table(name)
+        broker.admin.drop_routing_table(name)
     typer.echo(f"routing table {name!r} is dropped")
 
 

@@ -48,7 +48,7 @@ def show(broker: Broker, what: str, *, as_json: bool) -> None:
         else:
             queue = _queue(broker, what)
             store = broker.view(what) if broker.settings.redis else None
-            _show_queue(store, queue, [*broker.reading_states(what)], as_json=as_json)
+            _show_queue(store, queue, [*broker.operations.reading_states(what)], as_json=as_json)
     except redis.RedisError as error:
         raise reading(error, broker.settings.redis or "") from None
 

@@ -65,10 +65,10 @@ def verify(
         chosen = named or broker.catalog.all(Queue)
         if not chosen:
             raise QueueNotFound(f"database {broker.database!r} has nothing to verify")
-        chosen += [queue for queue in [broker.transmission_queue()] if queue is not None and not queues]
+        chosen += [queue for queue in [broker.operations.transmission_queue()] if queue is not None and not queues]
         views = _views(broker.settings.redis, chosen, required=redis_url is not None)
         since_ms = None if since is None else _milliseconds(since)
-        verification = broker.verification(chosen, since_ms)
+        verification = broker.operations.verification(chosen, since_ms)
         judged = _spread(master) if spark else None
         verdicts, findings = _run(verification, views or {}, judged, quiet=as_json)
     stalled = verification.stalled

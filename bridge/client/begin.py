@@ -7,12 +7,13 @@ partition that the handler reads.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from collections.abc import Set as AbstractSet
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from konverse.bridge.catalog.catalog import Catalog
 from konverse.bridge.catalog.homes import place_in
+from konverse.bridge.reader.readers import Readers
 from konverse.bridge.runtime.ids import random_id
 from konverse.bridge.runtime.settings import Settings
 from konverse.dialog.rules.reused_ids import refusal
@@ -37,9 +38,6 @@ from konverse.schemas.timeouts import milliseconds
 from konverse.schemas.wire.records import FOR_EVER, Begin
 
 from .dialog import Dialog
-
-if TYPE_CHECKING:
-    from konverse.bridge.reader.reader import Reader
 
 CURRENT_DATABASE: Final = "CURRENT DATABASE"
 """Given as a broker instance, it stands for the database of the caller."""
@@ -123,18 +121,16 @@ def begin_block(
     return Prepared(conversation, begin, placed, Manner(wanted.returning, named, wanted.anew, level))
 
 
-def check_not_over(readers: Sequence[Reader], prepared: Prepared) -> None:
+def check_not_over(readers: Readers, prepared: Prepared) -> None:
     """Raise ConversationOver when a reader of this process owns the dialog's home and knows that the dialog ended."""
     conversation, begin, _, manner = prepared
 
     def question(home: Partition) -> ConversationOver | None:
         return refusal(home, conversation, anew=manner.anew)
 
-    for reader in readers:
-        if reader.queue.topic == begin.home.topic and not reader.closed:
-            error = reader.ask(begin.home.partition, question)
-            if error is not None:
-                raise error
+    for error in readers.answers(begin.home, question):
+        if error is not None:
+            raise error
 
 
 def _placed(catalog: Catalog, from_service: str, to_service: str, contract: str) -> tuple[int, tuple[Queue, Queue]]:

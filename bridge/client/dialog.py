@@ -7,18 +7,87 @@ from uuid import UUID
 
 from konverse.bridge.runtime.arguments import Seconds, Timeout, checked
 from konverse.dialog.session.dialogs import SessionDialog
-from konverse.schemas.errors import BadInput
+from konverse.dialog.state.mailbox import Bounced
+from konverse.schemas.errors import BadInput, InvalidState
 from konverse.schemas.identifiers import Role
 from konverse.schemas.system_messages import DEFAULT, check_error, error_body
 from konverse.schemas.timeouts import check_timer, milliseconds
 from konverse.schemas.wire.bodies import as_bytes
-from konverse.schemas.wire.records import FOR_EVER, NO_TIMER, Begin, Timer
+from konverse.schemas.wire.records import FOR_EVER, NO_SEQUENCE, NO_TIMER, Begin, BounceReason, Timer
 
-from .mailboxes import BouncedMessage, Mailboxes
+from .mailboxes import Mailboxes
 from .sender import Sender
 
 if TYPE_CHECKING:
     from konverse.bridge.catalog.catalog import Catalog
+
+
+class BouncedMessage:
+    """A message of a dialog that was not received and came back. It stays until it is confirmed or redirected."""
+
+    __slots__ = ("_bounced", "_mailboxes", "_sender", "_staged")
+
+    def __init__(self, mailboxes: Mailboxes, sender: Sender, staged: SessionDialog, bounced: Bounced) -> None:
+        self._mailboxes = mailboxes
+        self._sender = sender
+        self._staged = staged
+        self._bounced = bounced
+
+    @property
+    def type(self) -> str:
+        """Message type."""
+        return self._bounced.message_type
+
+    @property
+    def body(self) -> bytes:
+        """Body."""
+        return self._bounced.body or b""
+
+    @property
+    def sequence(self) -> int | None:
+        """Number that `send` returned; None for a message that was redirected before or sent after a redirected one."""
+        sequence = self._bounced.sequence
+        return None if sequence == NO_SEQUENCE else sequence
+
+    @property
+    def reason(self) -> BounceReason:
+        """Why it came back."""
+        return self._bounced.bounce.reason
+
+    def confirm(self) -> None:
+        """Remove the message from the mailbox: the application has dealt with it. Returns at once.
+
+        Only the first call of `confirm` or `redirect` counts; a later one changes nothing. Raises QueueFull when too
+        many records to the home wait for Kafka.
+        """
+        self._mailboxes.confirm(self._sender, self._staged, self._bounced.id)
+
+    def redirect(self, to_dialog: Dialog) -> None:
+        """Send the message on another dialog with the same home, behind that dialog's messages so far. Returns at once.
+
+        The home moves the message in one step, so it is received once, whatever crashes and however often this is
+        called. Messages leave in the order of the calls. Later messages of the new dialog wait until the home reports
+        that this one has arrived. If the new dialog has ended meanwhile, the message stays in the mailbox, and
+        `bounced` returns it again. Until then a further `redirect`, or one after a `confirm`, changes nothing.
+
+        Raises BadInput when `to_dialog` is not another dialog, InvalidState when the dialogs have different homes
+        (begin the new one with `related_to`), NotInContract or WrongDirection for the type, ConversationEnded when the
+        new dialog was ended, QueueFull.
+        """
+        staged = getattr(to_dialog, "_staged", None)
+        if staged is None or staged is self._staged:
+            raise BadInput(
+                f"a message that came back is redirected to another dialog of this broker, not to {to_dialog!r}"
+            )
+        if self._sender is not to_dialog._sender or self._staged.begin.home != staged.begin.home:  # noqa: SLF001
+            raise InvalidState(
+                f"a message that came back to {_place(self._staged)} cannot be redirected to a dialog whose home is "
+                f"{_place(staged)}, or that another broker began; begin one with `related_to` the first dialog"
+            )
+        self._mailboxes.redirect(self._sender, staged, self._bounced)
+
+    def __repr__(self) -> str:
+        return f"<BouncedMessage {self.type} of {UUID(bytes=self._bounced.conversation)}: {self.reason.name}>"
 
 
 class Dialog:
@@ -117,7 +186,8 @@ class Dialog:
         same conversation are included when that session was closed. Waits up to `timeout` seconds for the first one.
         Raises KafkaUnavailable when the home does not answer.
         """
-        return self._mailboxes.bounced(self._sender, self._staged, timeout)
+        found = self._mailboxes.bounced(self._sender, self._staged, timeout)
+        return [BouncedMessage(self._mailboxes, self._sender, self._staged, bounced) for bounced in found]
 
     def end(self, *, error: int | None = 0, description: str | None = "") -> None:
         """End this side: the peer gets EndDialog after everything that was sent, or an Error at once (105, 111, 113).
@@ -151,3 +221,8 @@ def check_type(message_type: object) -> None:
             f"a message type is named by a text, not by {type(message_type).__name__}: it is the first argument of "
             "`send`, the body is the second, or `body=`"
         )
+
+
+def _place(dialog: SessionDialog) -> str:
+    home = dialog.begin.home
+    return f"{home.topic}/{home.partition}"

@@ -10,13 +10,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final
-from uuid import UUID
 
 from konverse.bridge.kafka.clients import Kafka
 from konverse.bridge.owner.follower import CATCH_UP_S
+from konverse.bridge.reader.readers import Readers
 from konverse.bridge.runtime.threads import FORESEEN, in_background
 from konverse.dialog.queries.hearing import needs_another_id
 from konverse.dialog.queries.offering import Decisions
@@ -25,18 +25,16 @@ from konverse.dialog.session.rotation import forgeries_told
 from konverse.dialog.state.mailbox import Bounced
 from konverse.dialog.state.partition import Partition
 from konverse.dialog.state.recent import alarm_of_session
-from konverse.schemas.errors import BadInput, BrokerClosed, InvalidState, KafkaUnavailable
+from konverse.schemas.errors import BrokerClosed, KafkaUnavailable
 from konverse.schemas.identifiers import Address, Role
-from konverse.schemas.wire.records import NO_SEQUENCE, BounceId, BounceReason, Notice
+from konverse.schemas.wire.records import BounceId, Notice
 
 from .homes import REST_S, Homes, Question
 from .outcomes import follow
 
 if TYPE_CHECKING:
     from konverse.bridge.catalog.catalog import Catalog
-    from konverse.bridge.reader.reader import Reader
 
-    from .dialog import Dialog
     from .sender import Sender
 
 log: Final = logging.getLogger("konverse.mailboxes")
@@ -53,78 +51,10 @@ CLOSE_S: Final = 10.0
 """On close, wait this long for redirected messages to arrive, so that the messages behind them can leave."""
 
 
-class BouncedMessage:
-    """A message of a dialog that was not received and came back. It stays until it is confirmed or redirected."""
-
-    __slots__ = ("_bounced", "_mailboxes", "_sender", "_staged")
-
-    def __init__(self, mailboxes: Mailboxes, sender: Sender, staged: SessionDialog, bounced: Bounced) -> None:
-        self._mailboxes = mailboxes
-        self._sender = sender
-        self._staged = staged
-        self._bounced = bounced
-
-    @property
-    def type(self) -> str:
-        """Message type."""
-        return self._bounced.message_type
-
-    @property
-    def body(self) -> bytes:
-        """Body."""
-        return self._bounced.body or b""
-
-    @property
-    def sequence(self) -> int | None:
-        """Number that `send` returned; None for a message that was redirected before or sent after a redirected one."""
-        sequence = self._bounced.sequence
-        return None if sequence == NO_SEQUENCE else sequence
-
-    @property
-    def reason(self) -> BounceReason:
-        """Why it came back."""
-        return self._bounced.bounce.reason
-
-    def confirm(self) -> None:
-        """Remove the message from the mailbox: the application has dealt with it. Returns at once.
-
-        Only the first call of `confirm` or `redirect` counts; a later one changes nothing. Raises QueueFull when too
-        many records to the home wait for Kafka.
-        """
-        self._mailboxes.confirm(self._sender, self._staged, self._bounced.id)
-
-    def redirect(self, to_dialog: Dialog) -> None:
-        """Send the message on another dialog with the same home, behind that dialog's messages so far. Returns at once.
-
-        The home moves the message in one step, so it is received once, whatever crashes and however often this is
-        called. Messages leave in the order of the calls. Later messages of the new dialog wait until the home reports
-        that this one has arrived. If the new dialog has ended meanwhile, the message stays in the mailbox, and
-        `bounced` returns it again. Until then a further `redirect`, or one after a `confirm`, changes nothing.
-
-        Raises BadInput when `to_dialog` is not another dialog, InvalidState when the dialogs have different homes
-        (begin the new one with `related_to`), NotInContract or WrongDirection for the type, ConversationEnded when the
-        new dialog was ended, QueueFull.
-        """
-        staged = getattr(to_dialog, "_staged", None)
-        if staged is None or staged is self._staged:
-            raise BadInput(
-                f"a message that came back is redirected to another dialog of this broker, not to {to_dialog!r}"
-            )
-        if self._sender is not to_dialog._sender or self._staged.begin.home != staged.begin.home:  # noqa: SLF001
-            raise InvalidState(
-                f"a message that came back to {_place(self._staged)} cannot be redirected to a dialog whose home is "
-                f"{_place(staged)}, or that another broker began; begin one with `related_to` the first dialog"
-            )
-        self._mailboxes.redirect(self._sender, staged, self._bounced)
-
-    def __repr__(self) -> str:
-        return f"<BouncedMessage {self.type} of {UUID(bytes=self._bounced.conversation)}: {self.reason.name}>"
-
-
 class Mailboxes:
     """The mailboxes of all dialogs of a broker. Thread-safe."""
 
-    def __init__(self, kafka: Kafka, catalog: Catalog, readers: Callable[[], Sequence[Reader]]) -> None:
+    def __init__(self, kafka: Kafka, catalog: Catalog, readers: Readers) -> None:
         self._catalog = catalog
         self._readers = readers
         self._homes = Homes(lambda address: follow(kafka, catalog, address))
@@ -140,7 +70,7 @@ class Mailboxes:
 
     # ------------------------------------------------------------------------------------------------------- calls
 
-    def bounced(self, sender: Sender, dialog: SessionDialog, timeout_s: float) -> list[BouncedMessage]:
+    def bounced(self, sender: Sender, dialog: SessionDialog, timeout_s: float) -> list[Bounced]:
         """Bounced messages of a dialog that its session may decide about; waits up to `timeout_s` for the first one."""
         deadline = time.monotonic() + timeout_s
         while True:
@@ -152,7 +82,7 @@ class Mailboxes:
                 timeout_s=deadline - time.monotonic(),
             )
             if found or time.monotonic() >= deadline:
-                return [BouncedMessage(self, sender, dialog, bounced) for bounced in found]
+                return found
             time.sleep(POLL_S)
 
     def look(
@@ -218,15 +148,15 @@ class Mailboxes:
             ) from None
 
     def _asked(self, home: Address, question: Question, *, keep_up: bool) -> Future[Any]:
-        for reader in self._readers():
-            if reader.queue.topic == home.topic and not reader.closed and home.partition in reader.partitions:
-                if keep_up:
-                    reader.keep_up()
-                found = reader.ask(home.partition, question)
-                if found is not None:
-                    answer: Future[Any] = Future()
-                    answer.set_result(found)
-                    return answer
+        reader = self._readers.owner_of(home)
+        if reader is not None:
+            if keep_up:
+                reader.keep_up()
+            found = reader.ask(home.partition, question)
+            if found is not None:
+                answer: Future[Any] = Future()
+                answer.set_result(found)
+                return answer
         answer = self._homes.ask(home, question)
         self._start()  # the background thread closes homes that are no longer asked
         return answer
@@ -296,8 +226,3 @@ class Mailboxes:
         self._closed = True
         self._lock = threading.Lock()
         self._homes.forked()
-
-
-def _place(dialog: SessionDialog) -> str:
-    home = dialog.begin.home
-    return f"{home.topic}/{home.partition}"

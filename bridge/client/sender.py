@@ -19,7 +19,7 @@ from confluent_kafka import KafkaException
 from konverse.bridge.catalog.destinations import ANSWER_S, ANSWER_S_MIN, Destinations, addresses_of, reached_of
 from konverse.bridge.kafka.clients import SILENT_S, Health, Kafka, discard
 from konverse.bridge.kafka.topic_watch import WATCH_EVERY_S
-from konverse.bridge.reader.fire_and_forget import FireAndForget
+from konverse.bridge.reader.readers import Readers
 from konverse.bridge.runtime.exits import leave_at_exit
 from konverse.dialog.queries.hearing import hear_of_end, hear_of_id, needs_another_id
 from konverse.dialog.session.dialogs import DialogState, Manner, SessionDialog
@@ -35,6 +35,7 @@ from konverse.schemas.wire.envelope import HEADER
 from konverse.schemas.wire.records import Begin, Notice, Timer, WriterClosed
 from konverse.schemas.wire.token import Token
 
+from .fire_and_forget import FireAndForget
 from .outgoing import Outgoing
 from .serving import POLL_S, SERVE_MASK, Serving
 from .session_ids import Renewing
@@ -97,7 +98,7 @@ class Sender(Hearing):
         self._leaves = False
         """`close` has begun: records to destinations that are gone are given up, and raise no TopicMismatch."""
         super().__init__(kafka, renewing)
-        self.fire_and_forget = fire_and_forget or FireAndForget(tuple)
+        self.fire_and_forget = fire_and_forget or FireAndForget(Readers())
         self.awaits_arrival = threading.Event()
         """Set while a caller waits for outputs of transactions; `Transmission` then reads the journal more often."""
         self._awaited = 0

@@ -133,7 +133,7 @@ class Sweeping:
         if self._judge is not None and not self._judge.receives(self._queue):
             raise QueueDisabled(
                 f"nobody receives from queue {self._queue.name!r}, whose STATUS is OFF; what is in it comes after "
-                f"broker.alter_queue({self._queue.name!r}, status=True)"
+                f"broker.admin.alter_queue({self._queue.name!r}, status=True)"
             )
 
     def check_service(self, name: str) -> None:

@@ -8,63 +8,16 @@ and R6). Each pair of services under a contract is warned of once: such a client
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from konverse.dialog.session.dialogs import DialogState, SessionDialog
-from konverse.dialog.state.partition import Partition
 from konverse.dialog.transaction.transaction import Transaction
-from konverse.schemas.identifiers import Role
 from konverse.schemas.limits import WAY_ENTRIES_MAX
 from konverse.schemas.wire.records import Begin
-
-if TYPE_CHECKING:
-    from .reader import Reader
 
 log: Final = logging.getLogger("konverse.sending")
 
 _told: Final[set[tuple[str, str, str, str]]] = set()
 """Home topic, services and contract of each warning. For the whole process: a program may connect for each dialog."""
-
-
-class FireAndForget:
-    """Examines dialogs when a broker's clients end them; sending a message costs nothing."""
-
-    def __init__(self, readers: Callable[[], Sequence[Reader]]) -> None:
-        """`readers` gives the readers of this process, which know what they have received."""
-        self._readers = readers
-        self._read: set[str] = set()
-
-    def reads(self, topic: str) -> None:
-        """A reader of this process receives from the queue with this data topic, now or until it was closed."""
-        self._read.add(topic)
-
-    def look(self, dialog: SessionDialog, *, sends: bool = False) -> None:
-        """Examine a dialog that is about to be ended without error; `sends`: the same transaction sends on it, too.
-
-        In doubt there is no warning: replies may have come to a reader that was closed or has lost the partition.
-        """
-        over = dialog.state is DialogState.ENDED or dialog.waiting_end is not None
-        sent = sends or dialog.sent or dialog.held or dialog.pending
-        if sent and not over and not self._heard(dialog):
-            _warn(dialog.begin)
-
-    def _heard(self, dialog: SessionDialog) -> bool:
-        """Whether something was received on the dialog, or may have been."""
-        home = dialog.begin.home
-
-        def received(state: Partition) -> bool:
-            endpoint = state.endpoint(Role.INITIATOR, dialog.conversation)
-            return endpoint is not None and (endpoint.received > 0 or endpoint.error is not None)
-
-        answers = [
-            reader.ask(home.partition, received)
-            for reader in self._readers()
-            if reader.queue.topic == home.topic and not reader.closed
-        ]
-        if not answers:
-            return home.topic in self._read
-        return True in answers or all(answer is None for answer in answers)
 
 
 def look_at(transaction: Transaction) -> None:
@@ -73,10 +26,11 @@ def look_at(transaction: Transaction) -> None:
     ended = {end.endpoint for end in transaction.ends if not end.code}
     for begun in transaction.begins:
         if begun.index in said & ended:
-            _warn(begun.begin)
+            warn(begun.begin)
 
 
-def _warn(begin: Begin) -> None:
+def warn(begin: Begin) -> None:
+    """Warn of a dialog, once for its pair of services and contract."""
     way = (begin.home.topic, begin.from_service, begin.to_service, begin.contract)
     if way in _told:
         return

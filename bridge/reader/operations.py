@@ -123,8 +123,8 @@ class Operating:
     def fail(self, conversation: UUID) -> None:
         """Make an open conversation fail with Error -9719 on both sides, after the transaction that may have it.
 
-        `broker.error_broker_conversations` does so with all of them (behaviour 136). Raises DialogNotFound as
-        `suspend`.
+        `broker.operations.error_broker_conversations` does so with all of them (behaviour 136). Raises DialogNotFound
+        as `suspend`.
         """
         self._sweep(conversation, lambda endpoint: Fail(endpoint.index, BROKER_ERROR, BROKER_ERROR_DESCRIPTION))
 

@@ -17,6 +17,8 @@ from konverse.bridge.runtime.log_throttle import Seldom
 from konverse.bridge.runtime.threads import FORESEEN, in_background
 from konverse.schemas.catalog.objects import Queue, Service
 
+from .readers import Readers
+
 if TYPE_CHECKING:
     from .reader import Reader
 
@@ -29,7 +31,7 @@ WANTED_EVERY: Final = 100
 class Substitutes:
     """The substitutes of one process: one for each queue that services have left for a queue that is read here."""
 
-    def __init__(self, catalog: Catalog, readers: Callable[[], list[Reader]], make: Callable[[Queue], Reader]) -> None:
+    def __init__(self, catalog: Catalog, readers: Readers, make: Callable[[Queue], Reader]) -> None:
         self._catalog = catalog
         self._readers = readers
         self._make = make
@@ -76,7 +78,7 @@ class Substitutes:
 
     def _choose(self) -> None:
         """Make substitutes for queues that are wanted and not read here; close those that are no longer wanted."""
-        read = {reader.queue.name for reader in self._readers() if not reader.closed}
+        read = {reader.queue.name for reader in self._readers.open()}
         with self._lock:
             known = dict(self._wanted)
         try:

@@ -90,7 +90,7 @@ class Routing(Activating):
                 raise AlreadyExists(
                     f"queue {activation.queue!r} is the one of router {router.service!r}, and is answered by another "
                     "one already: a router has its queue for itself. Put its service on another queue with "
-                    "broker.alter_service"
+                    "broker.admin.alter_service"
                 )
             answering[activation.queue] = activation
         return list(answering.values())

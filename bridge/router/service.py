@@ -147,8 +147,8 @@ class RoutingService:
         """Route until `stop`, Ctrl-C or the end of the broker, or until no message came for `timeout` seconds.
 
         `threads` defaults to `max_readers`. Instructions of operators in any process are carried out meanwhile
-        (`broker.resume`, `konverse resume` and the like). Raises InvalidRoute for contracts that are not the union of
-        the targets' contracts, ServiceNotFound, QueueDisabled, and what iterating over a reader raises.
+        (`broker.operations.resume`, `konverse resume` and the like). Raises InvalidRoute for contracts that are not the
+        union of the targets' contracts, ServiceNotFound, QueueDisabled, and what iterating over a reader raises.
         """
         threads = max(1, self.clauses.max_readers) if threads is None else threads
         if threads > HANDLER_THREADS_MAX:
@@ -218,7 +218,7 @@ class RoutingService:
             raise InvalidState(
                 f"conversation {transaction.dialog.id} is one of service {transaction.dialog.service!r}, on the queue "
                 f"of router {self.service!r}, which has that queue for itself: put the other service on another one "
-                "with broker.alter_service"
+                "with broker.admin.alter_service"
             )
 
     def _decide(self, message: Message) -> Decision:

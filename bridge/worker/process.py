@@ -133,7 +133,7 @@ class Working:
         log.info("reads queue %r with %d thread%s", activation.queue, threads, "" if threads == 1 else "s")
         alone = self._queue is not None
         handler = self._watched(activation.handler)
-        drained = closing(self._broker.draining([one.queue for one in self._app]))
+        drained = closing(self._broker.operations.draining([one.queue for one in self._app]))
         with activation.at_work(self._broker, alone=alone), reader, drained as draining:
             seen: tuple[frozenset[int], Mark] | None = None
             while not self._stopping:

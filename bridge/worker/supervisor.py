@@ -52,7 +52,7 @@ def jobs(app: App | Broker, job: Job, *, processes: bool) -> list[Job]:
         answering = app.answering(broker)
         for activation in answering:
             activation.check(broker.catalog.get(Queue, activation.queue), processes=processes)
-        warn_of_a_long_session(broker.session_timeout_s(), broker.settings.group_protocol)
+        warn_of_a_long_session(broker.operations.session_timeout_s(), broker.settings.group_protocol)
     active = [one for one in answering if one.max_readers]
     if processes:
         return [replace(job, queue=queue) for queue in _each_reader(active)]

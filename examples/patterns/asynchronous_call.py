@@ -79,13 +79,13 @@ def perform(transaction: konverse.Transaction) -> None:
 
 def create(broker: konverse.Broker) -> None:
     """A caller and a callee."""
-    broker.create_message_type(CALL, if_not_exists=True)
-    broker.create_message_type(RESULT, if_not_exists=True)
-    broker.create_contract(CALLING, {CALL: "INITIATOR", RESULT: "TARGET"}, if_not_exists=True)
-    broker.create_queue("Calls", partitions=2, if_not_exists=True)
-    broker.create_queue("Results", if_not_exists=True)
-    broker.create_service(CALLEE, queue="Calls", contracts=[CALLING], if_not_exists=True)
-    broker.create_service(CALLER, queue="Results", if_not_exists=True)
+    broker.admin.create_message_type(CALL, if_not_exists=True)
+    broker.admin.create_message_type(RESULT, if_not_exists=True)
+    broker.admin.create_contract(CALLING, {CALL: "INITIATOR", RESULT: "TARGET"}, if_not_exists=True)
+    broker.admin.create_queue("Calls", partitions=2, if_not_exists=True)
+    broker.admin.create_queue("Results", if_not_exists=True)
+    broker.admin.create_service(CALLEE, queue="Calls", contracts=[CALLING], if_not_exists=True)
+    broker.admin.create_service(CALLER, queue="Results", if_not_exists=True)
 
 
 def call(broker: konverse.Broker, name: str, *arguments: Any) -> UUID:

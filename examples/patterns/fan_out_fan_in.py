@@ -109,15 +109,15 @@ def on_carrier(transaction: konverse.Transaction) -> None:
 
 def create(broker: konverse.Broker) -> None:
     """Shippers ask the desk, and the desk asks carriers under the same contract."""
-    broker.create_message_type(INQUIRY, if_not_exists=True)
-    broker.create_message_type(OFFER, if_not_exists=True)
-    broker.create_contract(OFFERING, {INQUIRY: "INITIATOR", OFFER: "TARGET"}, if_not_exists=True)
+    broker.admin.create_message_type(INQUIRY, if_not_exists=True)
+    broker.admin.create_message_type(OFFER, if_not_exists=True)
+    broker.admin.create_contract(OFFERING, {INQUIRY: "INITIATOR", OFFER: "TARGET"}, if_not_exists=True)
     for queue in ("Shippers", "OfferDesk", "Carriers"):
-        broker.create_queue(queue, partitions=2, if_not_exists=True)
-    broker.create_service(SHIPPER, queue="Shippers", if_not_exists=True)
-    broker.create_service(DESK, queue="OfferDesk", contracts=[OFFERING], if_not_exists=True)
+        broker.admin.create_queue(queue, partitions=2, if_not_exists=True)
+    broker.admin.create_service(SHIPPER, queue="Shippers", if_not_exists=True)
+    broker.admin.create_service(DESK, queue="OfferDesk", contracts=[OFFERING], if_not_exists=True)
     for carrier in CARRIERS:
-        broker.create_service(carrier, queue="Carriers", contracts=[OFFERING], if_not_exists=True)
+        broker.admin.create_service(carrier, queue="Carriers", contracts=[OFFERING], if_not_exists=True)
 
 
 def main() -> None:

@@ -67,13 +67,13 @@ class Baker:
 
 def create(broker: konverse.Broker) -> None:
     """A shop, and a bakery for up to four bakers."""
-    broker.create_message_type(ORDER, if_not_exists=True)
-    broker.create_message_type(BREAD, if_not_exists=True)
-    broker.create_contract(BAKING, {ORDER: "INITIATOR", BREAD: "TARGET"}, if_not_exists=True)
-    broker.create_queue("Bakery", partitions=PARTITIONS, if_not_exists=True)
-    broker.create_queue("Shops", if_not_exists=True)
-    broker.create_service(BAKERY, queue="Bakery", contracts=[BAKING], if_not_exists=True)
-    broker.create_service(SHOP, queue="Shops", if_not_exists=True)
+    broker.admin.create_message_type(ORDER, if_not_exists=True)
+    broker.admin.create_message_type(BREAD, if_not_exists=True)
+    broker.admin.create_contract(BAKING, {ORDER: "INITIATOR", BREAD: "TARGET"}, if_not_exists=True)
+    broker.admin.create_queue("Bakery", partitions=PARTITIONS, if_not_exists=True)
+    broker.admin.create_queue("Shops", if_not_exists=True)
+    broker.admin.create_service(BAKERY, queue="Bakery", contracts=[BAKING], if_not_exists=True)
+    broker.admin.create_service(SHOP, queue="Shops", if_not_exists=True)
 
 
 def order(broker: konverse.Broker, shop: konverse.Reader) -> Counter[str]:

@@ -94,14 +94,14 @@ class Publisher:
 def create(broker: konverse.Broker) -> None:
     """Author and subscribers begin dialogs with the publisher."""
     for name in (SUBSCRIBE, PUBLISH, ARTICLE):
-        broker.create_message_type(name, if_not_exists=True)
+        broker.admin.create_message_type(name, if_not_exists=True)
     directions = {SUBSCRIBE: "INITIATOR", PUBLISH: "INITIATOR", ARTICLE: "TARGET"}
-    broker.create_contract(NEWS, directions, if_not_exists=True)
-    broker.create_queue("Publisher", if_not_exists=True)
-    broker.create_queue("Subscribers", if_not_exists=True)
-    broker.create_service(PUBLISHER, queue="Publisher", contracts=[NEWS], if_not_exists=True)
-    broker.create_service(AUTHOR, queue="Subscribers", if_not_exists=True)
-    broker.create_service(SUBSCRIBER, queue="Subscribers", if_not_exists=True)
+    broker.admin.create_contract(NEWS, directions, if_not_exists=True)
+    broker.admin.create_queue("Publisher", if_not_exists=True)
+    broker.admin.create_queue("Subscribers", if_not_exists=True)
+    broker.admin.create_service(PUBLISHER, queue="Publisher", contracts=[NEWS], if_not_exists=True)
+    broker.admin.create_service(AUTHOR, queue="Subscribers", if_not_exists=True)
+    broker.admin.create_service(SUBSCRIBER, queue="Subscribers", if_not_exists=True)
 
 
 def subscribe(broker: konverse.Broker, tags: Sequence[str] = TAGS) -> list[konverse.Dialog]:

@@ -47,15 +47,15 @@ def answer(transaction: konverse.Transaction) -> None:
 
 def create(broker: konverse.Broker) -> None:
     """A bank with two partitions, a bank whose queue has no reader, and a traveller."""
-    broker.create_message_type(QUESTION, if_not_exists=True)
-    broker.create_message_type(ANSWER, if_not_exists=True)
-    broker.create_contract(ASKING, {QUESTION: "INITIATOR", ANSWER: "TARGET"}, if_not_exists=True)
-    broker.create_queue("RatesDesk", partitions=2, if_not_exists=True)
-    broker.create_queue("Holiday", if_not_exists=True)
-    broker.create_queue("RateAskers", if_not_exists=True)
-    broker.create_service(BANK, queue="RatesDesk", contracts=[ASKING], if_not_exists=True)
-    broker.create_service(HOLIDAY, queue="Holiday", contracts=[ASKING], if_not_exists=True)
-    broker.create_service(TRAVELLER, queue="RateAskers", if_not_exists=True)
+    broker.admin.create_message_type(QUESTION, if_not_exists=True)
+    broker.admin.create_message_type(ANSWER, if_not_exists=True)
+    broker.admin.create_contract(ASKING, {QUESTION: "INITIATOR", ANSWER: "TARGET"}, if_not_exists=True)
+    broker.admin.create_queue("RatesDesk", partitions=2, if_not_exists=True)
+    broker.admin.create_queue("Holiday", if_not_exists=True)
+    broker.admin.create_queue("RateAskers", if_not_exists=True)
+    broker.admin.create_service(BANK, queue="RatesDesk", contracts=[ASKING], if_not_exists=True)
+    broker.admin.create_service(HOLIDAY, queue="Holiday", contracts=[ASKING], if_not_exists=True)
+    broker.admin.create_service(TRAVELLER, queue="RateAskers", if_not_exists=True)
 
 
 def ask(broker: konverse.Broker, currency: bytes, *, service: str = BANK, lifetime: float = 3600) -> UUID:

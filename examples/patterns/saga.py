@@ -147,15 +147,15 @@ def book(database: sqlite3.Connection, message: konverse.Message) -> None:
 def create(broker: konverse.Broker) -> None:
     """Travellers order at the agency, and the agency at the steps, under one contract."""
     for name in (ORDER, DONE, UNDO, UNDONE):
-        broker.create_message_type(name, if_not_exists=True)
+        broker.admin.create_message_type(name, if_not_exists=True)
     directions = {ORDER: "INITIATOR", DONE: "TARGET", UNDO: "INITIATOR", UNDONE: "TARGET"}
-    broker.create_contract(TRAVELLING, directions, if_not_exists=True)
+    broker.admin.create_contract(TRAVELLING, directions, if_not_exists=True)
     for queue in ("Tourists", "TravelAgency", "TravelSteps"):
-        broker.create_queue(queue, partitions=2, if_not_exists=True)
-    broker.create_service(TRAVELLER, queue="Tourists", if_not_exists=True)
-    broker.create_service(AGENCY, queue="TravelAgency", contracts=[TRAVELLING], if_not_exists=True)
+        broker.admin.create_queue(queue, partitions=2, if_not_exists=True)
+    broker.admin.create_service(TRAVELLER, queue="Tourists", if_not_exists=True)
+    broker.admin.create_service(AGENCY, queue="TravelAgency", contracts=[TRAVELLING], if_not_exists=True)
     for service in STEPS:
-        broker.create_service(service, queue="TravelSteps", contracts=[TRAVELLING], if_not_exists=True)
+        broker.admin.create_service(service, queue="TravelSteps", contracts=[TRAVELLING], if_not_exists=True)
 
 
 def travel(broker: konverse.Broker, place: bytes) -> str:

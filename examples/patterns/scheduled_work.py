@@ -45,13 +45,13 @@ def watch(transaction: konverse.Transaction) -> None:
 
 def create(broker: konverse.Broker) -> None:
     """An owner, and a watchman."""
-    broker.create_message_type(START, "EMPTY", if_not_exists=True)
-    broker.create_message_type(REPORT, if_not_exists=True)
-    broker.create_contract(WATCHING, {START: "INITIATOR", REPORT: "TARGET"}, if_not_exists=True)
-    broker.create_queue("Watchmen", partitions=2, if_not_exists=True)
-    broker.create_queue("Owners", if_not_exists=True)
-    broker.create_service(WATCHMAN, queue="Watchmen", contracts=[WATCHING], if_not_exists=True)
-    broker.create_service(OWNER, queue="Owners", if_not_exists=True)
+    broker.admin.create_message_type(START, "EMPTY", if_not_exists=True)
+    broker.admin.create_message_type(REPORT, if_not_exists=True)
+    broker.admin.create_contract(WATCHING, {START: "INITIATOR", REPORT: "TARGET"}, if_not_exists=True)
+    broker.admin.create_queue("Watchmen", partitions=2, if_not_exists=True)
+    broker.admin.create_queue("Owners", if_not_exists=True)
+    broker.admin.create_service(WATCHMAN, queue="Watchmen", contracts=[WATCHING], if_not_exists=True)
+    broker.admin.create_service(OWNER, queue="Owners", if_not_exists=True)
 
 
 def main() -> None:

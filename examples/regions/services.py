@@ -32,11 +32,11 @@ REGIONS: Final = {
 def create(broker: Broker, *, partitions: int) -> None:
     """Create message types, contract, queues, services and routing table in an empty database."""
     for name in (ORDER, RECEIPT, END_OF_STREAM):
-        broker.create_message_type(name)
-    broker.create_contract(ORDERING, {ORDER: "INITIATOR", END_OF_STREAM: "INITIATOR", RECEIPT: "TARGET"})
-    broker.create_queue(SHOPS, partitions=partitions)
-    broker.create_service(SHOP, queue=SHOPS)
+        broker.admin.create_message_type(name)
+    broker.admin.create_contract(ORDERING, {ORDER: "INITIATOR", END_OF_STREAM: "INITIATOR", RECEIPT: "TARGET"})
+    broker.admin.create_queue(SHOPS, partitions=partitions)
+    broker.admin.create_service(SHOP, queue=SHOPS)
     for service, queue in ((ROUTER, ORDERS), *SERVICES.items()):
-        broker.create_queue(queue, partitions=partitions)
-        broker.create_service(service, queue=queue, contracts=[ORDERING])
-    broker.create_routing_table(TABLE, REGIONS)
+        broker.admin.create_queue(queue, partitions=partitions)
+        broker.admin.create_service(service, queue=queue, contracts=[ORDERING])
+    broker.admin.create_routing_table(TABLE, REGIONS)

@@ -37,10 +37,10 @@ def order(number: int, each: int) -> bytes:
 
 def create(broker: Broker, *, partitions: int) -> None:
     """Create message type, contract, queues and services in an empty database."""
-    broker.create_message_type(ORDER)
-    broker.create_contract(ORDERING, {ORDER: "INITIATOR"})
+    broker.admin.create_message_type(ORDER)
+    broker.admin.create_contract(ORDERING, {ORDER: "INITIATOR"})
     for queue, service in ((ORDERS, ROUTER), *((queue_of(region), service_of(region)) for region in REGIONS)):
-        broker.create_queue(queue, partitions=partitions)
-        broker.create_service(service, queue=queue, contracts=[ORDERING])
-    broker.create_queue("Shop")
-    broker.create_service(SHOP, queue="Shop")
+        broker.admin.create_queue(queue, partitions=partitions)
+        broker.admin.create_service(service, queue=queue, contracts=[ORDERING])
+    broker.admin.create_queue("Shop")
+    broker.admin.create_service(SHOP, queue="Shop")

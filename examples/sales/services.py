@@ -17,10 +17,10 @@ SHOP: Final = "Shop"
 
 def create(broker: Broker, *, partitions: int = 4) -> None:
     """Create message types, contract, queues and services in an empty database."""
-    broker.create_message_type(ORDER)
-    broker.create_message_type(RECEIPT)
-    broker.create_contract(ORDERING, {ORDER: "INITIATOR", RECEIPT: "TARGET"})
-    broker.create_queue(ORDERS, partitions=partitions)
-    broker.create_queue(SHOP, partitions=partitions)
-    broker.create_service(ORDER_SERVICE, queue=ORDERS, contracts=[ORDERING])
-    broker.create_service(SHOP_SERVICE, queue=SHOP)
+    broker.admin.create_message_type(ORDER)
+    broker.admin.create_message_type(RECEIPT)
+    broker.admin.create_contract(ORDERING, {ORDER: "INITIATOR", RECEIPT: "TARGET"})
+    broker.admin.create_queue(ORDERS, partitions=partitions)
+    broker.admin.create_queue(SHOP, partitions=partitions)
+    broker.admin.create_service(ORDER_SERVICE, queue=ORDERS, contracts=[ORDERING])
+    broker.admin.create_service(SHOP_SERVICE, queue=SHOP)

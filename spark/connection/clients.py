@@ -120,7 +120,7 @@ def schema_of(settings: Settings, message_type: str) -> Rule:
     if rule is None:
         raise InvalidSettings(
             f"message type {message_type!r} has no schema to parse bodies by, as its validation is {found.validation}; "
-            "give it VALID_XML, JSON_SCHEMA or AVRO with broker.alter_message_type(…)"
+            "give it VALID_XML, JSON_SCHEMA or AVRO with broker.admin.alter_message_type(…)"
         )
     try:
         with closing(Validator()) as validator:
@@ -128,7 +128,7 @@ def schema_of(settings: Settings, message_type: str) -> Rule:
     except InvalidSchema as error:
         raise InvalidSchema(
             f"message type {message_type!r} has a schema that cannot be read here: {error}. Give it another one with "
-            "broker.alter_message_type(…), or run the versions of those who made it"
+            "broker.admin.alter_message_type(…), or run the versions of those who made it"
         ) from None
     return rule
 

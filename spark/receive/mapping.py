@@ -124,7 +124,7 @@ class Source(NamedTuple):
         with Broker(self.settings) as broker:
             timeout = self.timeout
             if timeout is not None and self.behind_a_dead_one:
-                timeout += broker.session_timeout_s()
+                timeout += broker.operations.session_timeout_s()
             with broker.reader(self.queue, batch=GROUPS_PER_COMMIT, timeout=timeout) as reader:
                 yield broker, reader
 

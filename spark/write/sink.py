@@ -262,7 +262,7 @@ def _services(settings: WriteSettings, catalog: Catalog) -> dict[str, Service]:
     if not found:
         raise ServiceNotFound(
             f"no service of database {settings.database!r} may be a target of contract {settings.contract!r}; create "
-            "one with broker.create_service(…, contracts=[…])"
+            "one with broker.admin.create_service(…, contracts=[…])"
         )
     return found
 

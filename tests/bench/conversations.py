@@ -28,13 +28,13 @@ def connect(place: Place) -> Broker:
 
 def create(broker: Broker) -> None:
     """Create two services that may talk, and their queues."""
-    broker.create_message_type(MESSAGE)
-    broker.create_message_type(REPLY)
-    broker.create_contract("//order", {MESSAGE: "INITIATOR", REPLY: "TARGET"})
-    broker.create_queue(QUEUE, partitions=PARTITIONS)
-    broker.create_service("//order/service", queue=QUEUE, contracts=["//order"])
-    broker.create_queue("Shop", partitions=PARTITIONS)
-    broker.create_service("//order/shop", queue="Shop")
+    broker.admin.create_message_type(MESSAGE)
+    broker.admin.create_message_type(REPLY)
+    broker.admin.create_contract("//order", {MESSAGE: "INITIATOR", REPLY: "TARGET"})
+    broker.admin.create_queue(QUEUE, partitions=PARTITIONS)
+    broker.admin.create_service("//order/service", queue=QUEUE, contracts=["//order"])
+    broker.admin.create_queue("Shop", partitions=PARTITIONS)
+    broker.admin.create_service("//order/shop", queue="Shop")
 
 
 def dialogs(broker: Broker, count: int) -> list[Dialog]:

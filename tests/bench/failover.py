@@ -35,13 +35,13 @@ ROUNDS: Final = 3
 
 def fill(broker: Broker, count: int) -> None:
     """Fill a queue of one partition with `count` conversations whose messages are answered."""
-    broker.create_message_type(conversations.MESSAGE)
-    broker.create_message_type(conversations.REPLY)
-    broker.create_contract("//order", {conversations.MESSAGE: "INITIATOR", conversations.REPLY: "TARGET"})
-    broker.create_queue(conversations.QUEUE, partitions=1)
-    broker.create_queue("Shop", partitions=1)
-    broker.create_service(SERVICE, queue=conversations.QUEUE, contracts=["//order"])
-    broker.create_service(SHOP, queue="Shop")
+    broker.admin.create_message_type(conversations.MESSAGE)
+    broker.admin.create_message_type(conversations.REPLY)
+    broker.admin.create_contract("//order", {conversations.MESSAGE: "INITIATOR", conversations.REPLY: "TARGET"})
+    broker.admin.create_queue(conversations.QUEUE, partitions=1)
+    broker.admin.create_queue("Shop", partitions=1)
+    broker.admin.create_service(SERVICE, queue=conversations.QUEUE, contracts=["//order"])
+    broker.admin.create_service(SHOP, queue="Shop")
     opened = conversations.dialogs(broker, count)
     conversations.send_in_turn(opened, MESSAGES * count, 100)
     broker.flush()

@@ -154,7 +154,7 @@ def poison(place: Place, load: Load) -> Figures:
             (guilty,) = conversations.dialogs(broker, 1)
             guilty.send(conversations.MESSAGE, POISON)
             broker.flush()
-            while not any(one.conversation == guilty.id for part in broker.suspended() for one in part):
+            while not any(one.conversation == guilty.id for part in broker.operations.suspended() for one in part):
                 if time.time() > began + DEADLINE_S:
                     raise TimeoutError(f"the message is not suspended after {DEADLINE_S:g} s")
                 time.sleep(0.1)

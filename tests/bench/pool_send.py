@@ -16,8 +16,8 @@ def product(place: Place, load: Load) -> Figures:
     """Send `load.messages` with `Pool.send` over `load.conversations` keys in turn, until all are acknowledged."""
     with conversations.connect(place) as broker:
         conversations.create(broker)
-        broker.create_message_type(STREAM_END)
-        broker.create_contract("//stream", {conversations.MESSAGE: "INITIATOR", STREAM_END: "INITIATOR"})
+        broker.admin.create_message_type(STREAM_END)
+        broker.admin.create_contract("//stream", {conversations.MESSAGE: "INITIATOR", STREAM_END: "INITIATOR"})
         pool = broker.pool("//order/shop", "//order/service", "//stream", read=False)
         keys = [b"%d" % number for number in range(load.conversations)]
         body = os.urandom(load.body_bytes)

@@ -40,9 +40,9 @@ def filled(place: Place, load: Load) -> Figures:
     """Fill the queue, and create the services behind the router."""
     fill.queue(place, load)
     with conversations.connect(place) as broker:
-        broker.create_queue(TARGET_QUEUE, partitions=PARTITIONS)
+        broker.admin.create_queue(TARGET_QUEUE, partitions=PARTITIONS)
         for name in TARGETS:
-            broker.create_service(name, queue=TARGET_QUEUE, contracts=["//order"])
+            broker.admin.create_service(name, queue=TARGET_QUEUE, contracts=["//order"])
     return {}
 
 

@@ -53,12 +53,12 @@ class Cost(NamedTuple):
 def create(broker: Broker) -> None:
     """Create three services, each on a queue of its own."""
     for name in (ASKED, ANSWERED, REDIRECTED, STREAM_END):
-        broker.create_message_type(name)
+        broker.admin.create_message_type(name)
     types = {ASKED: "INITIATOR", STREAM_END: "INITIATOR", ANSWERED: "TARGET", REDIRECTED: "TARGET"}
-    broker.create_contract(CONTRACT, types)
+    broker.admin.create_contract(CONTRACT, types)
     for queue, service in (("Router", ROUTER), ("Target", TARGET), ("Initiator", INITIATOR)):
-        broker.create_queue(queue)
-        broker.create_service(service, queue=queue, contracts=[CONTRACT])
+        broker.admin.create_queue(queue)
+        broker.admin.create_service(service, queue=queue, contracts=[CONTRACT])
 
 
 def answer(transaction: konverse.Transaction) -> None:

@@ -50,8 +50,8 @@ def processed(place: Place, load: Load) -> Figures:
 def routed(place: Place, load: Load) -> Figures:
     """A task for each partition routes each conversation to one service, with all its messages."""
     with conversations.connect(place) as broker:
-        broker.create_queue("Routed", partitions=PARTITIONS)
-        broker.create_service(ROUTED, queue="Routed", contracts=["//order"])
+        broker.admin.create_queue("Routed", partitions=PARTITIONS)
+        broker.admin.create_service(ROUTED, queue="Routed", contracts=["//order"])
     count = load.with_warm_up
     expected = Routed(forwarded=load.conversations, followed=count - load.conversations, targets={ROUTED: count})
     return received(place, load, expected, partial(route_arrow, function=classified))

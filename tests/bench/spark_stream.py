@@ -17,8 +17,8 @@ COPIES: Final = "//order/copies"
 def product(place: Place, load: Load) -> Figures:
     """Micro-batches of `load.batch` rows, each read, written exactly once and noted in the checkpoint."""
     with conversations.connect(place) as broker:
-        broker.create_queue("Copies")
-        broker.create_service(COPIES, queue="Copies", contracts=["//order"])
+        broker.admin.create_queue("Copies")
+        broker.admin.create_service(COPIES, queue="Copies", contracts=["//order"])
     session = spark(connector=False)
     where = {"bootstrap": place.bootstrap, "database": conversations.database(place)}
     orders = (

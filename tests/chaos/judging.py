@@ -93,7 +93,7 @@ def judge(
     """Judge everything. All processes of the run have ended."""
     bootstrap = broker.settings.bootstrap
     views = _views(redis_url, queues)
-    transmission = broker.transmission_queue()
+    transmission = broker.operations.transmission_queue()
     folds, broken = _folds(broker, [*queues, *([transmission] if transmission else [])])
     verdicts, topics = look(bootstrap, queues, views, archive)
     if archive is not None:
@@ -164,7 +164,7 @@ def fold_again(broker: Broker, queue: Queue) -> dict[str, dict[SideKey, Facts]]:
     reading = broker.reader(queue.name, partitions=tuple(range(queue.partitions))) if own else broker.transmitter()
     with reading as reader:
         reader.wait_for_partitions(queue.partitions, DRAIN_S)  # without a group: Kafka may no longer have one
-        ends = {one.place.partition: one.place.data_end for one in broker.verification([queue]).extents}
+        ends = {one.place.partition: one.place.data_end for one in broker.operations.verification([queue]).extents}
 
         def ingested() -> bool:
             work(reader)

@@ -59,13 +59,13 @@ def connect_plainly(kafka: str, redis: str) -> None:
 
 def define(broker: konverse.Broker) -> None:
     """Fill the catalog: two message types, a contract, two queues and their services."""
-    broker.create_message_type(ORDER)
-    broker.create_message_type(RECEIPT)
-    broker.create_contract(CONTRACT, {ORDER: "INITIATOR", RECEIPT: "TARGET"})
-    broker.create_queue("Orders", partitions=4)
-    broker.create_service("//sales/OrderService", queue="Orders", contracts=[CONTRACT])
-    broker.create_queue("Shop")
-    broker.create_service("//sales/ShopService", queue="Shop")
+    broker.admin.create_message_type(ORDER)
+    broker.admin.create_message_type(RECEIPT)
+    broker.admin.create_contract(CONTRACT, {ORDER: "INITIATOR", RECEIPT: "TARGET"})
+    broker.admin.create_queue("Orders", partitions=4)
+    broker.admin.create_service("//sales/OrderService", queue="Orders", contracts=[CONTRACT])
+    broker.admin.create_queue("Shop")
+    broker.admin.create_service("//sales/ShopService", queue="Shop")
 
 
 def send_orders(broker: konverse.Broker) -> None:

@@ -42,12 +42,12 @@ def body(dialog: int, order: int) -> bytes:
 
 def define(broker: konverse.Broker) -> None:
     """Fill the catalog: a shop, the routed service, and one service for each region."""
-    broker.create_message_type(ORDER)
-    broker.create_message_type(RECEIPT)
-    broker.create_contract(CONTRACT, {ORDER: "INITIATOR", RECEIPT: "TARGET"})
+    broker.admin.create_message_type(ORDER)
+    broker.admin.create_message_type(RECEIPT)
+    broker.admin.create_contract(CONTRACT, {ORDER: "INITIATOR", RECEIPT: "TARGET"})
     for name in ("Shop", "Orders", *REGIONS):
-        broker.create_queue(name, partitions=4)
-        broker.create_service(f"//sales/{name}", queue=name, contracts=[CONTRACT])
+        broker.admin.create_queue(name, partitions=4)
+        broker.admin.create_service(f"//sales/{name}", queue=name, contracts=[CONTRACT])
 
 
 def send_orders(broker: konverse.Broker) -> None:

@@ -44,7 +44,7 @@ pytestmark = pytest.mark.stack
 @pytest.fixture
 def later(broker: Broker) -> str:
     """A second queue."""
-    return broker.create_queue("Later", partitions=2).name
+    return broker.admin.create_queue("Later", partitions=2).name
 
 
 def by_dialog(messages: list[Message]) -> dict[bytes, list[bytes]]:
@@ -67,7 +67,7 @@ def test_019_what_waits_is_received_on_the_new_queue_in_order(broker: Broker, la
         with first:
             assert [message.body for message in first] == [b"0", b"1"]
         fill(orders, 2)
-        assert broker.alter_service(ORDER_SERVICE, queue=later).queues_before == ("Orders",)
+        assert broker.admin.alter_service(ORDER_SERVICE, queue=later).queues_before == ("Orders",)
         for dialog in dialogs:
             dialog.send(ORDER, b"2")
         broker.flush()
@@ -81,7 +81,7 @@ def test_019_what_waits_is_received_on_the_new_queue_in_order(broker: Broker, la
 
 def test_019_a_queue_that_nobody_reads_is_looked_after_by_who_reads_the_new_one(broker: Broker, later: str) -> None:
     dialogs = [sent(broker, b"%d" % number, b"more") for number in range(4)]
-    broker.alter_service(ORDER_SERVICE, queue=later)
+    broker.admin.alter_service(ORDER_SERVICE, queue=later)
     got = by_dialog(receive(broker, later, 8))
     assert got == {dialog.id.bytes: [b"%d" % number, b"more"] for number, dialog in enumerate(dialogs)}
 
@@ -89,7 +89,7 @@ def test_019_a_queue_that_nobody_reads_is_looked_after_by_who_reads_the_new_one(
 def test_019_both_sides_go_on_and_the_old_queue_can_be_dropped_when_all_is_over(broker: Broker, later: str) -> None:
     """And 22: DROP QUEUE is refused until all conversations that began on the queue are over, wherever they are."""
     dialog = sent(broker, b"question")
-    broker.alter_service(ORDER_SERVICE, queue=later)
+    broker.admin.alter_service(ORDER_SERVICE, queue=later)
     handle(broker, later, answer)
     assert [message.body for message in receive(broker, "Shop", 1)] == [b"re question"]
     dialog.send(ORDER, b"and more")
@@ -99,7 +99,7 @@ def test_019_both_sides_go_on_and_the_old_queue_can_be_dropped_when_all_is_over(
         with pumped(reader, shop):
             until(lambda: state_of(reader, Role.TARGET, dialog) == "DI", "the end has come")
             with pytest.raises(StillUsed, match="1 that moved to other queues"):
-                broker.drop_queue("Orders")
+                broker.admin.drop_queue("Orders")
         handled = reader.receive(dialog=dialog.id, timeout=DEADLINE_S)
         assert handled is not None
         with handled:
@@ -107,7 +107,7 @@ def test_019_both_sides_go_on_and_the_old_queue_can_be_dropped_when_all_is_over(
             handled.end(handled.dialog)
         with pumped(reader, shop):
             until(lambda: is_dropped(broker, "Orders"), "nothing needs the old queue any more")
-    broker.create_queue("Orders")  # the senders close their session there
+    broker.admin.create_queue("Orders")  # the senders close their session there
 
 
 def answer(transaction: Transaction) -> None:
@@ -118,16 +118,16 @@ def answer(transaction: Transaction) -> None:
 def is_dropped(broker: Broker, queue: str) -> bool:
     """Whether the queue can be dropped; drops it then."""
     try:
-        broker.drop_queue(queue)
+        broker.admin.drop_queue(queue)
     except StillUsed:
         return False
     return True
 
 
 def test_019_new_conversations_go_to_the_new_queue_at_once(broker: Broker, later: str) -> None:
-    broker.alter_service(ORDER_SERVICE, queue=later)
+    broker.admin.alter_service(ORDER_SERVICE, queue=later)
     assert begin(broker).begin.target.topic.endswith(".Later")
-    broker.alter_service(SHOP_SERVICE, queue=later)
+    broker.admin.alter_service(SHOP_SERVICE, queue=later)
     assert begin(broker).begin.home.topic.endswith(".Later")
 
 
@@ -162,7 +162,7 @@ def test_019_a_service_moves_while_messages_are_sent_and_back_again(
         readers = [pool.submit(reader.run, take) for reader in (orders, others)]
         sending = pool.submit(send)
         for queue, reader in ((later, others), ("Orders", orders), (later, others)):
-            broker.alter_service(ORDER_SERVICE, queue=queue)
+            broker.admin.alter_service(ORDER_SERVICE, queue=queue)
             until(lambda reader=reader: lives(reader, *dialogs), f"all are in {queue}")  # type: ignore[misc]
         stop.set()
         sending.result(DEADLINE_S)
@@ -172,7 +172,7 @@ def test_019_a_service_moves_while_messages_are_sent_and_back_again(
         for running in readers:
             running.result(DEADLINE_S)
     assert got == expected
-    verification = broker.verification(broker.catalog.all(Queue))
+    verification = broker.operations.verification(broker.catalog.all(Queue))
     assert verification.run()[1] == []
 
 
@@ -183,7 +183,7 @@ def test_019_a_group_moves_as_a_whole(broker: Broker, later: str) -> None:
     broker.flush()
     with broker.reader("Shop") as shop, pumped(shop):
         until(lambda: lives(shop, first, second, role=Role.INITIATOR), "both are at home")
-        broker.alter_service(SHOP_SERVICE, queue=later)
+        broker.admin.alter_service(SHOP_SERVICE, queue=later)
         with broker.reader(later) as reader, pumped(reader):
             until(lambda: lives(reader, first, second, role=Role.INITIATOR), "both have moved")
             third = begin(broker, related_to=first)
@@ -199,15 +199,15 @@ def test_019_a_dialog_is_begun_with_its_group_also_when_the_service_came_back(se
     """The group returns to the partition that its id chooses, not to the one that the process reads."""
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker, home_partitions=2)
-        later = broker.create_queue("Later").name
+        later = broker.admin.create_queue("Later").name
         with broker.reader("Shop", partitions=(0,)) as here, broker.reader(later) as reader, pumped(here, reader):
             here.wait_for_partitions(1)
             dialogs = [sent(broker, b"0") for _ in range(8)]
             until(lambda: lives(here, *dialogs, role=Role.INITIATOR), "all are at home")
-            broker.alter_service(SHOP_SERVICE, queue=later)
+            broker.admin.alter_service(SHOP_SERVICE, queue=later)
             until(lambda: lives(reader, *dialogs, role=Role.INITIATOR), "all have moved")
             with broker.reader("Shop", partitions=(1,)) as there, pumped(there):
-                broker.alter_service(SHOP_SERVICE, queue="Shop")
+                broker.admin.alter_service(SHOP_SERVICE, queue="Shop")
                 until(lambda: there.conversations + here.conversations == len(dialogs), "all are back")
                 apart = next(dialog for dialog in dialogs if lives(there, dialog, role=Role.INITIATOR))
                 related = begin(broker, related_to=apart)
@@ -225,10 +225,10 @@ def test_019_a_suspended_conversation_moves_when_it_is_resumed(broker: Broker, l
     with broker.reader("Orders") as orders, ThreadPoolExecutor(1) as pool:
         running = pool.submit(orders.run, fails)
         until(lambda: orders.suspended, "it is suspended")
-        broker.alter_service(ORDER_SERVICE, queue=later)
+        broker.admin.alter_service(ORDER_SERVICE, queue=later)
         with broker.reader(later) as reader, pumped(reader):
             with pytest.raises(StillUsed):
-                broker.drop_queue("Orders")
+                broker.admin.drop_queue("Orders")
             assert lives(orders, dialog)
             orders.resume(dialog.id)
             until(lambda: lives(reader, dialog), "it has moved")
@@ -248,7 +248,7 @@ def test_079_a_receive_with_where_that_waits_fails_when_the_service_is_moved(
     ):
         until(lambda: living(reader) == 1, "the dialog is known at home")
         waiting = pool.submit(reader.receive, dialog=dialog.id)
-        administrator.alter_service(SHOP_SERVICE, queue=later)
+        administrator.admin.alter_service(SHOP_SERVICE, queue=later)
         with pytest.raises(ServiceAltered, match=SHOP_SERVICE) as altered:
             waiting.result(DEADLINE_S)
     assert altered.value.number == 8468
@@ -262,7 +262,7 @@ def test_079_what_cannot_follow_its_service_is_received_where_it_is(
     dialog = sent(broker, b"0")
     with broker.reader("Orders") as orders, ThreadPoolExecutor(1) as pool:
         until(lambda: living(orders), "it has come")
-        broker.alter_service(ORDER_SERVICE, queue=later)
+        broker.admin.alter_service(ORDER_SERVICE, queue=later)
         until(lambda: living(orders) and orders._owning.sweeping.altered.places, "the reader knows")
         for body in (b"0", b"1"):
             waiting = pool.submit(orders.receive, dialog=dialog.id, timeout=DEADLINE_S)
@@ -277,9 +277,9 @@ def test_079_what_cannot_follow_its_service_is_received_where_it_is(
 def test_018_a_service_is_not_moved_to_where_it_is(broker: Broker, later: str) -> None:
     """Nor to a queue that does not exist."""
     with pytest.raises(NothingChanged) as unchanged:
-        broker.alter_service(ORDER_SERVICE, queue="Orders")
+        broker.admin.alter_service(ORDER_SERVICE, queue="Orders")
     assert unchanged.value.number == 8493
     with pytest.raises(QueueNotFound):
-        broker.alter_service(ORDER_SERVICE, queue="Nowhere")
+        broker.admin.alter_service(ORDER_SERVICE, queue="Nowhere")
     with pytest.raises(ServiceNotFound):
-        broker.alter_service("//sales/Nobody", queue=later)
+        broker.admin.alter_service("//sales/Nobody", queue=later)

@@ -54,7 +54,7 @@ def test_030_a_dialog_to_a_service_that_exists_nowhere_is_not_begun(broker: Brok
     with broker.transaction() as transaction, pytest.raises(ServiceNotFound):
         transaction.begin(SHOP_SERVICE, "//sales/Later", ORDERING)
     assert list(broker.views.conversation_endpoints()) == []
-    broker.create_service("//sales/Later", queue="Orders", contracts=[ORDERING])
+    broker.admin.create_service("//sales/Later", queue="Orders", contracts=[ORDERING])
     dialog = broker.begin_dialog(SHOP_SERVICE, "//sales/Later", ORDERING)
     broker.flush()
     (row,) = broker.views.conversation_endpoints()
@@ -82,7 +82,7 @@ def test_032_an_unknown_service_or_contract_fails(broker: Broker) -> None:
 
 
 def test_033_without_a_contract_it_is_default(broker: Broker) -> None:
-    broker.create_service("//sales/Anything", queue="Orders", contracts=[DEFAULT])
+    broker.admin.create_service("//sales/Anything", queue="Orders", contracts=[DEFAULT])
     dialog = broker.begin_dialog(SHOP_SERVICE, "//sales/Anything")
     assert dialog.begin.contract == DEFAULT
 
@@ -109,7 +109,7 @@ def test_035_a_related_dialog_joins_the_group_of_the_other(broker: Broker) -> No
 
 def test_035_a_handler_gathers_the_answers_to_what_it_asked_in_the_group_of_the_order(broker: Broker) -> None:
     """Fan-out and fan-in: the order, its questions and their answers are one group, locked together."""
-    broker.create_service("//sales/Depot", queue="Shop", contracts=[ORDERING])
+    broker.admin.create_service("//sales/Depot", queue="Shop", contracts=[ORDERING])
     begin(broker).send(ORDER, b"two lamps")
     broker.flush()
 
@@ -153,7 +153,7 @@ def test_035_an_unknown_handle_fails(broker: Broker) -> None:
 
 
 def test_037_a_dialog_of_another_service_cannot_join_a_group(broker: Broker) -> None:
-    broker.create_service("//sales/Depot", queue="Shop")
+    broker.admin.create_service("//sales/Depot", queue="Shop")
     dialog = begin(broker)
     with pytest.raises(ForeignGroup) as foreign:
         broker.begin_dialog("//sales/Depot", ORDER_SERVICE, ORDERING, related_to=dialog)
@@ -161,7 +161,7 @@ def test_037_a_dialog_of_another_service_cannot_join_a_group(broker: Broker) -> 
 
 
 def test_037_nor_can_one_that_a_handler_begins(broker: Broker) -> None:
-    broker.create_service("//sales/Depot", queue="Orders")
+    broker.admin.create_service("//sales/Depot", queue="Orders")
     begin(broker).send(ORDER)
     broker.flush()
 
@@ -336,11 +336,11 @@ def test_134_a_named_instance_without_the_service_fails(broker: Broker) -> None:
 
 def test_137_a_service_has_one_place_and_no_second_copy_can_answer(broker: Broker) -> None:
     """Deviates: the catalog gives a service one queue, so two copies never answer, and -8495 never occurs."""
-    broker.create_queue("Copy")
+    broker.admin.create_queue("Copy")
     with pytest.raises(AlreadyExists):
-        broker.create_service(ORDER_SERVICE, queue="Copy", contracts=[ORDERING])
+        broker.admin.create_service(ORDER_SERVICE, queue="Copy", contracts=[ORDERING])
     with pytest.raises(AlreadyExists, match="Orders"):
-        broker.create_service(ORDER_SERVICE, queue="Copy", contracts=[ORDERING], if_not_exists=True)
+        broker.admin.create_service(ORDER_SERVICE, queue="Copy", contracts=[ORDERING], if_not_exists=True)
     dialogs = [begin(broker) for _ in range(5)]
     for dialog in dialogs:
         dialog.send(ORDER)

@@ -111,14 +111,14 @@ def test_120_an_operator_cleans_up_a_conversation_whose_other_side_is_gone(broke
         fill(orders, 1)
         assert orders.conversations == 2
         with worked(orders):
-            broker.end(dialog.id, cleanup=True, queue="Orders")
+            broker.operations.end(dialog.id, cleanup=True, queue="Orders")
             with pytest.raises(DialogNotFound):
-                broker.end(dialog.id, cleanup=True, queue="Orders")
+                broker.operations.end(dialog.id, cleanup=True, queue="Orders")
             (left,) = [row.conversation_id for row in broker.views.conversation_endpoints(queue="Orders")]
-            broker.end(left, cleanup=True, queue="Orders")
+            broker.operations.end(left, cleanup=True, queue="Orders")
             until(lambda: orders.conversations == 0, "both are gone")
     with pytest.raises(InvalidState, match="not with both"):
-        broker.end(dialog.id, error=1, description="and", cleanup=True)
+        broker.operations.end(dialog.id, error=1, description="and", cleanup=True)
 
 
 def test_121_a_later_message_of_the_initiator_gives_it_error_8462(broker: Broker) -> None:
@@ -153,7 +153,7 @@ def test_121_a_later_message_of_the_target_gives_it_error_8462(broker: Broker) -
 
 def verified(broker: Broker) -> list[Finding]:
     """Findings of `konverse verify` in the shop's logs."""
-    verification = broker.verification([queue_of(broker, name) for name in ("Orders", "Shop")])
+    verification = broker.operations.verification([queue_of(broker, name) for name in ("Orders", "Shop")])
     return verification.run()[1]
 
 
@@ -243,9 +243,9 @@ def test_136_all_open_conversations_of_a_database_get_error_9719(broker: Broker)
         with pumped(shop):
             until(lambda: shop.conversations == 2, "they have begun at home")
         with worked(orders, shop):
-            assert broker.error_broker_conversations() == 2
+            assert broker.operations.error_broker_conversations() == 2
             until(lambda: [state_of(shop, Role.INITIATOR, each) for each in dialogs] == ["ER", "ER"], "they fail")
-            assert broker.error_broker_conversations() == 0
+            assert broker.operations.error_broker_conversations() == 0
     at_home, at_target = receive(broker, "Shop", 2), receive(broker, "Orders", 4)
     assert [read_error(error.body)[0] for error in at_home] == [-9719, -9719]
     assert sorted(message.type for message in at_target) == sorted([ERROR, ERROR, ORDER, ORDER])

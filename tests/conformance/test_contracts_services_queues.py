@@ -52,20 +52,20 @@ pytestmark = pytest.mark.stack
 
 def test_011_a_contract_in_which_the_initiator_may_send_nothing_is_refused(broker: Broker) -> None:
     with pytest.raises(InvalidContract) as refused:
-        broker.create_contract("//sales/Mute", {RECEIPT: "TARGET"})
+        broker.admin.create_contract("//sales/Mute", {RECEIPT: "TARGET"})
     assert refused.value.number == 8492
-    broker.create_contract("//sales/Mute", {RECEIPT: "ANY"})
+    broker.admin.create_contract("//sales/Mute", {RECEIPT: "ANY"})
 
 
 def test_013_types_and_directions_of_a_contract_cannot_be_changed(broker: Broker) -> None:
     with pytest.raises(AlreadyExists, match="sent_by"):
-        broker.create_contract(ORDERING, {ORDER: "ANY"}, if_not_exists=True)
+        broker.admin.create_contract(ORDERING, {ORDER: "ANY"}, if_not_exists=True)
     assert not hasattr(broker, "alter_contract")
 
 
 def test_016_a_dialog_to_a_service_that_does_not_list_its_contract_gets_an_error(broker: Broker) -> None:
     """And 132: the contract is not bound to the service."""
-    broker.create_service("//sales/Mute", queue="Orders")
+    broker.admin.create_service("//sales/Mute", queue="Orders")
     begin(broker).send(ORDER)
     broker.begin_dialog("//sales/Mute", ORDER_SERVICE, ORDERING).send(ORDER, b"it can begin dialogs")
     broker.begin_dialog(SHOP_SERVICE, "//sales/Mute", ORDERING).send(ORDER, b"nobody receives it")
@@ -77,7 +77,7 @@ def test_016_a_dialog_to_a_service_that_does_not_list_its_contract_gets_an_error
 
 
 def test_017_an_initiator_may_use_a_contract_that_its_service_does_not_list(broker: Broker) -> None:
-    broker.create_service("//sales/Nothing", queue="Shop")
+    broker.admin.create_service("//sales/Nothing", queue="Shop")
     broker.begin_dialog("//sales/Nothing", ORDER_SERVICE, ORDERING).send(ORDER)
     broker.flush()
     (message,) = receive(broker, "Orders", 1)
@@ -86,30 +86,33 @@ def test_017_an_initiator_may_use_a_contract_that_its_service_does_not_list(brok
 
 def test_012_a_type_twice_in_a_contract_is_refused(broker: Broker) -> None:
     with pytest.raises(TypeTwice) as refused:
-        broker.create_contract("//sales/Twice", [(ORDER, "INITIATOR"), (NOTE, "ANY"), (ORDER, "TARGET")])
+        broker.admin.create_contract("//sales/Twice", [(ORDER, "INITIATOR"), (NOTE, "ANY"), (ORDER, "TARGET")])
     assert refused.value.number == 8403
 
 
 def test_014_a_contract_that_a_service_lists_and_a_type_that_a_contract_has_are_not_dropped(broker: Broker) -> None:
     """And 21: DROP SERVICE is refused while a broker priority names it."""
-    broker.create_broker_priority("first", contract=ORDERING, local_service=ORDER_SERVICE)
+    broker.admin.create_broker_priority("first", contract=ORDERING, local_service=ORDER_SERVICE)
     with pytest.raises(StillUsed, match=ORDER_SERVICE):
-        broker.drop_contract(ORDERING)
+        broker.admin.drop_contract(ORDERING)
     with pytest.raises(StillUsed, match=ORDERING):
-        broker.drop_message_type(ORDER)
+        broker.admin.drop_message_type(ORDER)
     with pytest.raises(StillUsed, match="every database"):
-        broker.drop_contract(DEFAULT)
-    broker.alter_service(ORDER_SERVICE, drop=[ORDERING])
+        broker.admin.drop_contract(DEFAULT)
+    broker.admin.alter_service(ORDER_SERVICE, drop=[ORDERING])
     with pytest.raises(StillUsed, match="'first'"):
-        broker.drop_contract(ORDERING)
-    broker.alter_broker_priority("first", contract="ANY")
-    broker.drop_contract(ORDERING)
+        broker.admin.drop_contract(ORDERING)
+    broker.admin.alter_broker_priority("first", contract="ANY")
+    broker.admin.drop_contract(ORDERING)
     with pytest.raises(StillUsed, match="'first'"):
-        broker.drop_service(ORDER_SERVICE)
-    broker.drop_broker_priority("first")
-    broker.drop_service(ORDER_SERVICE)
-    broker.drop_message_type(ORDER)
-    for drop, missing in ((broker.drop_contract, ContractNotFound), (broker.drop_message_type, MessageTypeNotFound)):
+        broker.admin.drop_service(ORDER_SERVICE)
+    broker.admin.drop_broker_priority("first")
+    broker.admin.drop_service(ORDER_SERVICE)
+    broker.admin.drop_message_type(ORDER)
+    for drop, missing in (
+        (broker.admin.drop_contract, ContractNotFound),
+        (broker.admin.drop_message_type, MessageTypeNotFound),
+    ):
         with pytest.raises(missing):
             drop(ORDER)
 
@@ -122,8 +125,8 @@ def test_015_the_conversations_of_a_dropped_contract_fail(broker: Broker) -> Non
     with broker.reader("Orders", timeout=1) as orders, broker.reader("Shop", timeout=1) as shop:
         fill(orders, 1)
         with pumped(orders, shop):
-            broker.alter_service(ORDER_SERVICE, drop=[ORDERING])
-            broker.drop_contract(ORDERING)
+            broker.admin.alter_service(ORDER_SERVICE, drop=[ORDERING])
+            broker.admin.drop_contract(ORDERING)
             sides = ((orders, Role.TARGET), (shop, Role.INITIATOR))
             until(lambda: [state_of(*side, dialog) for side in sides] == ["ER", "ER"], "both sides fail")
     (at_home,) = receive(broker, "Shop", 1)
@@ -141,8 +144,8 @@ def test_015_a_message_behind_the_drop_of_its_contract_fails_too(
         dialog.send(ORDER)
         sender.flush()
         assert len(receive(broker, "Orders", 1)) == 1
-        broker.alter_service(ORDER_SERVICE, drop=[ORDERING])
-        broker.drop_contract(ORDERING)
+        broker.admin.alter_service(ORDER_SERVICE, drop=[ORDERING])
+        broker.admin.drop_contract(ORDERING)
         dialog.send(ORDER)
         sender.flush()
     with broker.reader("Orders") as orders, pumped(orders):
@@ -152,20 +155,20 @@ def test_015_a_message_behind_the_drop_of_its_contract_fails_too(
 
 def test_018_a_contract_twice_in_a_service_is_refused_and_so_is_a_change_that_changes_nothing(broker: Broker) -> None:
     with pytest.raises(ContractTwice) as refused:
-        broker.create_service("//sales/Echo", queue="Orders", contracts=[ORDERING, ORDERING])
+        broker.admin.create_service("//sales/Echo", queue="Orders", contracts=[ORDERING, ORDERING])
     assert refused.value.number == 8404
     with pytest.raises(ContractTwice):
-        broker.alter_service(ORDER_SERVICE, add=[ORDERING])
+        broker.admin.alter_service(ORDER_SERVICE, add=[ORDERING])
     changes: list[dict[str, Any]] = [{}, {"add": [ORDERING], "drop": [ORDERING]}, {"drop": [DEFAULT]}]
     for nothing in changes:
         with pytest.raises(NothingChanged) as unchanged:
-            broker.alter_service(ORDER_SERVICE, **nothing)
+            broker.admin.alter_service(ORDER_SERVICE, **nothing)
         assert unchanged.value.number == 8493
-    assert broker.alter_service(ORDER_SERVICE, add=[DEFAULT]).contracts == (ORDERING, DEFAULT)
+    assert broker.admin.alter_service(ORDER_SERVICE, add=[DEFAULT]).contracts == (ORDERING, DEFAULT)
 
 
 def test_020_the_conversations_of_a_dropped_service_end_and_the_far_sides_get_an_error(broker: Broker) -> None:
-    broker.create_service("//sales/Other", queue="Orders", contracts=[ORDERING])
+    broker.admin.create_service("//sales/Other", queue="Orders", contracts=[ORDERING])
     dialogs = [begin(broker) for _ in range(3)]
     other = broker.begin_dialog(SHOP_SERVICE, "//sales/Other", ORDERING)
     for dialog in (*dialogs, other):
@@ -177,7 +180,7 @@ def test_020_the_conversations_of_a_dropped_service_end_and_the_far_sides_get_an
         assert held is not None
         errors: list[Message] = []
         with suppress(LookupError), held:  # the drop is waited for
-            broker.drop_service(ORDER_SERVICE)
+            broker.admin.drop_service(ORDER_SERVICE)
             with pumped(orders):
                 errors += receive(broker, "Shop", 2)
             raise LookupError
@@ -190,12 +193,12 @@ def test_020_the_conversations_of_a_dropped_service_end_and_the_far_sides_get_an
     with pytest.raises(ServiceNotFound):
         begin(broker)
     with pytest.raises(ServiceNotFound):
-        broker.drop_service(ORDER_SERVICE)
+        broker.admin.drop_service(ORDER_SERVICE)
 
 
 def test_020_what_comes_for_a_service_that_is_gone_gets_the_same_error(broker: Broker) -> None:
     dialog = begin(broker)
-    broker.drop_service(ORDER_SERVICE)
+    broker.admin.drop_service(ORDER_SERVICE)
     dialog.send(ORDER, b"too late")
     broker.flush()
     with broker.reader("Orders") as orders, pumped(orders):
@@ -207,9 +210,9 @@ def test_020_what_comes_for_a_service_that_is_gone_gets_the_same_error(broker: B
 def test_022_what_nobody_has_looked_at_keeps_a_queue(broker: Broker) -> None:
     begin(broker).send(ORDER, b"nobody has looked")
     broker.flush()
-    broker.drop_service(ORDER_SERVICE)
+    broker.admin.drop_service(ORDER_SERVICE)
     with pytest.raises(StillUsed, match="that nobody has looked at"):
-        broker.drop_queue("Orders")
+        broker.admin.drop_queue("Orders")
 
 
 def test_022_a_queue_is_not_dropped_as_long_as_a_service_uses_it(database: str, broker: Broker) -> None:
@@ -217,24 +220,24 @@ def test_022_a_queue_is_not_dropped_as_long_as_a_service_uses_it(database: str, 
     dialog.send(ORDER, b"of the first queue")
     broker.flush()
     with pytest.raises(StillUsed, match=f"used by service '{ORDER_SERVICE}'"):
-        broker.drop_queue("Orders")
+        broker.admin.drop_queue("Orders")
     assert len(receive(broker, "Orders", 1)) == 1
-    broker.drop_service(ORDER_SERVICE)
+    broker.admin.drop_service(ORDER_SERVICE)
     with pytest.raises(StillUsed, match="has 1 conversations not over on both sides"):
-        broker.drop_queue("Orders")
+        broker.admin.drop_queue("Orders")
     with broker.reader("Orders") as orders, pumped(orders):
         handle(broker, "Shop", lambda transaction: transaction.end(transaction.dialog))
         until(lambda: orders.conversations == 0, "it is over on both sides")
         orders.settle()
-    broker.drop_queue("Orders")
+    broker.admin.drop_queue("Orders")
     dropped = {topic for topic in broker._kafka.admin.list_topics(timeout=10).topics if database in topic}
     assert not any(".Orders" in topic for topic in dropped), dropped
     with pytest.raises(QueueNotFound):
-        broker.drop_queue("Orders")
+        broker.admin.drop_queue("Orders")
     with pytest.raises(QueueNotFound):
         broker.reader("Orders")
-    broker.create_queue("Orders")
-    broker.create_service(ORDER_SERVICE, queue="Orders", contracts=[ORDERING])
+    broker.admin.create_queue("Orders")
+    broker.admin.create_service(ORDER_SERVICE, queue="Orders", contracts=[ORDERING])
     again = begin(broker)
     again.send(ORDER, b"of the second queue")
     broker.flush()
@@ -243,26 +246,26 @@ def test_022_a_queue_is_not_dropped_as_long_as_a_service_uses_it(database: str, 
 
 def test_023_a_queue_is_on_keeps_nothing_and_minds_poison_unless_it_is_said(broker: Broker) -> None:
     """In part: RETENTION ON and POISON_MESSAGE_HANDLING OFF are not supported yet and refused."""
-    made = broker.create_queue("Plain")
+    made = broker.admin.create_queue("Plain")
     assert (made.status, made.retention, made.poison_message_handling) == (True, False, True)
-    assert broker.create_queue("Off", status=False).status is False
+    assert broker.admin.create_queue("Off", status=False).status is False
     with pytest.raises(AlreadyExists, match="status False, not True"):
-        broker.create_queue("Off", if_not_exists=True)
+        broker.admin.create_queue("Off", if_not_exists=True)
     refused: list[dict[str, Any]] = [{"retention": True}, {"poison_message_handling": False}]
     for unsupported in refused:
         with pytest.raises(NotSupportedYet):
-            broker.create_queue("Other", **unsupported)
+            broker.admin.create_queue("Other", **unsupported)
         with pytest.raises(NotSupportedYet):
-            broker.alter_queue("Plain", **unsupported)
-    assert broker.alter_queue("Plain", retention=False, poison_message_handling=True) == made
+            broker.admin.alter_queue("Plain", **unsupported)
+    assert broker.admin.alter_queue("Plain", retention=False, poison_message_handling=True) == made
     with pytest.raises(NothingChanged):
-        broker.alter_queue("Plain")
+        broker.admin.alter_queue("Plain")
     with pytest.raises(QueueNotFound):
-        broker.alter_queue("Other", status=True)
+        broker.admin.alter_queue("Other", status=True)
 
 
 def test_026_two_services_share_a_queue_and_a_message_tells_which_is_meant(broker: Broker) -> None:
-    broker.create_service("//sales/Returns", queue="Orders", contracts=[ORDERING])
+    broker.admin.create_service("//sales/Returns", queue="Orders", contracts=[ORDERING])
     begin(broker).send(ORDER, b"bought")
     broker.begin_dialog(SHOP_SERVICE, "//sales/Returns", ORDERING).send(ORDER, b"brought back")
     broker.flush()
@@ -272,15 +275,15 @@ def test_026_two_services_share_a_queue_and_a_message_tells_which_is_meant(broke
 
 def test_027_the_name_of_a_queue_does_not_begin_like_a_temporary_object(broker: Broker) -> None:
     with pytest.raises(InvalidName, match="begins with #"):
-        broker.create_queue("#Orders")
-    broker.create_queue("Orders#2")
+        broker.admin.create_queue("#Orders")
+    broker.admin.create_queue("Orders#2")
 
 
 def test_022_what_is_left_of_a_queue_is_deleted_by_another_call(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Kafka was away when the queue was dropped, so its topics were not deleted."""
-    queue = broker.create_queue("Short")
+    queue = broker.admin.create_queue("Short")
     delete = Topics.delete
 
     def fail(_topics: Topics, _queue: Queue) -> None:
@@ -288,11 +291,11 @@ def test_022_what_is_left_of_a_queue_is_deleted_by_another_call(
 
     monkeypatch.setattr(Topics, "delete", fail)
     with pytest.raises(KafkaUnavailable):
-        broker.drop_queue("Short")
+        broker.admin.drop_queue("Short")
     monkeypatch.setattr(Topics, "delete", delete)
     assert broker._topics.partitions(queue.topic) is not None
-    broker.drop_queue("Short")
+    broker.admin.drop_queue("Short")
     assert broker._topics.partitions(queue.topic) is None
     for name in ("Short", "Never"):
         with pytest.raises(QueueNotFound):
-            broker.drop_queue(name)
+            broker.admin.drop_queue(name)

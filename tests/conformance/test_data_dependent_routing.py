@@ -131,10 +131,10 @@ def test_232_an_unresolvable_message_ends_its_dialog_with_error_1(regions: Broke
 
 def test_233_the_initiator_is_redirected_and_talks_to_the_resolved_service_directly(regions: Broker) -> None:
     contract = "//sales/Redirected"
-    regions.create_message_type(REDIRECT_TO)
-    regions.create_contract(contract, {ORDER: "INITIATOR", RECEIPT: "TARGET", REDIRECT_TO: "TARGET"})
+    regions.admin.create_message_type(REDIRECT_TO)
+    regions.admin.create_contract(contract, {ORDER: "INITIATOR", RECEIPT: "TARGET", REDIRECT_TO: "TARGET"})
     for service in (ORDER_SERVICE, SOUTH):
-        regions.alter_service(service, add=[contract])
+        regions.admin.alter_service(service, add=[contract])
     dialog = regions.begin_dialog(SHOP_SERVICE, ORDER_SERVICE, contract)
     dialog.send(ORDER, b"south 1")
     dialog.flush()
@@ -210,9 +210,9 @@ def test_233_a_routing_service_redirects_under_contracts_that_let_it(regions: Br
     with pytest.raises(InvalidRoute, match=r"contract '//sales/Ordering', which does not let the target send"):
         router.run(timeout=1.0)
     contract = "//sales/Redirected"
-    regions.create_message_type(REDIRECT_TO)
-    regions.create_contract(contract, {ORDER: "INITIATOR", REDIRECT_TO: "TARGET"})
-    regions.alter_service(ORDER_SERVICE, add=[contract], drop=[ORDERING])
+    regions.admin.create_message_type(REDIRECT_TO)
+    regions.admin.create_contract(contract, {ORDER: "INITIATOR", REDIRECT_TO: "TARGET"})
+    regions.admin.alter_service(ORDER_SERVICE, add=[contract], drop=[ORDERING])
     dialog = regions.begin_dialog(SHOP_SERVICE, ORDER_SERVICE, contract)
     dialog.send(ORDER, b"south 1")
     dialog.flush()
@@ -226,10 +226,10 @@ def test_233_a_pool_that_is_redirected_sends_to_the_resolved_service_directly(re
     router = regions.router(ORDER_SERVICE, mode=REDIRECT)(by_word)
     contract = "//sales/Streamed"
     for message_type in (REDIRECT_TO, STREAM_END):
-        regions.create_message_type(message_type)
-    regions.create_contract(contract, {ORDER: "INITIATOR", STREAM_END: "INITIATOR", REDIRECT_TO: "TARGET"})
-    regions.alter_service(ORDER_SERVICE, add=[contract], drop=[ORDERING])
-    regions.alter_service(SOUTH, add=[contract])
+        regions.admin.create_message_type(message_type)
+    regions.admin.create_contract(contract, {ORDER: "INITIATOR", STREAM_END: "INITIATOR", REDIRECT_TO: "TARGET"})
+    regions.admin.alter_service(ORDER_SERVICE, add=[contract], drop=[ORDERING])
+    regions.admin.alter_service(SOUTH, add=[contract])
     with regions.pool(SHOP_SERVICE, ORDER_SERVICE, contract) as pool:
         for number in (1, 2):
             pool.send(ORDER, b"south %d" % number, "a customer")

@@ -145,7 +145,7 @@ def test_112_an_error_has_a_positive_code_and_a_description_of_3000_characters_a
         assert error.value.number == number
 
     refused(dialog.end)
-    refused(broker.end, dialog.id)
+    refused(broker.operations.end, dialog.id)
     with broker.transaction() as transaction:
         refused(transaction.end, dialog)
     handle(broker, "Orders", lambda transaction: refused(transaction.end, transaction.dialog))
@@ -321,9 +321,9 @@ def test_130_an_error_is_read_by_programs_that_were_written_for_the_original(bro
 
 
 def test_130_the_sample_of_the_original_crosses_as_a_message_of_well_formed_xml(broker: Broker) -> None:
-    broker.create_message_type("//sales/Copy", "WELL_FORMED_XML")
-    broker.create_contract("//sales/Copying", {"//sales/Copy": "ANY"})
-    broker.alter_service(ORDER_SERVICE, add=["//sales/Copying"])
+    broker.admin.create_message_type("//sales/Copy", "WELL_FORMED_XML")
+    broker.admin.create_contract("//sales/Copying", {"//sales/Copy": "ANY"})
+    broker.admin.alter_service(ORDER_SERVICE, add=["//sales/Copying"])
     dialog = broker.begin_dialog(SHOP_SERVICE, ORDER_SERVICE, "//sales/Copying")
     dialog.send("//sales/Copy", PRINTED)
     broker.flush()

@@ -105,7 +105,7 @@ def test_089_a_group_of_another_queue_is_refused(broker: Broker) -> None:
 
 
 def test_089_a_group_of_another_service_of_the_queue_is_refused(broker: Broker) -> None:
-    broker.create_service("//sales/Other", queue="Orders", contracts=[DEFAULT])
+    broker.admin.create_service("//sales/Other", queue="Orders", contracts=[DEFAULT])
     dialog, other = sent(broker, b"1"), broker.begin_dialog("//sales/ShopService", "//sales/Other")
     other.send(DEFAULT, b"2")
     broker.flush()

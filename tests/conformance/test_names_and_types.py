@@ -43,7 +43,7 @@ pytestmark = pytest.mark.stack
 
 def test_001_names_are_compared_byte_by_byte(broker: Broker) -> None:
     """In part: routes are not used for sending yet."""
-    broker.create_broker_priority("orders first", remote_service=ORDER_SERVICE, level=9)
+    broker.admin.create_broker_priority("orders first", remote_service=ORDER_SERVICE, level=9)
     priorities = broker.catalog.all(BrokerPriority)
     for name, level in ((ORDER_SERVICE, 9), (ORDER_SERVICE.upper(), 5)):
         assert level_of(priorities, ORDERING, SHOP_SERVICE, name) == level
@@ -60,7 +60,7 @@ def test_001_names_are_compared_byte_by_byte(broker: Broker) -> None:
 def test_010_a_message_shows_what_its_type_says_of_bodies(broker: Broker) -> None:
     dialog = begin(broker)
     for name, validation in ((ORDER, "EMPTY"), (NOTE, "WELL_FORMED_XML")):
-        broker.alter_message_type(name, validation)
+        broker.admin.alter_message_type(name, validation)
     dialog.send(ORDER)
     dialog.send(NOTE, b"<note/>")
     broker.flush()  # else an END WITH ERROR would withdraw them
@@ -83,16 +83,16 @@ def test_008_a_database_is_born_with_the_type_and_the_contract_default(broker: B
     assert born_with == {DEFAULT, END_DIALOG, ERROR, DIALOG_TIMER}
     for system in (END_DIALOG, ERROR, DIALOG_TIMER):
         with pytest.raises(SystemObject):
-            broker.alter_message_type(system, "NONE")
+            broker.admin.alter_message_type(system, "NONE")
         with pytest.raises(SystemObject):
-            broker.create_contract("//sales/Ending", {ORDER: "INITIATOR", system: "ANY"})
+            broker.admin.create_contract("//sales/Ending", {ORDER: "INITIATOR", system: "ANY"})
         with pytest.raises(StillUsed, match="every database"):
-            broker.drop_message_type(system)
+            broker.admin.drop_message_type(system)
     assert broker.catalog.get(MessageType, DEFAULT).validation is Validation.NONE
     assert {name: side.value for name, side in broker.catalog.get(Contract, DEFAULT).sent_by.items()} == {
         DEFAULT: "ANY"
     }
-    broker.create_service("//sales/Anything", queue="Orders", contracts=[DEFAULT])
+    broker.admin.create_service("//sales/Anything", queue="Orders", contracts=[DEFAULT])
     broker.begin_dialog(SHOP_SERVICE, "//sales/Anything").send(body=b"of the default type")
     broker.flush()
     assert [(message.type, message.body) for message in receive(broker, "Orders", 1)] == [
@@ -117,8 +117,8 @@ def test_009_system_messages_arrive_under_every_contract(broker: Broker) -> None
 
 def rejected(broker: Broker, message_type: str, body: bytes, *others: bytes) -> tuple[list[bytes], list[int]]:
     """The bodies that a target receives, in order, and the codes of the Errors at their initiator."""
-    broker.create_contract("checked", {message_type: "INITIATOR"}, if_not_exists=True)
-    broker.create_service("checking", queue="Orders", contracts=["checked"], if_not_exists=True)
+    broker.admin.create_contract("checked", {message_type: "INITIATOR"}, if_not_exists=True)
+    broker.admin.create_service("checking", queue="Orders", contracts=["checked"], if_not_exists=True)
     dialog = broker.begin_dialog(SHOP_SERVICE, "checking", "checked")
     for each in (body, *others):
         dialog.send(message_type, each)
@@ -132,18 +132,18 @@ def rejected(broker: Broker, message_type: str, body: bytes, *others: bytes) -> 
 
 
 def test_003_a_body_of_a_type_that_has_none_is_rejected_at_the_receiver(broker: Broker) -> None:
-    broker.create_message_type("ping", "EMPTY")
+    broker.admin.create_message_type("ping", "EMPTY")
     assert rejected(broker, "ping", b"", b"a body", b"") == ([b""], [-8430])
 
 
 @pytest.mark.parametrize("body", [b"<order", b" ", b"<a/><b/>", b"<!DOCTYPE a [<!ENTITY e 'e'>]><a>&e;</a>"])
 def test_004_broken_xml_never_reaches_the_target_and_the_sender_gets_an_error(broker: Broker, body: bytes) -> None:
-    broker.create_message_type("document", "WELL_FORMED_XML")
+    broker.admin.create_message_type("document", "WELL_FORMED_XML")
     assert rejected(broker, "document", b"<order/>", body) == ([b"<order/>"], [-9615])
 
 
 def test_004_a_message_without_a_body_is_well_formed(broker: Broker) -> None:
-    broker.create_message_type("document", "WELL_FORMED_XML")
+    broker.admin.create_message_type("document", "WELL_FORMED_XML")
     taken = [b"<order/>", b"", b"\xef\xbb\xbf<order/>", "<order/>".encode("utf-16"), "<order/>".encode("utf-16-le")]
     contradicted = "<?xml version='1.0' encoding='UTF-8'?><order/>".encode("utf-16")
     assert rejected(broker, "document", taken[0], *taken[1:], contradicted) == (taken, [-9615])
@@ -151,9 +151,9 @@ def test_004_a_message_without_a_body_is_well_formed(broker: Broker) -> None:
 
 def test_131_the_error_names_the_parsers_reason_the_conversation_the_role_and_the_number(broker: Broker) -> None:
     """At both sides, in the words of 9615."""
-    broker.create_message_type("document", "WELL_FORMED_XML")
-    broker.create_contract("checked", {"document": "INITIATOR"})
-    broker.create_service("checking", queue="Orders", contracts=["checked"])
+    broker.admin.create_message_type("document", "WELL_FORMED_XML")
+    broker.admin.create_contract("checked", {"document": "INITIATOR"})
+    broker.admin.create_service("checking", queue="Orders", contracts=["checked"])
     dialog = broker.begin_dialog(SHOP_SERVICE, "checking", "checked")
     for body in (b"<a/>", b"<b/>", b"<order></ordr>"):
         dialog.send("document", body)
@@ -172,9 +172,9 @@ def test_131_the_error_names_the_parsers_reason_the_conversation_the_role_and_th
 @pytest.mark.parametrize("way", ["direct", "transaction", "several", "handler"])
 def test_004_all_ways_of_sending_are_judged_alike(broker: Broker, way: str) -> None:
     """A missing body, an empty one, byte order marks and encodings; the last one is broken."""
-    broker.create_message_type("document", "WELL_FORMED_XML")
-    broker.create_contract("both", {ORDER: "INITIATOR", "document": "ANY"})
-    broker.create_service("checking", queue="Orders", contracts=["both"])
+    broker.admin.create_message_type("document", "WELL_FORMED_XML")
+    broker.admin.create_contract("both", {ORDER: "INITIATOR", "document": "ANY"})
+    broker.admin.create_service("checking", queue="Orders", contracts=["both"])
     bodies = [b"<a/>", b"", b"\xef\xbb\xbf<a/>", "<a/>".encode("utf-16"), "<a/>".encode("utf-16-be")]
     broken = "<?xml version='1.0' encoding='UTF-8'?><a/>".encode("utf-16")
 
@@ -207,14 +207,14 @@ def test_004_all_ways_of_sending_are_judged_alike(broker: Broker, way: str) -> N
 
 
 def test_004_broken_xml_that_comes_first_leaves_nothing_at_the_target(broker: Broker) -> None:
-    broker.create_message_type("document", "WELL_FORMED_XML")
+    broker.admin.create_message_type("document", "WELL_FORMED_XML")
     assert rejected(broker, "document", b"<order", b"<order/>") == ([], [-9615])
 
 
 def test_004_what_an_initiator_receives_is_validated_there(broker: Broker) -> None:
-    broker.create_message_type("answer", "WELL_FORMED_XML")
-    broker.create_contract("asking", {ORDER: "INITIATOR", "answer": "TARGET"})
-    broker.create_service("answering", queue="Orders", contracts=["asking"])
+    broker.admin.create_message_type("answer", "WELL_FORMED_XML")
+    broker.admin.create_contract("asking", {ORDER: "INITIATOR", "answer": "TARGET"})
+    broker.admin.create_service("answering", queue="Orders", contracts=["asking"])
     broker.begin_dialog(SHOP_SERVICE, "answering", "asking").send(ORDER, b"a question")
     broker.flush()
 
@@ -230,17 +230,17 @@ def test_004_what_an_initiator_receives_is_validated_there(broker: Broker) -> No
 
 @pytest.mark.parametrize("body", [b"<order><pieces>many</pieces></order>", b"<note/>", b"<order", b""])
 def test_005_xml_that_violates_its_schema_is_rejected_as_broken_xml_is(broker: Broker, body: bytes) -> None:
-    broker.create_xml_schema_collection("//sales/Orders", [ORDER_XSD])
-    broker.create_message_type("document", "VALID_XML", schema_collection="//sales/Orders")
+    broker.admin.create_xml_schema_collection("//sales/Orders", [ORDER_XSD])
+    broker.admin.create_message_type("document", "VALID_XML", schema_collection="//sales/Orders")
     good = b"<order><pieces>3</pieces></order>"
     assert rejected(broker, "document", good, body) == ([good], [-9615])
 
 
 def test_006_the_receiver_alone_validates(broker: Broker) -> None:
     """Sender and receiver are in one database here. No send is refused."""
-    broker.create_message_type("document", "WELL_FORMED_XML")
+    broker.admin.create_message_type("document", "WELL_FORMED_XML")
     assert rejected(broker, "document", b"<order/>", b"no document")[1] == [-9615]
-    broker.alter_message_type("document", "NONE")
+    broker.admin.alter_message_type("document", "NONE")
     broker.begin_dialog(SHOP_SERVICE, "checking", "checked").send("document", b"no document")
     broker.flush()
     assert [message.body for message in receive(broker, "Orders", 1)] == [b"no document"]
@@ -253,7 +253,7 @@ def test_007_what_is_queued_stays_when_its_type_is_altered(broker: Broker) -> No
     with broker.reader("Orders") as reader:
         fill(reader, 1)
         reader.settle()
-    broker.alter_message_type(ORDER, "WELL_FORMED_XML")
+    broker.admin.alter_message_type(ORDER, "WELL_FORMED_XML")
     dialog.send(ORDER, b"no document either")
     broker.flush()
     messages = receive(broker, "Orders", 2)
@@ -267,7 +267,7 @@ def test_007_a_reader_that_is_at_work_notices_the_alteration(broker: Broker) -> 
         for _ in range(3):
             dialog.send(ORDER, b"no document")
         fill(reader, 3)
-        broker.alter_message_type(ORDER, "WELL_FORMED_XML")
+        broker.admin.alter_message_type(ORDER, "WELL_FORMED_XML")
         work(reader)
         dialog.send(ORDER, b"no document")
         broker.flush()

@@ -20,9 +20,9 @@ SLOW = "//sales/Slow"
 def ranked(broker: Broker) -> Broker:
     """The shop with two contracts, one urgent for both sides."""
     for contract, level in ((RUSH, 10), (SLOW, 1)):
-        broker.create_contract(contract, {ORDER: "INITIATOR", RECEIPT: "TARGET", NOTE: "ANY"})
-        broker.alter_service(ORDER_SERVICE, add=[contract])
-        broker.create_broker_priority(f"all of {contract}", contract=contract, level=level)
+        broker.admin.create_contract(contract, {ORDER: "INITIATOR", RECEIPT: "TARGET", NOTE: "ANY"})
+        broker.admin.alter_service(ORDER_SERVICE, add=[contract])
+        broker.admin.create_broker_priority(f"all of {contract}", contract=contract, level=level)
     return broker
 
 
@@ -53,11 +53,11 @@ def test_216_a_side_keeps_the_priority_of_its_beginning(ranked: Broker) -> None:
     """Deviates: a target's endpoint is created when a reader of its queue takes its first message from the log."""
     expected: dict[Dialog, int] = {}
     for level in (10, 2):
-        ranked.alter_broker_priority(f"all of {RUSH}", local_service=ORDER_SERVICE, level=level)
+        ranked.admin.alter_broker_priority(f"all of {RUSH}", local_service=ORDER_SERVICE, level=level)
         dialog = order(ranked, RUSH)
         assert [(m.dialog.id, m.priority) for m in receive(ranked, "Orders", 1)] == [(dialog.id, level)]
         expected[dialog] = level
-    ranked.drop_broker_priority(f"all of {RUSH}")
+    ranked.admin.drop_broker_priority(f"all of {RUSH}")
     expected[order(ranked, RUSH)] = 5
     for dialog in expected:
         dialog.send(ORDER)
@@ -73,13 +73,13 @@ def test_216_an_initiator_keeps_the_priority_of_its_begin(ranked: Broker) -> Non
     """Also when no reader has seen the BEGIN before CREATE, ALTER and DROP."""
     dialogs: dict[int, list[Dialog]] = {level: [] for level in (5, 8, 3)}
     dialogs[5].append(order(ranked, ORDERING))
-    ranked.create_broker_priority("replies", contract=ORDERING, local_service=SHOP_SERVICE, level=8)
+    ranked.admin.create_broker_priority("replies", contract=ORDERING, local_service=SHOP_SERVICE, level=8)
     dialogs[8].append(order(ranked, ORDERING))
     with ranked.transaction() as transaction:
         dialogs[8].append(transaction.begin(SHOP_SERVICE, ORDER_SERVICE, ORDERING))
-    ranked.alter_broker_priority("replies", level=3)
+    ranked.admin.alter_broker_priority("replies", level=3)
     dialogs[3].append(order(ranked, ORDERING))
-    ranked.drop_broker_priority("replies")
+    ranked.admin.drop_broker_priority("replies")
     ranked.flush()
     with ranked.reader("Shop") as replies:
         replies.wait_for_partitions(replies.queue.partitions)
@@ -95,9 +95,9 @@ def test_216_an_initiator_keeps_the_priority_of_its_begin(ranked: Broker) -> Non
 
 
 def test_217_the_nearest_of_the_priorities_that_match_counts(ranked: Broker) -> None:
-    ranked.create_broker_priority("orders", contract=ORDERING, local_service=ORDER_SERVICE, level=8)
-    ranked.create_broker_priority("from the shop", remote_service=SHOP_SERVICE, level=3)
-    ranked.create_broker_priority("whatever", level=6)
+    ranked.admin.create_broker_priority("orders", contract=ORDERING, local_service=ORDER_SERVICE, level=8)
+    ranked.admin.create_broker_priority("from the shop", remote_service=SHOP_SERVICE, level=3)
+    ranked.admin.create_broker_priority("whatever", level=6)
     dialogs = [order(ranked, contract) for contract in (ORDERING, SLOW)]
     with ranked.reader("Orders") as reader, ranked.reader("Shop") as replies:
         fill(reader, 2)
@@ -106,8 +106,8 @@ def test_217_the_nearest_of_the_priorities_that_match_counts(ranked: Broker) -> 
 
 
 def test_218_each_side_has_a_priority_of_its_own(ranked: Broker) -> None:
-    ranked.create_broker_priority("orders", contract=ORDERING, local_service=ORDER_SERVICE, level=9)
-    ranked.create_broker_priority("replies", contract=ORDERING, local_service=SHOP_SERVICE, level=2)
+    ranked.admin.create_broker_priority("orders", contract=ORDERING, local_service=ORDER_SERVICE, level=9)
+    ranked.admin.create_broker_priority("replies", contract=ORDERING, local_service=SHOP_SERVICE, level=2)
     dialog = order(ranked, ORDERING)
     assert priorities(ranked, dialog) == {True: 2, False: 9}
     (row,) = ranked.views.contents("Orders")

@@ -244,8 +244,8 @@ def test_078_a_receive_that_waits_fails_when_its_queue_is_dropped(
         reader.wait_for_partitions(1)
         with ThreadPoolExecutor(1) as pool:
             waiting = pool.submit(next, iter(reader))
-            administrator.drop_service(ORDER_SERVICE)
-            administrator.drop_queue("Orders")
+            administrator.admin.drop_service(ORDER_SERVICE)
+            administrator.admin.drop_queue("Orders")
             with pytest.raises(QueueNotFound, match="'Orders' was dropped"):
                 waiting.result(DEADLINE_S)
 
@@ -254,7 +254,7 @@ def test_077_receive_from_a_queue_that_is_off_fails_and_the_reader_goes_on(broke
     """And 152: messages that come meanwhile wait at the receiver's side, and the sender does not wait."""
     dialog = begin(broker)
     dialog.send(ORDER, b"0")
-    broker.alter_queue("Orders", status=False)
+    broker.admin.alter_queue("Orders", status=False)
     with broker.reader("Orders", timeout=DEADLINE_S) as reader:
         for _ in range(2):
             with pytest.raises(QueueDisabled) as refused:
@@ -266,7 +266,7 @@ def test_077_receive_from_a_queue_that_is_off_fails_and_the_reader_goes_on(broke
         broker.flush()
         with pytest.raises(QueueDisabled):
             reader.run(lambda transaction: pytest.fail(f"received {list(transaction)}"), threads=2)
-        broker.alter_queue("Orders", status=True)
+        broker.admin.alter_queue("Orders", status=True)
         received: list[bytes] = []
         while len(received) < 2:
             received += bodies(next_or_none(reader))
@@ -275,14 +275,14 @@ def test_077_receive_from_a_queue_that_is_off_fails_and_the_reader_goes_on(broke
 
 def test_058_what_comes_for_a_queue_that_is_off_is_received_when_it_is_on(broker: Broker) -> None:
     """Deviates: the message waits in the target's own queue, not in a transmission queue, and has no status text."""
-    broker.alter_queue("Orders", status=False)
+    broker.admin.alter_queue("Orders", status=False)
     begin(broker).send(ORDER, b"waits")
     broker.flush()
     with broker.reader("Orders") as reader:
         fill(reader, 1)
         with pytest.raises(QueueDisabled):
             next(reader)
-    broker.alter_queue("Orders", status=True)
+    broker.admin.alter_queue("Orders", status=True)
     assert [message.body for message in receive(broker, "Orders", 1)] == [b"waits"]
 
 
@@ -291,12 +291,12 @@ def test_077_what_was_received_before_is_committed(broker: Broker) -> None:
     broker.flush()
     with broker.reader("Orders") as reader:
         with next(reader) as transaction:
-            broker.alter_queue("Orders", status=False)
+            broker.admin.alter_queue("Orders", status=False)
             assert [message.body for message in transaction] == [b"taken"]
         with pytest.raises(QueueDisabled):
             next(reader)
         reader.settle()
-        broker.alter_queue("Orders", status=True)
+        broker.admin.alter_queue("Orders", status=True)
     assert drain(broker, "Orders") == []
 
 
@@ -311,7 +311,7 @@ def test_078_a_receive_that_waits_fails_when_its_queue_is_disabled_by_another_pr
         assert bodies(next(reader)) == [b""]
         with ThreadPoolExecutor(1) as pool:
             waiting = pool.submit(reader.receive, dialog=dialog.id) if where else pool.submit(next, iter(reader))
-            administrator.alter_queue("Orders", status=False)
+            administrator.admin.alter_queue("Orders", status=False)
             with pytest.raises(QueueDisabled, match="alter_queue"):
                 waiting.result(DEADLINE_S)
 
@@ -329,7 +329,7 @@ def test_079_a_receive_with_where_that_waits_fails_when_the_service_is_dropped(
     ):
         until(lambda: living(reader) == 1, "the dialog is known at home")
         waiting = pool.submit(reader.receive, dialog=dialog.id)
-        administrator.drop_service(SHOP_SERVICE)
+        administrator.admin.drop_service(SHOP_SERVICE)
         with pytest.raises(ServiceNotFound, match=SHOP_SERVICE):
             waiting.result(DEADLINE_S)
 
@@ -368,7 +368,7 @@ def test_093_a_group_goes_with_its_last_conversation(broker: Broker) -> None:
 
 
 def test_094_a_lock_of_the_target_does_not_keep_the_initiator_waiting(broker: Broker) -> None:
-    broker.create_service("//sales/Mirror", queue="Orders", contracts=["//sales/Ordering"])
+    broker.admin.create_service("//sales/Mirror", queue="Orders", contracts=["//sales/Ordering"])
     dialog = broker.begin_dialog("//sales/Mirror", "//sales/OrderService", "//sales/Ordering")
     dialog.send(ORDER, b"0")
     broker.flush()

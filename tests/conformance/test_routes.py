@@ -23,12 +23,12 @@ INSTANCE = uuid.UUID("0f8fad5b-d9cb-469f-a165-70867728950e")
 def test_155_a_new_database_has_one_route_to_any_service_here(servers: Servers, database: str) -> None:
     with connected(servers.bootstrap, database) as broker:
         assert broker.catalog.all(Route) == [Route(AUTO_CREATED_LOCAL, "LOCAL")]
-        broker.drop_route(AUTO_CREATED_LOCAL)
+        broker.admin.drop_route(AUTO_CREATED_LOCAL)
     with connected(servers.bootstrap, database) as broker:
         assert broker.catalog.all(Route) == []
         with pytest.raises(RouteNotFound):
-            broker.drop_route(AUTO_CREATED_LOCAL)
-        broker.create_route(AUTO_CREATED_LOCAL, "LOCAL")
+            broker.admin.drop_route(AUTO_CREATED_LOCAL)
+        broker.admin.create_route(AUTO_CREATED_LOCAL, "LOCAL")
         assert [route.name for route in broker.catalog.all(Route)] == [AUTO_CREATED_LOCAL]
 
 
@@ -49,18 +49,18 @@ def test_174_clauses_that_cannot_be_together_are_refused_when_a_route_is_created
     broker: Broker, clauses: dict[str, Any], number: int
 ) -> None:
     with pytest.raises(InvalidRoute) as refused:
-        broker.create_route("//sales/Route", **{"address": HERE, **clauses})
+        broker.admin.create_route("//sales/Route", **{"address": HERE, **clauses})
     assert refused.value.number == number
-    broker.create_route("//sales/Route", HERE)
+    broker.admin.create_route("//sales/Route", HERE)
     with pytest.raises(InvalidRoute) as refused:
-        broker.alter_route("//sales/Route", **clauses)
+        broker.admin.alter_route("//sales/Route", **clauses)
     assert refused.value.number == number
     assert broker.catalog.get(Route, "//sales/Route") == Route("//sales/Route", HERE)
 
 
 def test_175_alter_route_leaves_what_it_does_not_name_and_takes_nothing_away(broker: Broker) -> None:
     before = datetime.now(UTC)
-    made = broker.create_route(
+    made = broker.admin.create_route(
         "//sales/Route",
         HERE,
         service_name=ORDER_SERVICE,
@@ -71,37 +71,37 @@ def test_175_alter_route_leaves_what_it_does_not_name_and_takes_nothing_away(bro
     assert (made.service_name, made.broker_instance, made.mirror_address) == (ORDER_SERVICE, str(INSTANCE), THERE)
     expires = datetime.fromtimestamp(made.expires_ms / 1000, UTC)
     assert abs(expires - before - timedelta(hours=1)) < timedelta(minutes=1)
-    altered = broker.alter_route("//sales/Route", address="tcp://three.example.com:4022")
+    altered = broker.admin.alter_route("//sales/Route", address="tcp://three.example.com:4022")
     assert altered == Route(
         "//sales/Route", "TCP://three.example.com:4022", ORDER_SERVICE, str(INSTANCE), made.expires_ms, THERE
     )
-    assert broker.alter_route("//sales/Route", lifetime=timedelta(days=1)).expires_ms > made.expires_ms
+    assert broker.admin.alter_route("//sales/Route", lifetime=timedelta(days=1)).expires_ms > made.expires_ms
     for clause in ("service_name", "broker_instance", "mirror_address"):
         removed: dict[str, Any] = {clause: ""}
         with pytest.raises(InvalidRoute):
-            broker.alter_route("//sales/Route", **removed)
+            broker.admin.alter_route("//sales/Route", **removed)
     with pytest.raises(NothingChanged):
-        broker.alter_route("//sales/Route")
+        broker.admin.alter_route("//sales/Route")
     with pytest.raises(RouteNotFound):
-        broker.alter_route("//sales/Other", address=HERE)
+        broker.admin.alter_route("//sales/Other", address=HERE)
     with pytest.raises(AlreadyExists, match="address"):
-        broker.create_route("//sales/Route", HERE, if_not_exists=True)
-    eternal = broker.create_route("//sales/Eternal", HERE)
+        broker.admin.create_route("//sales/Route", HERE, if_not_exists=True)
+    eternal = broker.admin.create_route("//sales/Eternal", HERE)
     assert eternal.expires_ms == NEVER
-    assert broker.create_route("//sales/Eternal", HERE, if_not_exists=True) == eternal
+    assert broker.admin.create_route("//sales/Eternal", HERE, if_not_exists=True) == eternal
 
 
 def test_192_a_route_to_the_broker_configuration_service_names_no_instance(broker: Broker) -> None:
     with pytest.raises(InvalidRoute, match=BROKER_CONFIGURATION):
-        broker.create_route("//sales/Ask", HERE, service_name=BROKER_CONFIGURATION, broker_instance=INSTANCE)
-    broker.create_route("//sales/Ask", "LOCAL", service_name=BROKER_CONFIGURATION)
+        broker.admin.create_route("//sales/Ask", HERE, service_name=BROKER_CONFIGURATION, broker_instance=INSTANCE)
+    broker.admin.create_route("//sales/Ask", "LOCAL", service_name=BROKER_CONFIGURATION)
 
 
 def test_164_a_route_does_not_delay_a_dialog_to_a_service_that_is_not_here(broker: Broker) -> None:
     """Deviates: routes are not used for sending yet, so a dialog to a service elsewhere is not begun (8423)."""
     with pytest.raises(ServiceNotFound):
         broker.begin_dialog(SHOP_SERVICE, "//far/Service", ORDERING)
-    broker.create_route("//far/Route", HERE, service_name="//far/Service")
+    broker.admin.create_route("//far/Route", HERE, service_name="//far/Service")
     with pytest.raises(ServiceNotFound):
         broker.begin_dialog(SHOP_SERVICE, "//far/Service", ORDERING)
     assert list(broker.views.transmission_queue()) == []

@@ -65,12 +65,12 @@ def test_045_without_a_type_it_is_default_which_the_contract_must_have(broker: B
     with pytest.raises(NotInContract) as refused:
         begin(broker).send(body=b"of no type")
     assert refused.value.number == 8431
-    broker.create_service("//sales/Anything", queue="Orders", contracts=[DEFAULT])
+    broker.admin.create_service("//sales/Anything", queue="Orders", contracts=[DEFAULT])
     assert broker.begin_dialog(SHOP_SERVICE, "//sales/Anything").send(body=b"of the default type") == 0
 
 
 def test_046_a_type_outside_of_the_contract_and_one_that_nobody_knows_are_refused(broker: Broker) -> None:
-    broker.create_message_type("//sales/Complaint")
+    broker.admin.create_message_type("//sales/Complaint")
     dialog = begin(broker)
     with pytest.raises(NotInContract) as outside:
         dialog.send("//sales/Complaint")

@@ -312,8 +312,8 @@ def test_128_a_side_that_has_ended_goes_with_its_lifetime_and_without_a_message(
 
 def test_123_a_handlers_dialog_has_a_lifetime_too(broker: Broker) -> None:
     send_orders(broker, dialogs=1, messages=1)
-    broker.create_service("//sales/Asking", queue="Orders")
-    broker.alter_service(SHOP_SERVICE, add=[ORDERING])
+    broker.admin.create_service("//sales/Asking", queue="Orders")
+    broker.admin.alter_service(SHOP_SERVICE, add=[ORDERING])
 
     def ask(transaction: Transaction) -> None:
         list(transaction)

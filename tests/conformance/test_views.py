@@ -233,8 +233,8 @@ def test_150_what_a_transaction_sends_waits_for_whoever_transmits(
             dialog = transaction.begin(SHOP_SERVICE, ORDER_SERVICE, ORDERING)
             transaction.send(dialog, ORDER, b"cup")
             transaction.send(dialog, NOTE, b"pot")
-        assert client._sender is not None
-        client._sender.settle()  # Kafka has it, and no process transmits
+        assert client._client.sender is not None
+        client._client.sender.settle()  # Kafka has it, and no process transmits
 
         def rows() -> list[tuple[str, int | None, bytes, str | None]]:
             return [

@@ -66,17 +66,17 @@ class Real:
         self._begun: list[UUID] = []
         self._readers = dict.fromkeys(QUEUES, 0)
         """Queue → number of readers opened."""
-        broker.create_message_type(TYPE)
-        broker.create_contract(CONTRACT, {TYPE: "ANY"})
+        broker.admin.create_message_type(TYPE)
+        broker.admin.create_contract(CONTRACT, {TYPE: "ANY"})
         for number, name in QUEUES.items():
-            broker.create_queue(name, partitions=1)
-            broker.create_service(SERVICES[number], queue=name, contracts=[CONTRACT])
+            broker.admin.create_queue(name, partitions=1)
+            broker.admin.create_service(SERVICES[number], queue=name, contracts=[CONTRACT])
 
     @property
     def sender(self) -> Sender:
         """The connection's sender. It exists once a dialog has begun."""
-        assert self.broker._sender is not None
-        return self.broker._sender
+        assert self.broker._client.sender is not None
+        return self.broker._client.sender
 
     @property
     def session(self) -> Session:

@@ -90,9 +90,9 @@ def listen(exits: ExitStack) -> Said:
 
 def administrator(scene: Scene) -> str:
     def call() -> None:
-        scene.broker.create_queue("More")
-        scene.broker.alter_queue("More", status=False)
-        scene.broker.drop_queue("More", force=True)
+        scene.broker.admin.create_queue("More")
+        scene.broker.admin.alter_queue("More", status=False)
+        scene.broker.admin.drop_queue("More", force=True)
 
     return _said(scene, call)
 
@@ -102,7 +102,7 @@ def new_administrator(scene: Scene) -> str:
 
     def call() -> None:
         with scene.another() as another:
-            another.create_queue("Orders", keep=None, if_not_exists=True)
+            another.admin.create_queue("Orders", keep=None, if_not_exists=True)
 
     return _said(scene, call)
 

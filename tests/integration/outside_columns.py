@@ -187,7 +187,7 @@ def said_truly(scene: Scene, row: Row) -> None:
     word = next_reader(scene)
     if word == "halts":
         try:
-            scene.broker.accept_loss("Orders", 0)
+            scene.broker.operations.accept_loss("Orders", 0)
         except PartitionHalted:
             return  # not even that is left: acknowledged messages wait until the queue is dropped
         word = next_reader(scene)
@@ -213,10 +213,10 @@ def _came_back(scene: Scene) -> set[bytes]:
 
 def drop_and_create(scene: Scene) -> str:
     """Create a queue with the same name, send and receive."""
-    scene.broker.drop_service(ORDER_SERVICE)
-    scene.broker.drop_queue("Orders", force=True)
-    scene.broker.create_queue("Orders")
-    scene.broker.create_service(ORDER_SERVICE, queue="Orders", contracts=[ORDERING])
+    scene.broker.admin.drop_service(ORDER_SERVICE)
+    scene.broker.admin.drop_queue("Orders", force=True)
+    scene.broker.admin.create_queue("Orders")
+    scene.broker.admin.create_service(ORDER_SERVICE, queue="Orders", contracts=[ORDERING])
     with scene.another() as another:
         dialog = another.begin_dialog(SHOP_SERVICE, ORDER_SERVICE, ORDERING)
         dialog.send(ORDER, b"to the next queue")

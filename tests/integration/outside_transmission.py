@@ -26,7 +26,7 @@ def _changed(part: str, name: str, value: str, needed: str) -> Row:
 def dropped(scene: Scene) -> None:
     """Follow the errors: drop the queue."""
     with scene.another() as another:
-        another.drop_queue("transmission", force=True)
+        another.admin.drop_queue("transmission", force=True)
 
 
 HARMS: Final = {
@@ -112,7 +112,7 @@ def verifies(scene: Scene) -> str:
 
     def call() -> None:
         with scene.another() as another:
-            found = another.transmission_queue()
+            found = another.operations.transmission_queue()
             if found is None:
                 raise QueueNotFound
             findings.extend(verify(scene.servers.bootstrap, [found]))

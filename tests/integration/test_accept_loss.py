@@ -115,7 +115,7 @@ def test_a_partition_that_halted_goes_on_when_an_operator_accepts_what_is_lost(
         assert f"the records 1 to {listed['last']} were deleted" in out + error
 
         with pytest.raises(InvalidState, match="nothing of partition 0"):
-            broker.accept_loss("Orders", 0)
+            broker.operations.accept_loss("Orders", 0)
 
 
 def test_who_talks_to_a_conversation_that_is_lost_is_counted_and_gets_the_error_though_nobody_sends_any_more(
@@ -135,7 +135,7 @@ def test_who_talks_to_a_conversation_that_is_lost_is_counted_and_gets_the_error_
         assert code == 0
         assert "1 conversation as far as known" in out
         assert str(dialog.id) in out
-        (leaked,) = [one for one in broker.leaked(older_than=0) if one.conversation == dialog.id]
+        (leaked,) = [one for one in broker.operations.leaked(older_than=0) if one.conversation == dialog.id]
         assert "The records 0 to" in leaked.why
         assert "LOST" in leaked.why
         (told,) = receive(broker, "Shop", 1)
@@ -156,14 +156,14 @@ def test_a_partition_without_a_snapshot_loses_all_and_the_other_ones_are_read_me
             dialog.send(ORDER, b"0")
         broker.flush()
         ingested(broker, 8)
-        halted = next(number for number in (0, 1) if broker.lost("Orders", number) is None)
+        halted = next(number for number in (0, 1) if broker.operations.lost("Orders", number) is None)
         cut(broker, 1, halted)
-        loss = broker.lost("Orders", halted)
+        loss = broker.operations.lost("Orders", halted)
         assert loss is not None
         assert (loss.first, loss.log_begins) == (0, 1)
         with broker.reader("Orders", partitions=[1 - halted]) as reader:
             fill(reader, 1)
-            given_up = broker.accept_loss("Orders", halted)
+            given_up = broker.operations.accept_loss("Orders", halted)
             assert given_up.last == loss.last
             assert not reader.closed
             with next(reader) as transaction:
@@ -224,5 +224,5 @@ def test_a_suspended_conversation_whose_messages_were_deleted_is_given_up_too(se
         cut(broker, 1)
         with pytest.raises(PartitionHalted, match="konverse accept-loss Orders 0"):
             drain(broker, "Orders")
-        broker.accept_loss("Orders", 0)
+        broker.operations.accept_loss("Orders", 0)
         assert received_from_another(servers, database) == [b"new"]

@@ -28,9 +28,9 @@ def test_administrators_at_the_same_time_lose_no_change(servers: Servers, databa
         refused = []
         with connected(servers.bootstrap, database) as broker:
             for number in range(4):
-                broker.create_message_type(f"{name}/{number}")
+                broker.admin.create_message_type(f"{name}/{number}")
                 try:
-                    broker.create_message_type(f"everybody's {number}")
+                    broker.admin.create_message_type(f"everybody's {number}")
                 except AlreadyExists:
                     refused.append(f"everybody's {number}")
         return refused
@@ -52,13 +52,13 @@ def test_of_two_who_alter_a_service_at_the_same_time_neither_undoes_the_other(se
     with connected(servers.bootstrap, database) as broker, connected(servers.bootstrap, database) as another:
         open_shop(broker)
         for name in ("First", "Second"):
-            broker.create_queue(name)
+            broker.admin.create_queue(name)
         another.catalog.get(Service, ORDER_SERVICE)
         with ThreadPoolExecutor(3) as pool:
             calls = [
-                pool.submit(broker.alter_service, ORDER_SERVICE, queue="First"),
-                pool.submit(another.alter_service, ORDER_SERVICE, add=[DEFAULT]),
-                pool.submit(another.alter_service, ORDER_SERVICE, queue="Second"),
+                pool.submit(broker.admin.alter_service, ORDER_SERVICE, queue="First"),
+                pool.submit(another.admin.alter_service, ORDER_SERVICE, add=[DEFAULT]),
+                pool.submit(another.admin.alter_service, ORDER_SERVICE, queue="Second"),
             ]
             for call in calls:
                 call.result()

@@ -36,21 +36,23 @@ def test_what_a_killed_reader_of_the_old_queue_had_is_received_on_the_new_one(
     )
     with connected(servers.bootstrap, database, **settings) as broker:
         open_shop(broker)
-        broker.create_queue("Later", partitions=2)
+        broker.admin.create_queue("Later", partitions=2)
         sent = send_orders(broker, dialogs=4, messages=24)
         with Worker(job) as worker:
             worker.wait_for("holds")
             if before:
                 worker.send_signal(signal.SIGKILL)
                 worker.wait()
-            broker.alter_service(ORDER_SERVICE, queue="Later")
+            broker.admin.alter_service(ORDER_SERVICE, queue="Later")
             worker.send_signal(signal.SIGKILL)
             worker.wait()
         got: dict[bytes, list[bytes]] = {}
         for message in receive(broker, "Later", 24):
             got.setdefault(message.dialog.conversation, []).append(message.body)
         assert got == sent
-        verification = broker.verification([broker.catalog.get(Queue, name) for name in ("Orders", "Later", "Shop")])
+        verification = broker.operations.verification(
+            [broker.catalog.get(Queue, name) for name in ("Orders", "Later", "Shop")]
+        )
         assert verification.run()[1] == []
 
 
@@ -61,7 +63,7 @@ def test_handlers_go_on_while_the_catalog_is_read(
     held: list[bool] = []
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker)
-        broker.create_queue("Later", partitions=2)
+        broker.admin.create_queue("Later", partitions=2)
         refresh = broker.catalog.refresh
         with broker.reader("Orders") as orders:
             reader_lock: Any = orders._lock
@@ -72,7 +74,7 @@ def test_handlers_go_on_while_the_catalog_is_read(
 
             monkeypatch.setattr(broker.catalog, "refresh", watched)
             orders.wait_for_partitions(1)
-            broker.alter_service(ORDER_SERVICE, queue="Later")
+            broker.admin.alter_service(ORDER_SERVICE, queue="Later")
             held.clear()
             until(lambda: living(orders) or orders._owning.sweeping.altered.places, "the reader knows")
     assert held

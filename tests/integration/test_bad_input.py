@@ -88,21 +88,26 @@ REFUSED: Final[dict[str, tuple[Callable[[Broker], object], type[KonverseError], 
         "contract '?'",
     ),
     "a validation that does not exist": (
-        lambda b: b.create_message_type("new", "XML"),
+        lambda b: b.admin.create_message_type("new", "XML"),
         InvalidValidation,
         None,
         "NONE, EMPTY, WELL_FORMED_XML",
     ),
-    "altering an unknown type": (lambda b: b.alter_message_type("?", "EMPTY"), MessageTypeNotFound, 8428, "'?'"),
-    "a service on an unknown queue": (lambda b: b.create_service("new", queue="?"), QueueNotFound, 15151, "queue '?'"),
+    "altering an unknown type": (lambda b: b.admin.alter_message_type("?", "EMPTY"), MessageTypeNotFound, 8428, "'?'"),
+    "a service on an unknown queue": (
+        lambda b: b.admin.create_service("new", queue="?"),
+        QueueNotFound,
+        15151,
+        "queue '?'",
+    ),
     "a service with an unknown contract": (
-        lambda b: b.create_service("new", queue="Orders", contracts=["?"]),
+        lambda b: b.admin.create_service("new", queue="Orders", contracts=["?"]),
         ContractNotFound,
         8425,
         "contract '?'",
     ),
     "a contract with an unknown type": (
-        lambda b: b.create_contract("new", {"?": "ANY"}),
+        lambda b: b.admin.create_contract("new", {"?": "ANY"}),
         MessageTypeNotFound,
         8428,
         "message type '?'",
@@ -125,37 +130,47 @@ REFUSED: Final[dict[str, tuple[Callable[[Broker], object], type[KonverseError], 
     "a text for a body": (lambda b: begin(b).send(ORDER, NOT_BYTES), BadInput, None, "encode it first"),
     "no body at all": (lambda b: begin(b).send(ORDER, NOTHING), NullBody, 8433, "not None"),
     "a key that is too large": (lambda b: begin(b, key=b"k" * (KEY_BYTES_MAX + 1)), InvalidSettings, None, "at most"),
-    "a second message type": (lambda b: b.create_message_type(ORDER), AlreadyExists, 2714, "message type"),
-    "a second contract": (lambda b: b.create_contract(ORDERING, {ORDER: "ANY"}), AlreadyExists, 2714, "contract"),
-    "a second queue": (lambda b: b.create_queue("Orders"), AlreadyExists, 2714, "queue"),
-    "a second service": (lambda b: b.create_service(ORDER_SERVICE, queue="Orders"), AlreadyExists, 2714, "service"),
-    "a contract without types": (lambda b: b.create_contract("new", {}), InvalidContract, 8492, "nothing to send"),
+    "a second message type": (lambda b: b.admin.create_message_type(ORDER), AlreadyExists, 2714, "message type"),
+    "a second contract": (lambda b: b.admin.create_contract(ORDERING, {ORDER: "ANY"}), AlreadyExists, 2714, "contract"),
+    "a second queue": (lambda b: b.admin.create_queue("Orders"), AlreadyExists, 2714, "queue"),
+    "a second service": (
+        lambda b: b.admin.create_service(ORDER_SERVICE, queue="Orders"),
+        AlreadyExists,
+        2714,
+        "service",
+    ),
+    "a contract without types": (
+        lambda b: b.admin.create_contract("new", {}),
+        InvalidContract,
+        8492,
+        "nothing to send",
+    ),
     "a contract without a type for the initiator": (
-        lambda b: b.create_contract("new", {RECEIPT: "TARGET"}),
+        lambda b: b.admin.create_contract("new", {RECEIPT: "TARGET"}),
         InvalidContract,
         8492,
         "nothing to send",
     ),
     "a contract with an unknown side": (
-        lambda b: b.create_contract("new", {ORDER: "EVERYBODY"}),
+        lambda b: b.admin.create_contract("new", {ORDER: "EVERYBODY"}),
         InvalidContract,
         8492,
         "INITIATOR, TARGET or ANY",
     ),
     "a contract twice in a service": (
-        lambda b: b.create_service("new", queue="Orders", contracts=[ORDERING] * 2),
+        lambda b: b.admin.create_service("new", queue="Orders", contracts=[ORDERING] * 2),
         ContractTwice,
         8404,
         "twice",
     ),
     "a queue without partitions": (
-        lambda b: b.create_queue("new", partitions=0),
+        lambda b: b.admin.create_queue("new", partitions=0),
         InvalidSettings,
         None,
         "0 partitions",
     ),
     "a queue with too many partitions": (
-        lambda b: b.create_queue("new", partitions=1_025),
+        lambda b: b.admin.create_queue("new", partitions=1_025),
         InvalidSettings,
         None,
         "1 to 1024",
@@ -197,36 +212,46 @@ REFUSED: Final[dict[str, tuple[Callable[[Broker], object], type[KonverseError], 
         None,
         "was begun from",
     ),
-    "a contract of a list": (lambda b: b.create_contract("new", NO_MAPPING), BadInput, None, "argument 'sent_by'"),
-    "a number for a name": (lambda b: b.create_message_type(NUMBER), BadInput, None, "argument 'name'"),
+    "a contract of a list": (
+        lambda b: b.admin.create_contract("new", NO_MAPPING),
+        BadInput,
+        None,
+        "argument 'sent_by'",
+    ),
+    "a number for a name": (lambda b: b.admin.create_message_type(NUMBER), BadInput, None, "argument 'name'"),
     "a list for a service": (lambda b: b.begin_dialog(NO_MAPPING, ORDER_SERVICE), BadInput, None, "'from_service'"),
     "no contracts": (
-        lambda b: b.create_service("new", queue="Orders", contracts=NOTHING),
+        lambda b: b.admin.create_service("new", queue="Orders", contracts=NOTHING),
         BadInput,
         None,
         "'contracts'",
     ),
     "an argument with another name": (
-        lambda b: b.create_queue("new", **MISSPELT),
+        lambda b: b.admin.create_queue("new", **MISSPELT),
         BadInput,
         None,
         "create_queue takes no argument 'partition'; did you mean 'partitions'?",
     ),
     "an argument too few": (
-        lambda b: b.create_service(*["new"]),  # type: ignore[call-arg]
+        lambda b: b.admin.create_service(*["new"]),  # type: ignore[call-arg]
         BadInput,
         None,
         "create_service needs the argument 'queue'; write queue=…",
     ),
     "an argument without its name": (
-        lambda b: b.create_queue(*["new", 3]),  # type: ignore[arg-type]
+        lambda b: b.admin.create_queue(*["new", 3]),  # type: ignore[arg-type]
         BadInput,
         None,
         "its arguments are name, partitions",
     ),
     "a body instead of a type": (lambda b: begin(b).send(BYTES), BadInput, None, "the body is the second"),
     "an end by hand": (lambda b: begin(b).send(konverse.END_DIALOG), NotInContract, 8431, "use `end`"),
-    "half a partition": (lambda b: b.create_queue("new", partitions=NUMBER), BadInput, None, "argument 'partitions'"),
+    "half a partition": (
+        lambda b: b.admin.create_queue("new", partitions=NUMBER),
+        BadInput,
+        None,
+        "argument 'partitions'",
+    ),
     "half a message": (lambda b: b.reader("Orders", max_messages=NUMBER), BadInput, None, "argument 'max_messages'"),
     "no time": (lambda b: b.reader("Orders", timeout=math.nan), BadInput, None, "argument 'timeout'"),
     "a text for a time": (lambda b: b.flush(NOT_BYTES), BadInput, None, "argument 'timeout'"),
@@ -277,10 +302,10 @@ def test_what_cannot_be_is_refused_and_the_error_says_why(shop: Broker, what: st
 def test_a_name_that_is_none_is_refused_everywhere(shop: Broker, name: str, words: str) -> None:
     settings = shop.settings
     calls: list[Callable[[], object]] = [
-        lambda: shop.create_message_type(name),
-        lambda: shop.create_contract(name, {ORDER: "ANY"}),
-        lambda: shop.create_queue(name),
-        lambda: shop.create_service(name, queue="Orders"),
+        lambda: shop.admin.create_message_type(name),
+        lambda: shop.admin.create_contract(name, {ORDER: "ANY"}),
+        lambda: shop.admin.create_queue(name),
+        lambda: shop.admin.create_service(name, queue="Orders"),
         lambda: konverse.connect(settings.kafka, database=name),
         lambda: konverse.connect(settings.kafka, database="fine", instance=name),
     ]
@@ -293,12 +318,12 @@ def test_a_name_that_is_none_is_refused_everywhere(shop: Broker, name: str, word
 def test_names_and_keys_of_the_largest_size_and_of_any_script_are_used(servers: Servers, database: str) -> None:
     with connected(servers.bootstrap, database) as broker:
         longest = "x" * 256
-        broker.create_message_type(longest)
-        broker.create_contract("契約 ✓" + "y" * 246, {longest: "ANY"})
-        broker.create_queue("Очередь. -_/" + "z" * 120, partitions=1)
+        broker.admin.create_message_type(longest)
+        broker.admin.create_contract("契約 ✓" + "y" * 246, {longest: "ANY"})
+        broker.admin.create_queue("Очередь. -_/" + "z" * 120, partitions=1)
         shop, target = "ä" * 128, "ö" * 128
         for service in (shop, target):
-            broker.create_service(service, queue="Очередь. -_/" + "z" * 120, contracts=["契約 ✓" + "y" * 246])
+            broker.admin.create_service(service, queue="Очередь. -_/" + "z" * 120, contracts=["契約 ✓" + "y" * 246])
         dialog = broker.begin_dialog(shop, target, "契約 ✓" + "y" * 246, key=b"k" * KEY_BYTES_MAX)
         dialog.send(longest, b"x")
         dialog.send(longest, b"y")
@@ -308,7 +333,7 @@ def test_names_and_keys_of_the_largest_size_and_of_any_script_are_used(servers: 
 
 def test_a_queue_whose_topic_name_would_be_too_long_is_refused_before_anything_is_made(shop: Broker) -> None:
     with pytest.raises(InvalidName, match="Kafka allows 249"):
-        shop.create_queue("ä" * 128)
+        shop.admin.create_queue("ä" * 128)
 
 
 # ------------------------------------------------------------------------------------------------------ transactions

@@ -54,10 +54,10 @@ def test_a_broker_that_was_closed_says_so_whatever_is_asked_of_it(servers: Serve
         dialog.send(ORDER, b"x")
         reader, views = broker.reader("Orders"), broker.views
     calls: list[Callable[[], object]] = [
-        lambda: broker.create_message_type("late"),
-        lambda: broker.create_contract("late", {ORDER: "ANY"}),
-        lambda: broker.create_queue("late"),
-        lambda: broker.create_service("late", queue="Orders"),
+        lambda: broker.admin.create_message_type("late"),
+        lambda: broker.admin.create_contract("late", {ORDER: "ANY"}),
+        lambda: broker.admin.create_queue("late"),
+        lambda: broker.admin.create_service("late", queue="Orders"),
         lambda: begin(broker),
         lambda: broker.reader("Orders"),
         lambda: broker.view("Orders"),

@@ -81,7 +81,7 @@ def test_a_database_without_queues_exists_and_that_it_has_none_is_said(
     servers: Servers, database: str, command: list[str]
 ) -> None:
     with connected(servers.bootstrap, database) as broker:
-        broker.create_message_type("Order")
+        broker.admin.create_message_type("Order")
     code, _, err = run(*command, "--kafka", f"kafka://{servers.bootstrap}", "--database", database)
     assert code == 0
     assert err.count(f"there is no queue in database {database!r} (databases: ") == 1

@@ -87,13 +87,13 @@ def test_the_worker_of_the_readme_works(servers: Servers, database: str, capsys:
 
 def test_orders_are_answered_and_both_sides_end(servers: Servers, database: str) -> None:
     broker = konverse.connect(f"kafka://{servers.bootstrap}", database=database)
-    broker.create_message_type(ORDER)
-    broker.create_message_type(RECEIPT)
-    broker.create_contract("//sales/Ordering", {ORDER: "INITIATOR", RECEIPT: "TARGET"})
-    broker.create_queue("Orders", partitions=4)
-    broker.create_service(ORDER_SERVICE, queue="Orders", contracts=["//sales/Ordering"])
-    broker.create_queue("Shop")
-    broker.create_service(SHOP_SERVICE, queue="Shop")
+    broker.admin.create_message_type(ORDER)
+    broker.admin.create_message_type(RECEIPT)
+    broker.admin.create_contract("//sales/Ordering", {ORDER: "INITIATOR", RECEIPT: "TARGET"})
+    broker.admin.create_queue("Orders", partitions=4)
+    broker.admin.create_service(ORDER_SERVICE, queue="Orders", contracts=["//sales/Ordering"])
+    broker.admin.create_queue("Shop")
+    broker.admin.create_service(SHOP_SERVICE, queue="Shop")
     dialog = broker.begin_dialog(SHOP_SERVICE, ORDER_SERVICE, "//sales/Ordering")
     assert [dialog.send(ORDER, b"hello"), dialog.send(ORDER, b"two")] == [0, 1]
     dialog.flush()
@@ -351,7 +351,7 @@ def test_bytearray_and_memoryview_are_bodies_too(servers: Servers, database: str
 def test_the_default_contract_and_type_need_not_be_created(servers: Servers, database: str) -> None:
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker)
-        broker.create_service("//sales/Anything", queue="Orders", contracts=[DEFAULT])
+        broker.admin.create_service("//sales/Anything", queue="Orders", contracts=[DEFAULT])
         dialog = broker.begin_dialog(SHOP_SERVICE, "//sales/Anything")
         dialog.send()
         dialog.send(body=b"x")

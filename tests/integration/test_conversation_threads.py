@@ -262,7 +262,7 @@ def _refused_in_a_child(broker: Broker, dialog: Dialog, reader: Reader) -> int:
         lambda: dialog.send(ORDER, b"from the child"),
         lambda: begin(broker),
         lambda: broker.reader("Orders"),
-        lambda: broker.create_message_type("new"),
+        lambda: broker.admin.create_message_type("new"),
     ]
     accepted = 0
     for call in calls:

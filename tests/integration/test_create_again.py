@@ -18,11 +18,11 @@ pytestmark = pytest.mark.stack
 
 def create(broker: Broker, *, partitions: int = 2, side: str = "TARGET", contracts: tuple[str, ...] = ()) -> Queue:
     again: dict[str, Any] = {"if_not_exists": True}
-    broker.create_message_type(ORDER, **again)
-    broker.create_message_type(RECEIPT, **again)
-    broker.create_contract(ORDERING, {ORDER: "INITIATOR", RECEIPT: side}, **again)
-    queue = broker.create_queue("Orders", partitions=partitions, **again)
-    broker.create_service(ORDER_SERVICE, queue="Orders", contracts=(ORDERING, *contracts), **again)
+    broker.admin.create_message_type(ORDER, **again)
+    broker.admin.create_message_type(RECEIPT, **again)
+    broker.admin.create_contract(ORDERING, {ORDER: "INITIATOR", RECEIPT: side}, **again)
+    queue = broker.admin.create_queue("Orders", partitions=partitions, **again)
+    broker.admin.create_service(ORDER_SERVICE, queue="Orders", contracts=(ORDERING, *contracts), **again)
     return queue
 
 
@@ -50,4 +50,4 @@ def test_what_differs_is_named(servers: Servers, database: str, options: dict[st
         with pytest.raises(AlreadyExists, match=words):
             create(broker, **options)
         with pytest.raises(AlreadyExists, match=r"already$"):
-            broker.create_message_type(ORDER)
+            broker.admin.create_message_type(ORDER)

@@ -220,7 +220,7 @@ def test_a_sender_goes_on_after_a_restart_of_the_broker(stack: LocalStack, datab
                     for message in transaction:
                         bodies.setdefault(message.dialog.conversation, []).append(message.body)
         assert bodies == {dialog.id.bytes: [b"%d" % n for n in range(1_001)], fresh.id.bytes: [b"held"]}
-        broker.create_message_type("the catalog works too")
+        broker.admin.create_message_type("the catalog works too")
 
 
 def test_a_client_that_has_failed_to_read_is_replaced(stack: LocalStack, database: str) -> None:

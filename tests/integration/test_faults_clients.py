@@ -183,7 +183,7 @@ def test_a_reader_that_was_closed_is_not_kept(servers: Servers, database: str) -
         with broker.reader("Orders", partitions=(0,), timeout=0) as reader:
             assert list(reader) == []
         gone = weakref.ref(reader)
-        broker._readers.clear()
+        broker._readers._readers = ()
         del reader
         gc.collect()
         assert gone() is None

@@ -239,15 +239,15 @@ def test_garbage_in_the_journal_raises_an_alarm_and_changes_nothing(
 def test_garbage_in_the_catalog_changes_nothing(servers: Servers, database: str, producer: Producer) -> None:
     instance = f"i{database}"
     with connected(servers.bootstrap, database, instance=instance) as broker:
-        broker.create_message_type("first")
+        broker.admin.create_message_type("first")
         topic = catalog_topic(instance)
         (change,) = [record.value for record in read_raw(servers.bootstrap, topic, 0)]
         for garbage in (b"", b"\0", b"garbage", change, change[:-1], change + b"\0"):
             producer.produce(topic, garbage, None, 0)
         producer.flush()
         with pytest.raises(AlreadyExists):
-            broker.create_message_type("first")
-        broker.create_message_type("second")
+            broker.admin.create_message_type("first")
+        broker.admin.create_message_type("second")
     with connected(servers.bootstrap, database, instance=instance) as broker:
         kinds = {kind.name for kind in broker.catalog.all(MessageType)} - SYSTEM_TYPES
         assert kinds == {"DEFAULT", "first", "second"}

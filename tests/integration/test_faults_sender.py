@@ -54,8 +54,8 @@ def test_what_was_sent_to_a_queue_that_was_dropped_is_not_waited_for(servers: Se
     open_shop(broker)
     dialog = begin(broker)
     dialog.flush()
-    broker.drop_service(ORDER_SERVICE)
-    broker.drop_queue("Orders")
+    broker.admin.drop_service(ORDER_SERVICE)
+    broker.admin.drop_queue("Orders")
     dialog.send(ORDER, b"too late")
     with pytest.raises(
         OutcomeUnknown, match=rf"1 records .*as the queues of konverse\.{database}\.Orders were dropped"

@@ -146,7 +146,7 @@ def test_a_queue_is_not_put_on_topics_with_another_number_of_partitions(
         connected(servers.bootstrap, database) as broker,
         pytest.raises(TopicMismatch, match="has 3 partitions, not 2; partitions are fixed when a queue is created"),
     ):
-        broker.create_queue("Orders", partitions=2)
+        broker.admin.create_queue("Orders", partitions=2)
 
 
 def test_a_data_log_that_was_cut_behind_our_back_stops_the_partition_with_an_alarm(
@@ -285,9 +285,9 @@ def test_a_catalog_that_was_made_again_is_not_taken_for_the_first(
         create(admin, catalog_topic(instance), 1, JOURNAL_CONFIG)
         with connected(servers.bootstrap, database, instance=instance) as another:
             for number in range(refilled):
-                another.create_message_type(f"type {number}")
+                another.admin.create_message_type(f"type {number}")
         with pytest.raises(TopicMismatch, match=r"holds the catalog, was deleted and created again"):
-            broker.create_message_type("one more")
+            broker.admin.create_message_type("one more")
     with connected(servers.bootstrap, database, instance=instance) as broker:
         kinds = {kind.name for kind in broker.catalog.all(MessageType)} - SYSTEM_TYPES
         assert kinds == {"DEFAULT", *(f"type {number}" for number in range(refilled))}

@@ -65,13 +65,13 @@ def test_078_an_idle_reader_sees_alter_queue_of_its_broker_at_once(broker: Broke
             dialog.send(ORDER, b"%d" % number)
             broker.flush()
             fill(reader, 1)
-            broker.alter_queue("Orders", status=False)
+            broker.admin.alter_queue("Orders", status=False)
             with pytest.raises(QueueDisabled) as refused:
                 next(reader)
             assert refused.value.number == 9617
             with pytest.raises(QueueDisabled):
                 reader.receive(dialog=dialog.id, timeout=0)
-            broker.alter_queue("Orders", status=True)
+            broker.admin.alter_queue("Orders", status=True)
 
 
 def test_078_an_idle_reader_sees_alter_queue_of_another_process_soon(
@@ -82,7 +82,7 @@ def test_078_an_idle_reader_sees_alter_queue_of_another_process_soon(
     broker.flush()
     with broker.reader("Orders") as reader, connected(servers.bootstrap, database) as administrator:
         fill(reader, 1)
-        administrator.alter_queue("Orders", status=False)
+        administrator.admin.alter_queue("Orders", status=False)
         version = administrator.catalog.version
         until(lambda: broker.catalog.version >= version, "the catalog is read again", 5)
         with pytest.raises(QueueDisabled):

@@ -49,8 +49,8 @@ def test_ages_are_by_kafkas_time_whatever_the_clock_of_this_machine_shows(
         fire_and_forget(broker)
         real = time.time
         monkeypatch.setattr(time, "time", lambda: real() + days * DAY_S)
-        assert list(broker.leaked(older_than=DAY_S)) == []
-        until(lambda: broker.leaked(older_than=0.5), "it is old enough by Kafka's time")
+        assert list(broker.operations.leaked(older_than=DAY_S)) == []
+        until(lambda: broker.operations.leaked(older_than=0.5), "it is old enough by Kafka's time")
 
 
 def fire_and_forget(broker: Broker) -> Dialog:
@@ -112,7 +112,9 @@ def working(broker: Broker) -> Iterator[None]:
 
 
 def leaks(broker: Broker, older_than: float = 0.0, queue: str | None = None) -> list[tuple[str, str, str]]:
-    return sorted((one.role, one.state, one.cause) for one in broker.leaked(older_than=older_than, queue=queue))
+    return sorted(
+        (one.role, one.state, one.cause) for one in broker.operations.leaked(older_than=older_than, queue=queue)
+    )
 
 
 @pytest.mark.parametrize(
@@ -137,10 +139,13 @@ def test_what_was_forgotten_is_known_by_both_sides_once_it_is_old_and_is_ended(
         forgotten = forget(broker)
         assert leaks(broker) == expected
         assert leaks(broker, 3_600.0) == []
-        assert {one.conversation for one in broker.leaked(older_than=0.0)} == {forgotten.id}
+        assert {one.conversation for one in broker.operations.leaked(older_than=0.0)} == {forgotten.id}
         with working(broker):
-            until(lambda: broker.end_leaked(broker.leaked(older_than=0.0)) == [forgotten.id], "it is ended")
-        assert [*broker.conversations()] == []
+            until(
+                lambda: broker.operations.end_leaked(broker.operations.leaked(older_than=0.0)) == [forgotten.id],
+                "it is ended",
+            )
+        assert [*broker.operations.conversations()] == []
         assert verify(servers.bootstrap, [queue_of(broker, "Orders"), queue_of(broker, "Shop")]) == []
 
 
@@ -156,18 +161,18 @@ def test_nobody_has_forgotten_what_waits_for_a_handler_a_timer_or_its_lifetime(s
         reminded = silent(broker)
         reminded.set_timer(DAY_S)
         broker.flush()
-        assert {str(reminded.id)}.isdisjoint(str(one.conversation) for one in broker.leaked(older_than=0.0))
+        assert {str(reminded.id)}.isdisjoint(str(one.conversation) for one in broker.operations.leaked(older_than=0.0))
 
 
 def test_what_has_changed_since_it_was_listed_goes_on(servers: Servers, database: str) -> None:
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker)
         dialog = silent(broker)
-        found = broker.leaked(older_than=0.0)
+        found = broker.operations.leaked(older_than=0.0)
         dialog.send(ORDER, b"one more")
         dialog.flush()
-        assert broker.end_leaked(found) == []
-        assert len(broker.conversations("Orders")) == 1
+        assert broker.operations.end_leaked(found) == []
+        assert len(broker.operations.conversations("Orders")) == 1
 
 
 def test_owners_end_it_and_where_none_runs_that_is_said(servers: Servers, database: str) -> None:
@@ -175,7 +180,7 @@ def test_owners_end_it_and_where_none_runs_that_is_said(servers: Servers, databa
         open_shop(broker)
         silent(broker)
         with pytest.raises(OutcomeUnknown, match="no reader of its queue runs"):
-            broker.end_leaked(broker.leaked(older_than=0.0), timeout=0.1)
+            broker.operations.end_leaked(broker.operations.leaked(older_than=0.0), timeout=0.1)
 
 
 def test_wrong_questions_are_refused(servers: Servers, database: str) -> None:
@@ -183,18 +188,18 @@ def test_wrong_questions_are_refused(servers: Servers, database: str) -> None:
         open_shop(broker, keep=timedelta(days=7))
         silent(broker)
         with pytest.raises(QueueNotFound):
-            broker.leaked(queue="Typo")
+            broker.operations.leaked(queue="Typo")
         with pytest.raises(QueueNotFound):
-            broker.conversations("Typo")
+            broker.operations.conversations("Typo")
         with pytest.raises(BadInput, match="older_than"):
-            broker.leaked(older_than=-1.0)
+            broker.operations.leaked(older_than=-1.0)
         with pytest.raises(BadInput, match="keeps what was received for 604,800 s"):
-            broker.leaked(older_than=8.0 * DAY_S)
+            broker.operations.leaked(older_than=8.0 * DAY_S)
         with pytest.raises(BadInput, match="leaked"):
-            broker.end_leaked([str(broker.database)])  # type: ignore[list-item]  # an invalid id
-        assert broker.end_leaked([]) == []
+            broker.operations.end_leaked([str(broker.database)])  # type: ignore[list-item]  # an invalid id
+        assert broker.operations.end_leaked([]) == []
     with pytest.raises(BrokerClosed):
-        broker.leaked()
+        broker.operations.leaked()
 
 
 def test_people_and_scripts_are_told(servers: Servers, database: str) -> None:
@@ -264,12 +269,12 @@ def test_the_end_is_asked_for_on_a_terminal_and_said_with_yes(servers: Servers, 
         refused = on_a_terminal(b"n\n", "conversations", "--leaked", "--end", *here)
         assert "End 1 conversation?" in refused
         assert "nothing is ended" in refused
-        assert len(broker.conversations()) == 2
+        assert len(broker.operations.conversations()) == 2
         with working(broker):
             code, out, err = run("conversations", "--leaked", "--end", "--yes", "--json", *here)
             assert (code, err) == (0, "1 conversation ended\n")
         assert [(one["conversation"], one["ended"]) for one in json.loads(out)] == [(str(forgotten.id), True)]
-        assert len(broker.conversations()) == 0
+        assert len(broker.operations.conversations()) == 0
 
 
 def on_a_terminal(answer: bytes, *arguments: str) -> str:

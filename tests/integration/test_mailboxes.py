@@ -12,8 +12,7 @@ from typing import Any, cast
 import pytest
 
 from konverse.bridge.broker import Broker
-from konverse.bridge.client.dialog import Dialog
-from konverse.bridge.client.mailboxes import BouncedMessage
+from konverse.bridge.client.dialog import BouncedMessage, Dialog
 from konverse.dialog.transaction.received import Message
 from konverse.dialog.transaction.transaction import Transaction
 from konverse.schemas.errors import BadInput, ConversationEnded, InvalidState
@@ -206,7 +205,7 @@ def test_a_redirect_that_cannot_be_is_refused(servers: Servers, database: str) -
 
 
 def _remembered(broker: Broker) -> int:
-    return sum(map(len, broker._mailboxes._decisions._known.values()))
+    return sum(map(len, broker._client.mailboxes._decisions._known.values()))
 
 
 def test_a_home_that_nobody_asks_is_not_followed_for_ever(
@@ -220,4 +219,4 @@ def test_a_home_that_nobody_asks_is_not_followed_for_ever(
         dialog.flush()
         for _ in range(2):
             assert dialog.bounced() == []
-            until(lambda: not broker._mailboxes._homes.followed, "nobody is followed")
+            until(lambda: not broker._client.mailboxes._homes.followed, "nobody is followed")

@@ -75,15 +75,15 @@ def test_what_is_created_altered_and_dropped_is_mirrored(client: redis.Redis, br
     }
     assert shown["queue Orders"]["incarnation"] == queue_of(broker, "Orders").incarnation.hex()
     assert shown[f"message type {DEFAULT}"]["validation"] == "NONE"
-    broker.alter_queue("Orders", status=False)
+    broker.admin.alter_queue("Orders", status=False)
     until(lambda: not mirrored(client, broker)["queue Orders"]["status"], "the change is there")
-    broker.drop_service(ORDER_SERVICE)
+    broker.admin.drop_service(ORDER_SERVICE)
     until(lambda: f"service {ORDER_SERVICE}" not in mirrored(client, broker), "it is dropped")
 
 
 def test_whoever_closes_at_once_leaves_the_mirror_behind(client: redis.Redis, servers: Servers, database: str) -> None:
     with connected(servers.bootstrap, database, redis=servers.redis_url) as broker:
-        broker.create_message_type(ORDER)
+        broker.admin.create_message_type(ORDER)
     assert f"message type {ORDER}" in mirrored(client, broker)
 
 
@@ -111,7 +111,7 @@ def test_a_reader_writes_again_what_was_lost_or_is_garbage(
 
 
 def test_an_older_catalog_does_not_overwrite_a_newer_one(client: redis.Redis, broker: Broker, servers: Servers) -> None:
-    broker.create_message_type(ORDER)
+    broker.admin.create_message_type(ORDER)
     until(whole(client, broker), "the mirror is whole")
     shown: Any = client.hmget(key(broker), "catalog", "journal")
     topic_id, position = shown

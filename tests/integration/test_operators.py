@@ -97,25 +97,25 @@ def test_what_is_not_suspended_is_suspended_skipped_ended_and_cleaned_up_at_once
                     opened[name].send(ORDER, f"{name} {number}".encode())
             broker.flush()
             began = time.monotonic()
-            broker.suspend(opened["suspended"].id, reason="who ordered this?", queue="Orders")
-            broker.skip(opened["skipped"].id, queue="Orders")
-            broker.end(opened["ended"].id, error=4711, description="no", queue="Orders")
-            broker.end(opened["cleaned"].id, cleanup=True, queue="Orders")
+            broker.operations.suspend(opened["suspended"].id, reason="who ordered this?", queue="Orders")
+            broker.operations.skip(opened["skipped"].id, queue="Orders")
+            broker.operations.end(opened["ended"].id, error=4711, description="no", queue="Orders")
+            broker.operations.end(opened["cleaned"].id, cleanup=True, queue="Orders")
             assert time.monotonic() - began < 4 * AT_ONCE_S
-            (listed,) = [one for found in broker.suspended() for one in found]
+            (listed,) = [one for found in broker.operations.suspended() for one in found]
             assert (listed.conversation, listed.reason) == (opened["suspended"].id, "who ordered this?")
 
             opened["suspended"].send(ORDER, b"parked")
             broker.flush()
             with pytest.raises(InvalidState, match="is suspended already"):
-                broker.suspend(opened["suspended"].id, queue="Orders")
+                broker.operations.suspend(opened["suspended"].id, queue="Orders")
             with pytest.raises(OutcomeUnknown, match="a handler has its group"):
-                broker.suspend(held[0].id, queue="Orders", timeout=0.5)
+                broker.operations.suspend(held[0].id, queue="Orders", timeout=0.5)
             (tmp_path / "released").touch()
-            broker.end(held[0].id, queue="Orders")  # behind the handler; the earlier order is then void
+            broker.operations.end(held[0].id, queue="Orders")  # behind the handler; the earlier order is then void
             until(lambda: "skipped 1" in bodies(tmp_path), "what was behind the skipped message")
             assert set(bodies(tmp_path)) == {"first", HOLD.decode(), "skipped 1"}
-            broker.resume(opened["suspended"].id)
+            broker.operations.resume(opened["suspended"].id)
             until(lambda: "parked" in bodies(tmp_path), "what was suspended goes on")
         errors = [one for one in drain(broker, "Shop", partitions=(0,)) if one.type == ERROR]
         assert [(one.dialog.id, read_error(one.body)) for one in errors] == [(opened["ended"].id, (4711, "no"))]
@@ -152,12 +152,18 @@ def test_all_are_resumed_only_for_a_reason_or_an_age(servers: Servers, database:
         one = sent(broker, b"one")
         receive(broker, "Orders", 1)
         with in_a_thread(broker, iterate):
-            broker.suspend(one.id, reason="an audit", queue="Orders")
+            broker.operations.suspend(one.id, reason="an audit", queue="Orders")
             with pytest.raises(InvalidSettings, match=r"`reason`.*`older_than`"):
-                broker.resume_all()
+                broker.operations.resume_all()
             code, out, err = run(servers, database, "resume", "--all")
             assert (code, out) == (2, "")
             assert "--reason TEXT or --older-than TIME" in " ".join(err.replace("│", " ").split())
-            assert broker.resume_all(reason="another fault") == broker.resume_all(older_than=600) == []
-            assert [found.conversation for found in broker.resume_all(reason="AUDIT", older_than=0)] == [one.id]
-            assert not any(broker.suspended())
+            assert (
+                broker.operations.resume_all(reason="another fault")
+                == broker.operations.resume_all(older_than=600)
+                == []
+            )
+            assert [found.conversation for found in broker.operations.resume_all(reason="AUDIT", older_than=0)] == [
+                one.id
+            ]
+            assert not any(broker.operations.suspended())

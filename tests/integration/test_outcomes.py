@@ -121,7 +121,7 @@ def test_a_message_that_arrived_is_said_to_be_received(servers: Servers, databas
             dialog = begin(client)
             dialog.send(ORDER, b"0")
             dialog.send(ORDER, b"1")
-            sender = client._sender
+            sender = client._client.sender
             assert sender is not None
             sent = sent_as_if_nobody_knew(sender, dialog)
             dialog.flush()
@@ -150,7 +150,7 @@ def test_what_a_transaction_sends_arrives_although_somebody_asks_about_its_sessi
             with client.transaction() as transaction:
                 other = transaction.begin(SHOP_SERVICE, ORDER_SERVICE, ORDERING)
                 transaction.send(other, ORDER, b"of a transaction")
-            sender = client._sender
+            sender = client._client.sender
             assert sender is not None
             sender.settle()  # Kafka has the transaction
             sent = tuple(sent_as_if_nobody_knew(sender, dialog))
@@ -168,7 +168,7 @@ def test_the_time_of_a_session_is_the_brokers(servers: Servers, database: str, m
         open_shop(broker)
         for name, unit in (("time", 1), ("time_ns", 10**9)):
             monkeypatch.setattr(time, name, lambda unit=unit: int((clock() + DAY_S) * unit))
-        writer, _ = broker._sessions.ids.new()
+        writer, _ = broker._client._sessions.ids.new()
         monkeypatch.undo()
     made_ms = time_of_writer(writer)
     assert made_ms is not None
@@ -197,7 +197,7 @@ def test_a_session_goes_on_under_a_new_id(servers: Servers, database: str) -> No
         dialog = begin(broker)
         dialog.send(ORDER, b"0")
         dialog.flush()
-        sender = broker._sender
+        sender = broker._client.sender
         assert sender is not None
         before = sender.session.writer
         with sender._lock:
@@ -233,7 +233,7 @@ def test_only_who_needs_a_new_id_waits_for_it(servers: Servers, database: str, m
         open_shop(broker)
         dialog = begin(broker)
         dialog.flush()
-        sender = broker._sender
+        sender = broker._client.sender
         assert sender is not None
         monkeypatch.setattr(OpenTopic, "append", slowly)
         with sender._lock:
@@ -258,7 +258,7 @@ def test_who_asks_for_an_outcome_gives_up_in_time(servers: Servers, database: st
         asked = token.encode(
             Token((Sent(session_writer(0, 1), queue_of(broker, "Orders").address(0), bytes(16), 0, (0,)),))
         )
-        broker._sessions.ids._open.name = "no.topic.of.this.name"
+        broker._client._sessions.ids._open.name = "no.topic.of.this.name"
         began = time.monotonic()
         with pytest.raises(KafkaUnavailable, match="takes no record"):
             broker.outcome(asked, timeout=1)

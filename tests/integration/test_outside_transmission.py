@@ -53,8 +53,8 @@ def test_a_transmission_queue_is_dropped_by_force_alone(servers: Servers, databa
     with connected(servers.bootstrap, database, instance=instance) as broker:
         broker.transmitter().close()
         with pytest.raises(StillUsed, match=r"drop_queue\('transmission', force=True\) gives up"):
-            broker.drop_queue("transmission")
-        broker.drop_queue("transmission", force=True)
-        assert broker.transmission_queue() is None
+            broker.admin.drop_queue("transmission")
+        broker.admin.drop_queue("transmission", force=True)
+        assert broker.operations.transmission_queue() is None
         broker.transmitter().close()
-        assert broker.transmission_queue() is not None
+        assert broker.operations.transmission_queue() is not None

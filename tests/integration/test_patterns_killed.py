@@ -80,7 +80,7 @@ def play(
         with telling(broker):
             to_the_end(pattern, home, deaths)
         queues = [queue_of(broker, row.name) for row in broker.views.service_queues()]
-        assert broker.verification(queues).run()[1] == []
+        assert broker.operations.verification(queues).run()[1] == []
         return capsys.readouterr().out.splitlines()
 
     return play

@@ -177,9 +177,9 @@ def test_what_a_sender_that_is_gone_has_begun_is_ended_by_its_timer(
     """Also under a contract and with a type that no pool uses that reads there."""
     monkeypatch.setattr("konverse.bridge.runtime.settings.POOL_SLACK_MS", 0)
     monkeypatch.setattr("konverse.dialog.pool.recycling.POOL_PATIENCE_MS", 1_000)
-    broker.create_message_type(BYE)
-    broker.create_contract(WAVING, {ORDER: "INITIATOR", BYE: "INITIATOR"})
-    broker.alter_service(ORDER_SERVICE, add=[WAVING])
+    broker.admin.create_message_type(BYE)
+    broker.admin.create_contract(WAVING, {ORDER: "INITIATOR", BYE: "INITIATOR"})
+    broker.admin.alter_service(ORDER_SERVICE, add=[WAVING])
     with connected(servers.bootstrap, database) as other:
         for contract, end_of_stream in ((STREAMING, STREAM_END), (WAVING, BYE)):
             pool = other.pool(
@@ -233,9 +233,9 @@ def test_a_pool_hears_of_ends_again_when_its_queue_was_off(broker: Broker, caplo
     with taking(broker, Taker()) as taker, pool_of(broker) as pool, caplog.at_level(logging.WARNING, "konverse"):
         pool.send(ORDER, b"one")
         until(lambda: taker.bodies, "it is received")
-        broker.alter_queue("Shop", status=False)
+        broker.admin.alter_queue("Shop", status=False)
         until(lambda: "is OFF" in caplog.text or "QueueDisabled" in caplog.text, "its reader has seen that")
-        broker.alter_queue("Shop", status=True)
+        broker.admin.alter_queue("Shop", status=True)
         pool.recycle()
         until(lambda: not pool.conversations, "the conversation is over", deadline_s=20.0)
 
@@ -274,7 +274,7 @@ def test_what_is_recycled_waits_for_no_room(broker: Broker, monkeypatch: pytest.
         pool.send(ORDER, b"", f"key {number}")
     pool.flush()
     with monkeypatch.context() as patched:
-        patched.setattr(broker._open_sender(), "_has_room", lambda _dialog: False)
+        patched.setattr(broker._client.open_sender(), "_has_room", lambda _dialog: False)
         pool.close(timeout=0)
     assert pool.statistics.recycled == 5
 

@@ -37,14 +37,14 @@ def open_routed(broker: Broker) -> None:
     """The order service may redirect. Services of the north have queues of their own."""
     open_shop(broker, partitions=2)
     for name in (STREAM_END, REDIRECT_TO):
-        broker.create_message_type(name)
+        broker.admin.create_message_type(name)
     types = {ORDER: "INITIATOR", NOTE: "ANY", RECEIPT: "TARGET", STREAM_END: "INITIATOR", REDIRECT_TO: "TARGET"}
-    broker.create_contract(STREAMING, types)
+    broker.admin.create_contract(STREAMING, types)
     for service in (NORTH, FAR_NORTH):
         queue = service.rpartition("/")[2]
-        broker.create_queue(queue, partitions=2)
-        broker.create_service(service, queue=queue, contracts=[STREAMING])
-    broker.alter_service(ORDER_SERVICE, add=[STREAMING], drop=[ORDERING])
+        broker.admin.create_queue(queue, partitions=2)
+        broker.admin.create_service(service, queue=queue, contracts=[STREAMING])
+    broker.admin.alter_service(ORDER_SERVICE, add=[STREAMING], drop=[ORDERING])
 
 
 def always(service: str, _: Message) -> str:
@@ -166,8 +166,8 @@ def test_who_is_redirected_to_where_nobody_takes_it_is_told_and_nothing_is_lost(
             if way == ORDER_SERVICE:
                 exits.enter_context(redirecting(broker, order=NORTH, north=ORDER_SERVICE))
             else:
-                broker.create_queue("Nowhere")
-                broker.create_service(way, queue="Nowhere")
+                broker.admin.create_queue("Nowhere")
+                broker.admin.create_service(way, queue="Nowhere")
                 exits.enter_context(redirecting(broker, order=way))
             for number in range(3):
                 pool.send(ORDER, b"%d" % number, "key")

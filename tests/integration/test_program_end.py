@@ -107,7 +107,7 @@ def test_a_closed_broker_is_not_kept_for_the_end(servers: Servers, database: str
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker)
         begin(broker).send(ORDER, b"x")
-        sender = weakref.ref(broker._open_sender())
+        sender = weakref.ref(broker._client.open_sender())
         assert sender() in exits._OPEN
     del broker
     gc.collect()

@@ -103,7 +103,7 @@ def test_a_move_that_cannot_be_says_why(servers: Servers, database: str) -> None
 def test_both_sides_in_one_queue_move_together_or_not_at_all(servers: Servers, database: str) -> None:
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker, partitions=PARTITIONS)
-        broker.create_service("store", queue="Orders", contracts=[ORDERING])
+        broker.admin.create_service("store", queue="Orders", contracts=[ORDERING])
         dialog = broker.begin_dialog(ORDER_SERVICE, "store", ORDERING)
         shared = broker.begin_dialog(ORDER_SERVICE, "store", ORDERING, related_to=dialog)
         alone = broker.begin_dialog(ORDER_SERVICE, "store", ORDERING)

@@ -70,28 +70,28 @@ def _pool(broker: Broker, **options: Any) -> None:
 
 
 def _operate(broker: Broker) -> None:
-    assert not any(broker.suspended())
+    assert not any(broker.operations.suspended())
     with suppress(OutcomeUnknown):  # that queue has no reader
-        broker.error_broker_conversations(queue="North", timeout=1)
+        broker.operations.error_broker_conversations(queue="North", timeout=1)
     with suppress(InvalidState):
-        broker.accept_loss("Orders", 0)
+        broker.operations.accept_loss("Orders", 0)
 
 
 def _audit(broker: Broker) -> None:
-    _, findings = broker.verification(broker.catalog.all(Queue)).run()
+    _, findings = broker.operations.verification(broker.catalog.all(Queue)).run()
     assert findings == []
 
 
 def _look(broker: Broker) -> None:
     target = next(row for row in broker.views.conversation_endpoints("Orders") if not row.is_initiator)
     assert list(broker.why(target.conversation_id))
-    assert target.conversation_id in {row.conversation for row in broker.conversations()}
+    assert target.conversation_id in {row.conversation for row in broker.operations.conversations()}
 
 
 def _administer(broker: Broker) -> None:
-    broker.create_queue("New")
-    broker.alter_queue("New", status=False)
-    broker.drop_queue("New")
+    broker.admin.create_queue("New")
+    broker.admin.alter_queue("New", status=False)
+    broker.admin.drop_queue("New")
 
 
 _NAMES: Final = map("pool {}".format, count())
@@ -160,7 +160,7 @@ def guarded(stack: tuple[Guarded, Broker]) -> Iterator[Guarded]:
     guarded, administrator = stack
     yield guarded
     with suppress(QueueNotFound):
-        administrator.drop_queue("New", force=True)
+        administrator.admin.drop_queue("New", force=True)
     left = [name for name in guarded.admin.list_topics(timeout=DEADLINE_S).topics if name.startswith(NEW)]
     for deleted in guarded.admin.delete_topics(left).values() if left else ():
         deleted.result()

@@ -20,7 +20,7 @@ def test_whoever_begins_a_dialog_or_sets_a_timer_waits_for_room_and_is_told_when
     with connected(servers.bootstrap, database, send_timeout_s=2) as broker:
         open_shop(broker)
         begin(broker)
-        sender = broker._sender
+        sender = broker._client.sender
         assert sender is not None
         for lane in sender.session.lanes.values():
             lane.room = ROOM_BYTES
@@ -44,7 +44,7 @@ def test_who_waits_for_room_in_a_session_that_is_over_is_told(servers: Servers, 
         open_shop(broker)
         dialog = begin(broker)
         broker.flush()
-        sender = broker._sender
+        sender = broker._client.sender
         assert sender is not None
         for lane in sender.session.lanes.values():
             lane.room = 0

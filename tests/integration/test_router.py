@@ -109,13 +109,13 @@ def test_the_classifier_is_changed_while_the_router_runs(regions: Broker) -> Non
 
 
 def test_a_ready_classifier_goes_by_a_table_of_the_catalog_that_may_change(regions: Broker) -> None:
-    regions.create_routing_table("Regions", {"north": NORTH})
+    regions.admin.create_routing_table("Regions", {"north": NORTH})
     router = regions.router(ORDER_SERVICE, contracts=[ORDERING])(regular_expression(r"^\w+", table="Regions"))
     with running(router):
         sent(regions, b"north 1")
         regions.flush()
         assert answer_in(regions, "north", 1).total() == 1
-        version = regions.alter_routing_table("Regions", set={"north": SOUTH}).version
+        version = regions.admin.alter_routing_table("Regions", set={"north": SOUTH}).version
         assert version == 2
         sent(regions, b"north 2")
         regions.flush()
@@ -167,13 +167,13 @@ def test_operators_of_any_process_resume_and_skip_what_a_router_that_runs_by_its
     router = router_of(regions)
     resumed, skipped = sent(regions, b"broken"), sent(regions, b"broken", b"north 2")
     with running(router):
-        until(lambda: sum(len(found) for found in regions.suspended()) == 2, "both are suspended")
-        regions.skip(skipped.id)
+        until(lambda: sum(len(found) for found in regions.operations.suspended()) == 2, "both are suspended")
+        regions.operations.skip(skipped.id)
         assert [*answer_in(regions, "north", 1)] == [b"north 2"]
         router.classify = lambda _: SOUTH
-        regions.resume(resumed.id)
+        regions.operations.resume(resumed.id)
         assert [*answer_in(regions, "south", 1)] == [b"broken"]
-        assert not any(regions.suspended())
+        assert not any(regions.operations.suspended())
 
 
 def test_an_unclassifiable_message_is_told_to_its_sender_and_shown(regions: Broker) -> None:
@@ -188,8 +188,8 @@ def test_an_unclassifiable_message_is_told_to_its_sender_and_shown(regions: Brok
 
 
 def test_a_message_of_a_type_outside_of_the_contract_is_an_error_for_both_sides_and_not_routed(regions: Broker) -> None:
-    regions.create_message_type("//sales/Secret")
-    regions.create_contract("//sales/Wide", {ORDER: "INITIATOR", "//sales/Secret": "INITIATOR"})
+    regions.admin.create_message_type("//sales/Secret")
+    regions.admin.create_contract("//sales/Wide", {ORDER: "INITIATOR", "//sales/Secret": "INITIATOR"})
     router = router_of(regions)
     dialog = regions.begin_dialog(SHOP_SERVICE, ORDER_SERVICE, "//sales/Wide")
     dialog.send("//sales/Secret", b"under a contract that the router does not list")
@@ -202,8 +202,8 @@ def test_a_message_of_a_type_outside_of_the_contract_is_an_error_for_both_sides_
 
 def test_two_routers_that_route_to_each_other_end_with_an_error_that_names_the_way(regions: Broker) -> None:
     there = "//sales/Detour"
-    regions.create_queue("Detour")
-    regions.create_service(there, queue="Detour", contracts=[ORDERING])
+    regions.admin.create_queue("Detour")
+    regions.admin.create_service(there, queue="Detour", contracts=[ORDERING])
     back = regions.router(there)(lambda _: ORDER_SERVICE)
     forth = regions.router(ORDER_SERVICE)(lambda _: there)
     dialog = sent(regions, b"round and round")
@@ -221,11 +221,11 @@ def test_two_routers_that_route_to_each_other_end_with_an_error_that_names_the_w
 
 
 def test_a_router_has_to_accept_the_union_of_what_its_targets_do(regions: Broker) -> None:
-    regions.create_contract("//sales/Noting", {NOTE: "ANY"})
+    regions.admin.create_contract("//sales/Noting", {NOTE: "ANY"})
     classifier = Known({NORTH})
     router = regions.router(ORDER_SERVICE)(classifier)
     router.run(timeout=0)
-    regions.alter_service(NORTH, add=["//sales/Noting"])
+    regions.admin.alter_service(NORTH, add=["//sales/Noting"])
     with pytest.raises(
         InvalidRoute, match=r"does not list contract '//sales/Noting', which its target '//sales/North'"
     ):
@@ -233,7 +233,7 @@ def test_a_router_has_to_accept_the_union_of_what_its_targets_do(regions: Broker
     with pytest.raises(InvalidRoute, match="does not list contract"):
         router.classify = Known({NORTH, SOUTH})
     assert router.classify is classifier
-    regions.alter_service(ORDER_SERVICE, add=["//sales/Noting"])
+    regions.admin.alter_service(ORDER_SERVICE, add=["//sales/Noting"])
     router.run(timeout=0)
     router.classify = Known({NORTH, SOUTH})
     with pytest.raises(InvalidRoute, match=r"lists contract '//sales/Noting', which none of its targets accepts"):
@@ -258,13 +258,13 @@ class Known:
 
 
 def test_a_target_that_does_not_accept_the_contract_is_an_error_until_it_does(regions: Broker) -> None:
-    regions.alter_service(NORTH, drop=[ORDERING])
+    regions.admin.alter_service(NORTH, drop=[ORDERING])
     router = router_of(regions)
     sent(regions, b"north 1")
     with running(router):
         until(lambda: router.routed.failed, "a failure")
         assert "does not accept that contract" in router.last_errors[0].text
-        regions.alter_service(NORTH, add=[ORDERING])
+        regions.admin.alter_service(NORTH, add=[ORDERING])
         answer_in(regions, "north", 1)
 
 
@@ -276,7 +276,7 @@ def test_a_router_has_its_queue_for_itself(regions: Broker) -> None:
 
 
 def test_a_router_that_was_refused_is_declared_again(regions: Broker) -> None:
-    regions.create_contract("//sales/Other", {ORDER: "INITIATOR"})
+    regions.admin.create_contract("//sales/Other", {ORDER: "INITIATOR"})
     for name, error in (("//sales/Other", InvalidRoute), ("//sales/Nothing", ContractNotFound)):
         with pytest.raises(error, match=name):
             regions.router(ORDER_SERVICE, contracts=[name])(by_first_word).run(timeout=0)

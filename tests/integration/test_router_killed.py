@@ -31,8 +31,8 @@ def test_two_initiators_two_routers_three_targets_and_a_kill_in_every_step(
     with connected(servers.bootstrap, database) as one, connected(servers.bootstrap, database) as two:
         open_shop(one, partitions=2)
         open_regions(one)
-        one.create_queue("WebShop")
-        one.create_service("//sales/WebShop", queue="WebShop")
+        one.admin.create_queue("WebShop")
+        one.admin.create_service("//sales/WebShop", queue="WebShop")
         dialogs = [
             broker.begin_dialog(service, ORDER_SERVICE, ORDERING)
             for broker, service in zip((one, two), INITIATORS, strict=True)
@@ -73,5 +73,5 @@ def test_two_initiators_two_routers_three_targets_and_a_kill_in_every_step(
                 assert worker.wait(90) == 0, worker.events
         replies = [reply for queue in INITIATORS.values() for reply in receive(one, queue, DIALOGS * len(rounds))]
         check_replies(replies, dialogs, arrived, len(rounds))
-        _, findings = one.verification(one.catalog.all(Queue)).run()
+        _, findings = one.operations.verification(one.catalog.all(Queue)).run()
         assert findings == []

@@ -80,13 +80,13 @@ def test_entries_come_from_files_and_what_is_shown_can_be_given_again(broker: Br
     rows.write_text(f'key,service,broker_instance\n"n,1",{NORTH},\ns,{SOUTH},{ELSEWHERE}\n\n', "utf-8")
     assert run("table", "create", "Regions", "--file", str(rows))[0] == 0
     entries = {"n,1": Target(NORTH), "s": Target(SOUTH, ELSEWHERE)}
-    assert broker.routing_table("Regions").entries == entries
+    assert broker.admin.routing_table("Regions").entries == entries
     code, out, _ = run("table", "show", "Regions", "--json")
     assert code == 0
     assert run("table", "create", "Again", "--file", "-", text=out)[0] == 0
-    assert broker.routing_table("Again").entries == entries
+    assert broker.admin.routing_table("Again").entries == entries
     assert run("table", "set", "Again", f"w={WEST}", "--file", "-", text=json.dumps({"e": NORTH}))[0] == 0
-    assert broker.routing_table("Again").entries == {**entries, "w": Target(WEST), "e": Target(NORTH)}
+    assert broker.admin.routing_table("Again").entries == {**entries, "w": Target(WEST), "e": Target(NORTH)}
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_a_file_that_holds_no_entries_is_refused(run: Run, tmp_path: Path, text:
 
 
 def test_a_decision_is_explained(broker: Broker, run: Run, tmp_path: Path) -> None:
-    broker.create_routing_table("Regions", {"north": NORTH}, default=("//far", ELSEWHERE))
+    broker.admin.create_routing_table("Regions", {"north": NORTH}, default=("//far", ELSEWHERE))
     body = tmp_path / "order.json"
     body.write_text('{"region": "north"}', "utf-8")
     code, out, _ = run("router", "explain", str(body), "--classifier", "json_path:$.region", "--table", "Regions")
@@ -138,7 +138,7 @@ def test_a_decision_is_explained(broker: Broker, run: Run, tmp_path: Path) -> No
             "reason": f"in broker instance {ELSEWHERE}",
         },
     )
-    broker.alter_routing_table("Regions", without_default=True)
+    broker.admin.alter_routing_table("Regions", without_default=True)
     (tmp_path / "classifier").write_text(described, "utf-8")
     code, out, _ = run(
         "router", "explain", "-", "--classifier", f"@{tmp_path / 'classifier'}", text='{"region": "east"}'
@@ -159,11 +159,11 @@ def test_what_a_body_names_is_explained(broker: Broker, run: Run, tmp_path: Path
     assert "key         none" in out
     schema = tmp_path / "order.avsc"
     schema.write_text(ORDER_SCHEMA, "utf-8")
-    broker.create_routing_table("Numbers", {"7": SOUTH})
+    broker.admin.create_routing_table("Numbers", {"7": SOUTH})
     wanted = ["router", "explain", "-", "--classifier", "avro_field:number", "--table", "Numbers"]
     datum = b"\x0e\x00" + bytes(8)
     assert f"service     {SOUTH}" in run(*wanted, "--schema", str(schema), text=datum)[1]
-    broker.create_message_type("Order", "AVRO", schema=ORDER_SCHEMA)
+    broker.admin.create_message_type("Order", "AVRO", schema=ORDER_SCHEMA)
     assert f"service     {SOUTH}" in run(*wanted, "--type", "Order", text=datum)[1]
     assert "has no Avro schema" in run(*wanted, "--type", "Invoice", text=datum)[1]
     hashed = run("router", "explain", "-", "--classifier", f"key_hash:{NORTH}", "--key", "a customer")[1]

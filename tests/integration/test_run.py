@@ -362,7 +362,9 @@ def test_queues_are_drained_when_no_handler_has_sent_anything_to_another_one(ser
         open_shop(broker)
         send_orders(broker, dialogs=1, messages=1)
         with application.connect() as connection:
-            connection.draining = lambda queues: Waits(connection._kafka, [queue_of(broker, one) for one in queues])  # type: ignore[method-assign]
+            connection.operations.draining = lambda queues: Waits(  # type: ignore[method-assign]
+                connection._kafka, [queue_of(broker, one) for one in queues]
+            )
             Working(connection, application, until_drained=True).run()
     assert answered == [b"order 0"]
 

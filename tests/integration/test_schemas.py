@@ -79,7 +79,7 @@ def test_a_body_that_its_schema_forbids_or_that_takes_for_ever_is_rejected(
     shop: Broker, kind: tuple[str, object], good: bytes, bad: bytes, code: int
 ) -> None:
     validation, schema = kind
-    shop.alter_message_type(ORDER, validation, schema=json.dumps(schema))
+    shop.admin.alter_message_type(ORDER, validation, schema=json.dumps(schema))
     received, error = sent(shop, good, bad)
     assert received == [(validation[0], good)]
     assert error[0] == code
@@ -92,29 +92,29 @@ def test_a_collection_is_kept_while_it_is_used_and_can_be_added_to(servers: Serv
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker)
         with pytest.raises(SchemaCollectionNotFound, match="create_xml_schema_collection"):
-            broker.alter_message_type(ORDER, "VALID_XML", schema_collection="Orders")
+            broker.admin.alter_message_type(ORDER, "VALID_XML", schema_collection="Orders")
         with pytest.raises(InvalidSchema, match="not an XML Schema"):
-            broker.create_xml_schema_collection("Orders", ["<a/>"])
-        broker.create_xml_schema_collection("Orders", [ORDER_XSD])
-        assert broker.create_xml_schema_collection("Orders", [ORDER_XSD], if_not_exists=True).name == "Orders"
+            broker.admin.create_xml_schema_collection("Orders", ["<a/>"])
+        broker.admin.create_xml_schema_collection("Orders", [ORDER_XSD])
+        assert broker.admin.create_xml_schema_collection("Orders", [ORDER_XSD], if_not_exists=True).name == "Orders"
         with pytest.raises(AlreadyExists, match="documents"):
-            broker.create_xml_schema_collection("Orders", [other], if_not_exists=True)
-        broker.alter_message_type(ORDER, "VALID_XML", schema_collection="Orders")
+            broker.admin.create_xml_schema_collection("Orders", [other], if_not_exists=True)
+        broker.admin.alter_message_type(ORDER, "VALID_XML", schema_collection="Orders")
         with pytest.raises(StillUsed, match=ORDER):
-            broker.drop_xml_schema_collection("Orders")
+            broker.admin.drop_xml_schema_collection("Orders")
         for wrong, refusal in (([ORDER_XSD], InvalidSchema), (["<a/>"], InvalidSchema), ([], NothingChanged)):
             with pytest.raises(refusal):
-                broker.alter_xml_schema_collection("Orders", add=wrong)
-        broker.alter_xml_schema_collection("Orders", add=[other])
+                broker.admin.alter_xml_schema_collection("Orders", add=wrong)
+        broker.admin.alter_xml_schema_collection("Orders", add=[other])
         good = b"<o:order xmlns:o='urn:other'><pieces>3</pieces></o:order>"
         assert sent(broker, good, good.replace(b"3", b"no"))[0] == [("X", good)]
         assert len(broker.catalog.get(XmlSchemaCollection, "Orders").documents) == 2
     with connected(servers.bootstrap, database) as broker:
         assert broker.catalog.get(MessageType, ORDER).schema_collection == "Orders"
-        broker.alter_message_type(ORDER, "NONE")
-        broker.drop_xml_schema_collection("Orders")
+        broker.admin.alter_message_type(ORDER, "NONE")
+        broker.admin.drop_xml_schema_collection("Orders")
         with pytest.raises(SchemaCollectionNotFound):
-            broker.drop_xml_schema_collection("Orders")
+            broker.admin.drop_xml_schema_collection("Orders")
 
 
 def test_the_example_of_the_readme_runs(
@@ -131,23 +131,23 @@ def test_a_schema_that_cannot_be_read_makes_no_message_type(servers: Servers, da
     with connected(servers.bootstrap, database) as broker:
         for validation, schema in (("JSON_SCHEMA", '{"$ref": "http://127.0.0.1:9/a"}'), ("AVRO", '"nothing"')):
             with pytest.raises(InvalidSchema, match="nothing is fetched"):
-                broker.create_message_type(ORDER, validation, schema=schema)
+                broker.admin.create_message_type(ORDER, validation, schema=schema)
         assert broker.catalog.find(MessageType, ORDER) is None
 
 
 def test_priorities_are_created_altered_and_dropped(servers: Servers, database: str) -> None:
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker)
-        made = broker.create_broker_priority("p", contract=ORDERING, remote_service="anywhere at all")
+        made = broker.admin.create_broker_priority("p", contract=ORDERING, remote_service="anywhere at all")
         assert made == BrokerPriority("p", ORDERING, "ANY", "anywhere at all", 5)
-        altered = broker.alter_broker_priority("p", local_service=ORDER_SERVICE, remote_service="ANY", level=10)
+        altered = broker.admin.alter_broker_priority("p", local_service=ORDER_SERVICE, remote_service="ANY", level=10)
         assert altered == BrokerPriority("p", ORDERING, ORDER_SERVICE, "ANY", 10)
         with pytest.raises(PriorityTwice, match="'p'") as twice:
-            broker.create_broker_priority("q", contract=ORDERING, local_service=ORDER_SERVICE, level=1)
+            broker.admin.create_broker_priority("q", contract=ORDERING, local_service=ORDER_SERVICE, level=1)
         assert twice.value.number == 33303
-        broker.create_broker_priority("q")
+        broker.admin.create_broker_priority("q")
         with pytest.raises(PriorityTwice):
-            broker.alter_broker_priority("q", contract=ORDERING, local_service=ORDER_SERVICE)
+            broker.admin.alter_broker_priority("q", contract=ORDERING, local_service=ORDER_SERVICE)
         refused: list[tuple[dict[str, Any], type[BadInput]]] = [
             ({"level": 11}, InvalidPriority),
             ({"contract": "none"}, ContractNotFound),
@@ -156,8 +156,8 @@ def test_priorities_are_created_altered_and_dropped(servers: Servers, database: 
         ]
         for wrong, refusal in refused:
             with pytest.raises(refusal):
-                broker.alter_broker_priority("q", **wrong)
+                broker.admin.alter_broker_priority("q", **wrong)
         assert [each.name for each in broker.catalog.all(BrokerPriority)] == ["p", "q"]
-        broker.drop_broker_priority("q")
+        broker.admin.drop_broker_priority("q")
         with pytest.raises(PriorityNotFound):
-            broker.drop_broker_priority("q")
+            broker.admin.drop_broker_priority("q")

@@ -131,12 +131,12 @@ def test_a_registered_reader_holds_what_it_has_not_read(servers: Servers, databa
 
 def test_a_queue_that_is_there_with_another_keep_is_another_one(servers: Servers, database: str) -> None:
     with connected(servers.bootstrap, database) as broker:
-        made = broker.create_queue("Orders", keep=timedelta(days=7))
-        assert broker.create_queue("Orders", if_not_exists=True) == made, "seven days are what is kept by itself"
+        made = broker.admin.create_queue("Orders", keep=timedelta(days=7))
+        assert broker.admin.create_queue("Orders", if_not_exists=True) == made, "seven days are what is kept by itself"
         with pytest.raises(AlreadyExists, match="keep_ms 604800000, not -1"):
-            broker.create_queue("Orders", keep=None, if_not_exists=True)
+            broker.admin.create_queue("Orders", keep=None, if_not_exists=True)
 
 
 def test_a_queue_cannot_be_kept_for_less_than_nothing(servers: Servers, database: str) -> None:
     with connected(servers.bootstrap, database) as broker, pytest.raises(InvalidSettings, match="give 0 or more"):
-        broker.create_queue("Orders", keep=timedelta(days=-1))
+        broker.admin.create_queue("Orders", keep=timedelta(days=-1))

@@ -142,8 +142,8 @@ def test_partitions_that_were_added_are_left_alone_with_one_warning_and_the_queu
         end_at_target(broker)
         drain_ending(broker, "Shop")
         drain_ending(broker, "Orders")
-        broker.drop_service(ORDER_SERVICE)
-        broker.drop_queue("Orders")
+        broker.admin.drop_service(ORDER_SERVICE)
+        broker.admin.drop_queue("Orders")
         with pytest.raises(QueueNotFound):
             broker.reader("Orders")
 
@@ -152,11 +152,11 @@ def test_a_reader_whose_queue_was_dropped_closes_at_once_and_says_nothing_more(
     servers: Servers, database: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with connected(servers.bootstrap, database) as broker:
-        broker.create_queue("Orders")
+        broker.admin.create_queue("Orders")
         reader = broker.reader("Orders")
         reader.wait_for_partitions(1)
         with connected(servers.bootstrap, database) as another:
-            another.drop_queue("Orders")
+            another.admin.drop_queue("Orders")
         with pytest.raises(QueueNotFound, match="was dropped while it was read"):
             next(reader)
         caplog.clear()
@@ -217,14 +217,14 @@ def test_a_queue_whose_topics_are_gone_or_cut_is_refuted_dropped_with_force_and_
         harm(admin, topic)
         findings = verify(servers.bootstrap, [queue_of(broker, "Orders")])
         assert any(topic in f"{finding.partition}: {finding.text}" or finding.rule == "cut" for finding in findings)
-        broker.drop_service(ORDER_SERVICE)
+        broker.admin.drop_service(ORDER_SERVICE)
         with pytest.raises((TopicMismatch, PartitionHalted), match=r"drop_queue\('Orders', force=True\)"):
-            broker.drop_queue("Orders")
-        broker.drop_queue("Orders", force=True)
+            broker.admin.drop_queue("Orders")
+        broker.admin.drop_queue("Orders", force=True)
         with pytest.raises(QueueNotFound):
             broker.reader("Orders")
-        broker.create_queue("Orders")
-        broker.create_service(ORDER_SERVICE, queue="Orders", contracts=[ORDERING])
+        broker.admin.create_queue("Orders")
+        broker.admin.create_service(ORDER_SERVICE, queue="Orders", contracts=[ORDERING])
         with pytest.raises(TopicMismatch, match="never received"):
             send_and_flush(old)
         fresh = begin(broker)

@@ -45,8 +45,8 @@ def test_an_answer_to_a_topic_that_was_made_again_is_not_settled_until_its_queue
             assert f"topic {topic} was deleted and created again" in line
             assert "drop_queue" in line
             with connected(servers.bootstrap, database) as another:
-                another.drop_service(SHOP_SERVICE)
-                another.drop_queue("Shop", force=True)
+                another.admin.drop_service(SHOP_SERVICE)
+                another.admin.drop_queue("Shop", force=True)
             reader.settle()
 
 

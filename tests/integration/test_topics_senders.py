@@ -40,8 +40,8 @@ def test_a_living_sender_to_a_topic_that_is_not_its_queues_any_more_is_told_no_s
     with pytest.raises(OutcomeUnknown, match="closed while") if not again else nullcontext():  # noqa: SIM117
         with connected(servers.bootstrap, database) as broker:
             open_shop(broker)
-            broker.create_queue("Other")
-            broker.create_service("//other", queue="Other", contracts=[ORDERING])
+            broker.admin.create_queue("Other")
+            broker.admin.create_service("//other", queue="Other", contracts=[ORDERING])
             dialog, beside, third = begin(broker), broker.begin_dialog(SHOP_SERVICE, "//other", ORDERING), begin(broker)
             dialog.send(ORDER, b"0")
             broker.flush()
@@ -99,10 +99,10 @@ def test_a_sender_to_a_queue_that_was_dropped_and_created_again_is_told_no_succe
         open_shop(broker)
         dialog = begin(broker)
         dialog.flush()
-        another.drop_service(ORDER_SERVICE)
-        another.drop_queue("Orders")
-        another.create_queue("Orders")
-        another.create_service(ORDER_SERVICE, queue="Orders", contracts=[ORDERING])
+        another.admin.drop_service(ORDER_SERVICE)
+        another.admin.drop_queue("Orders")
+        another.admin.create_queue("Orders")
+        another.admin.create_service(ORDER_SERVICE, queue="Orders", contracts=[ORDERING])
         dialog.send(ORDER, b"for the first queue")
         with pytest.raises(TopicMismatch, match="was dropped and created again: what is sent"):
             dialog.flush()
@@ -117,8 +117,8 @@ def test_a_destination_that_refuses_does_not_keep_the_others_from_being_acknowle
 ) -> None:
     with connected(servers.bootstrap, database, send_timeout_s=20) as broker:
         open_shop(broker)
-        broker.create_queue("Gone")
-        broker.create_service("//gone", queue="Gone", contracts=[ORDERING])
+        broker.admin.create_queue("Gone")
+        broker.admin.create_service("//gone", queue="Gone", contracts=[ORDERING])
         good, lost = begin(broker), broker.begin_dialog(SHOP_SERVICE, "//gone", ORDERING)
         good.send(ORDER, b"0")
         lost.send(ORDER, b"0")

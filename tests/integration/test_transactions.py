@@ -38,7 +38,7 @@ with konverse.connect(f"kafka://{bootstrap}", database=database, instance=databa
             once = t.begin(SHOP_SERVICE, ORDER_SERVICE, ORDERING)
             t.send(once, ORDER, b"%d 2" % number)
             t.end(once)
-        broker._sender.settle()  # Kafka has it: it happens from now on, whenever somebody transmits
+        broker._client.sender.settle()  # Kafka has it: it happens from now on, whenever somebody transmits
         print(number, flush=True)
 """
 
@@ -84,7 +84,7 @@ def received(broker: Broker, quiet_s: float = 4.0) -> dict[bytes, list[bytes]]:
 
 def delivered(broker: Broker) -> bool:
     """Whether every transaction in the transmission queue was expanded, and its outputs have arrived."""
-    queue = broker.transmission_queue()
+    queue = broker.operations.transmission_queue()
     assert queue is not None
     with closing(LogReader(broker._kafka)) as log:
         ends = [log.ends(queue.topic, number)[1] for number in range(queue.partitions)]
@@ -98,8 +98,8 @@ def delivered(broker: Broker) -> bool:
 
 def refuted(broker: Broker) -> list[str]:
     """The verifier's findings in the logs of the database and of the transmission queue."""
-    queues = [*broker.catalog.all(Queue), broker.transmission_queue()]
-    verification = broker.verification([queue for queue in queues if queue is not None])
+    queues = [*broker.catalog.all(Queue), broker.operations.transmission_queue()]
+    verification = broker.operations.verification([queue for queue in queues if queue is not None])
     return [finding.text for finding in verification.run()[1]]
 
 

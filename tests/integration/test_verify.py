@@ -76,7 +76,7 @@ def test_the_errors_of_a_dropped_service_are_what_its_owner_has_said(
         broker.flush()
         with broker.reader("Orders", timeout=1) as orders, pumped(orders):
             until(lambda: orders.conversations, "it has arrived")
-            broker.drop_service(ORDER_SERVICE)
+            broker.admin.drop_service(ORDER_SERVICE)
             (error,) = receive(broker, "Shop", 1)
         assert read_error(error.body)[0] == -8470
         assert verify("Orders", "Shop")[0] == 0
@@ -234,7 +234,7 @@ def test_a_forged_next_counter_loses_nothing_that_was_acknowledged_and_is_refute
             assert bodies_of(shop) == []
         alarms = [text for text in caplog.messages if text.startswith("FORGED")]
         code, said = verify()
-        (state,) = broker.reading_states("Orders")
+        (state,) = broker.operations.reading_states("Orders")
         *_, sides = broker.why(dialog.id)
     assert (state.forged, state.forged_at) == (2, 5)
     (target,) = [side for side in sides if side.role == "target"]

@@ -139,7 +139,7 @@ def test_what_is_too_much_to_look_at_is_counted(
 def test_what_will_be_rejected_is_not_in_the_queue(servers: Servers, database: str) -> None:
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker)
-        broker.alter_message_type(ORDER, "WELL_FORMED_XML")
+        broker.admin.alter_message_type(ORDER, "WELL_FORMED_XML")
         dialog = begin(broker)
         for body in (b"<cup/>", b"no XML"):
             dialog.send(ORDER, body)
@@ -159,13 +159,13 @@ def test_numbers_of_objects_stay_and_are_never_given_again(servers: Servers, dat
         first = number(broker)
         assert first is not None
         assert number(other) == first
-        broker.drop_service(ORDER_SERVICE)
-        broker.create_service(ORDER_SERVICE, queue="Orders")
+        broker.admin.drop_service(ORDER_SERVICE)
+        broker.admin.create_service(ORDER_SERVICE, queue="Orders")
         second = number(broker)
         assert second is not None
         assert number(other) == second > first
         kinds = {row.name: row.message_type_id for row in broker.views.service_message_types()}
-        broker.alter_message_type(ORDER, "EMPTY")
+        broker.admin.alter_message_type(ORDER, "EMPTY")
         assert {row.name: row.message_type_id for row in broker.views.service_message_types()} == kinds
         assert len(set(kinds.values())) == len(kinds)
         queues = {row.object_id: row.name for row in broker.views.service_queues()}

@@ -21,8 +21,7 @@ import pytest
 
 from konverse.bridge.broker import Broker
 from konverse.bridge.client.begin import Wanted
-from konverse.bridge.client.dialog import Dialog
-from konverse.bridge.client.mailboxes import BouncedMessage
+from konverse.bridge.client.dialog import BouncedMessage, Dialog
 from konverse.bridge.client.pool.pool import Pool
 from konverse.bridge.reader.reader import Reader
 from konverse.dialog.session.adoption import Standing
@@ -128,7 +127,7 @@ def test_what_was_flushed_by_any_way_arrives_before_what_another_process_sends_t
     with connected(servers.bootstrap, database, instance=instance) as successor:
         wanted = [Wanted(SHOP_SERVICE, ORDER_SERVICE, ORDERING, conversation_id=dialog.id) for dialog in dialogs]
         with owned(broker):
-            found = successor.adopt(wanted)
+            found = successor.client.adopt(wanted)
         assert {one.standing for one in found} == {Standing.OPEN}
         adopted: list[Dialog] = [one.dialog for one in found]
         with successor.reader("Shop", max_messages=1) as reader:

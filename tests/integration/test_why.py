@@ -106,7 +106,7 @@ def test_an_open_transaction_of_a_stranger_is_named(
                     f"An open transaction of a producer that is not konverse's holds up {topic}/0: its records 1 to 2"
                     in told
                 )
-                (state,) = broker.reading_states("Orders")
+                (state,) = broker.operations.reading_states("Orders")
                 assert "an open transaction of a producer that is not konverse's holds up" in state.held_up
                 assert "its records 1 to 2" in state.held_up
                 place = ("--kafka", broker.settings.kafka, "--database", broker.database)
@@ -149,5 +149,5 @@ def test_a_queue_that_is_off_says_so(servers: Servers, database: str) -> None:
             fill(orders, 1)
             orders.settle()
         assert "STATUS" not in why(broker, dialog.id)["target"]
-        broker.alter_queue("Orders", status=False)
+        broker.admin.alter_queue("Orders", status=False)
         assert "queue 'Orders', whose STATUS is OFF" in why(broker, dialog.id)["target"]

@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from typing import Any, Final, TypeGuard
 
 import konverse
+from konverse.bridge.admin.administration import Administration
+from konverse.bridge.admin.operations import Operations
 from konverse.bridge.views.listing import Source, View
 from konverse.bridge.views.views import Views
 from konverse.dialog.session.outcome import Outcome
@@ -21,18 +23,8 @@ from konverse.schemas import errors, stack_errors
 
 INTERNAL: Final = {
     "App": {"answering"},
-    "Broker": {
-        "adopt",
-        "answering",
-        "catalog",
-        "database",
-        "draining",
-        "forked",
-        "obey",
-        "settings",
-        "transmission_queue",
-        "verification",
-    },
+    "Broker": {"answering", "catalog", "client", "database", "forked", "settings"},
+    "Operations": {"draining", "transmission_queue", "verification"},
     "Dialog": {"staged"},
     "Pool": {"forked", "hear", "keeps", "lease", "options"},
     "Reader": {"forked", "options", "owners", "queue"},
@@ -55,7 +47,7 @@ INTERNAL: Final = {
 }
 """Names without an underscore that only other parts of konverse use."""
 
-PUBLIC_CLASSES: Final = (Endpoint, State, Views, View, Source, Outcome)
+PUBLIC_CLASSES: Final = (Administration, Operations, Endpoint, State, Views, View, Source, Outcome)
 """Classes of values that public names return, but that have no public name of their own."""
 
 HEAD: Final = """# Every public name

@@ -21,9 +21,11 @@ STREAMING: Final = "//sales/Streaming"
 
 def open_stream(broker: Broker) -> None:
     """Add what a pool needs to the shop: a contract with EndOfStream, accepted by the order service."""
-    broker.create_message_type(STREAM_END)
-    broker.create_contract(STREAMING, {ORDER: "INITIATOR", NOTE: "ANY", RECEIPT: "TARGET", STREAM_END: "INITIATOR"})
-    broker.alter_service(ORDER_SERVICE, add=[STREAMING])
+    broker.admin.create_message_type(STREAM_END)
+    broker.admin.create_contract(
+        STREAMING, {ORDER: "INITIATOR", NOTE: "ANY", RECEIPT: "TARGET", STREAM_END: "INITIATOR"}
+    )
+    broker.admin.alter_service(ORDER_SERVICE, add=[STREAMING])
 
 
 @contextmanager

@@ -27,8 +27,8 @@ def service_of(region: str) -> str:
 def open_regions(broker: Broker, regions: tuple[str, ...] = REGIONS) -> None:
     """Create a queue and a service for each region."""
     for region in regions:
-        broker.create_queue(region.capitalize())
-        broker.create_service(service_of(region), queue=region.capitalize(), contracts=[ORDERING])
+        broker.admin.create_queue(region.capitalize())
+        broker.admin.create_service(service_of(region), queue=region.capitalize(), contracts=[ORDERING])
 
 
 def answer_in(broker: Broker, region: str, count: int, *, end: bool = False, error: int = 0) -> Counter[bytes]:

@@ -73,12 +73,12 @@ def open_shop(
 ) -> None:
     """Create queue Orders with the order service, and queue Shop with the shop's service."""
     for name in (ORDER, RECEIPT, NOTE):
-        broker.create_message_type(name)
-    broker.create_contract(ORDERING, {ORDER: "INITIATOR", RECEIPT: "TARGET", NOTE: "ANY"})
-    broker.create_queue("Orders", partitions=partitions, keep=keep)
-    broker.create_queue("Shop", partitions=home_partitions, keep=home_keep)
-    broker.create_service(ORDER_SERVICE, queue="Orders", contracts=[ORDERING])
-    broker.create_service(SHOP_SERVICE, queue="Shop")
+        broker.admin.create_message_type(name)
+    broker.admin.create_contract(ORDERING, {ORDER: "INITIATOR", RECEIPT: "TARGET", NOTE: "ANY"})
+    broker.admin.create_queue("Orders", partitions=partitions, keep=keep)
+    broker.admin.create_queue("Shop", partitions=home_partitions, keep=home_keep)
+    broker.admin.create_service(ORDER_SERVICE, queue="Orders", contracts=[ORDERING])
+    broker.admin.create_service(SHOP_SERVICE, queue="Shop")
 
 
 def begin(broker: Broker, **options: Any) -> Dialog:

@@ -154,9 +154,9 @@ def test_a_client_of_connect_reads_messages_and_their_values(
 ) -> None:
     send_orders(shop, dialogs=2, messages=6)
     pieces = {"type": "object", "properties": {"pieces": {"type": "integer"}}}
-    shop.create_message_type("//connect/Order", "JSON_SCHEMA", schema=json.dumps(pieces))
-    shop.create_contract("//connect", {"//connect/Order": "INITIATOR"})
-    shop.create_service("//connect/Service", queue="Orders", contracts=["//connect"])
+    shop.admin.create_message_type("//connect/Order", "JSON_SCHEMA", schema=json.dumps(pieces))
+    shop.admin.create_contract("//connect", {"//connect/Order": "INITIATOR"})
+    shop.admin.create_service("//connect/Service", queue="Orders", contracts=["//connect"])
     dialog = shop.begin_dialog("//sales/ShopService", "//connect/Service", "//connect")
     for number in (3, 4):
         dialog.send("//connect/Order", b'{"pieces": %d}' % number)

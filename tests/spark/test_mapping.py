@@ -99,7 +99,7 @@ def test_who_fails_alone_is_suspended_and_the_others_are_answered(
     done = process(spark, "Orders", picky, timeout=IDLE_S, **place)
     assert done == Done(3, 3, 0, 5)
     assert answered(shop) == Counter([b"ONE", b"TWO", b"THREE"])
-    (left,) = [one for partition in shop.suspended("Orders") for one in partition]
+    (left,) = [one for partition in shop.operations.suspended("Orders") for one in partition]
     assert left.conversation == dialogs[b"poison"].id
 
 
@@ -113,7 +113,7 @@ def test_an_answer_that_cannot_be_sent_is_named_and_the_others_are_sent(
         b"large": (RECEIPT, bytes(BODY_BYTES_MAX + 1), None),
         b"code": (RECEIPT, b"", -1),
     }
-    shop.create_message_type("//sales/Other")
+    shop.admin.create_message_type("//sales/Other")
     dialogs = {body: sent(shop, b"first", body) for body in answers}
     sent(shop, b"good", b"null body")
 
@@ -126,7 +126,7 @@ def test_an_answer_that_cannot_be_sent_is_named_and_the_others_are_sent(
 
     assert process(spark, "Orders", answer, timeout=IDLE_S, **place) == Done(2, 2, 0, 25)
     assert answered(shop) == Counter([b"good", b""]), "nothing of the others was sent, not even their first answers"
-    left = {one.conversation for partition in shop.suspended("Orders") for one in partition}
+    left = {one.conversation for partition in shop.operations.suspended("Orders") for one in partition}
     assert left == {dialog.id for dialog in dialogs.values()}
     second = 1  # the first answer of each was fine
     for said in (
@@ -195,7 +195,7 @@ def test_a_mistake_in_the_function_ends_the_work_and_suspends_nobody(
     sent(shop, b"order")
     with pytest.raises(InvalidSettings, match=says):
         process(spark, "Orders", transform, timeout=IDLE_S, **place)
-    assert not any(shop.suspended("Orders"))
+    assert not any(shop.operations.suspended("Orders"))
     with pytest.raises(InvalidSettings, match="must return an Arrow batch or table, not NoneType"):
         map_arrow(spark, "Orders", lambda batch: None, timeout=IDLE_S, **place)
 

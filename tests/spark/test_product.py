@@ -97,11 +97,11 @@ def shown_rows(text: str, *columns: str) -> list[list[str]]:
 def bill(shop: Broker, *amounts: int) -> None:
     """Add invoices to the contract, and send one conversation of invoices."""
     invoice = {"type": "object", "properties": {"amount": {"type": "integer"}}}
-    shop.create_message_type(INVOICE, "JSON_SCHEMA", schema=json.dumps(invoice))
-    shop.alter_service(ORDER_SERVICE, drop=[ORDERING])
-    shop.drop_contract(ORDERING)
-    shop.create_contract(ORDERING, {ORDER: "INITIATOR", INVOICE: "INITIATOR", RECEIPT: "TARGET", NOTE: "ANY"})
-    shop.alter_service(ORDER_SERVICE, add=[ORDERING])
+    shop.admin.create_message_type(INVOICE, "JSON_SCHEMA", schema=json.dumps(invoice))
+    shop.admin.alter_service(ORDER_SERVICE, drop=[ORDERING])
+    shop.admin.drop_contract(ORDERING)
+    shop.admin.create_contract(ORDERING, {ORDER: "INITIATOR", INVOICE: "INITIATOR", RECEIPT: "TARGET", NOTE: "ANY"})
+    shop.admin.alter_service(ORDER_SERVICE, add=[ORDERING])
     dialog = begin(shop)
     for amount in amounts:
         dialog.send(INVOICE, b'{"amount": %d}' % amount)

@@ -108,10 +108,10 @@ def test_what_no_service_is_known_for_ends_with_error_1(regions: Broker, by_regi
 def redirected_contract(regions: Broker) -> str:
     """A contract of orders with the redirection, accepted by the router and the south."""
     contract = "//sales/Redirected"
-    regions.create_message_type("RedirectTo")
-    regions.create_contract(contract, {ORDER: "INITIATOR", RECEIPT: "TARGET", "RedirectTo": "TARGET"})
+    regions.admin.create_message_type("RedirectTo")
+    regions.admin.create_contract(contract, {ORDER: "INITIATOR", RECEIPT: "TARGET", "RedirectTo": "TARGET"})
     for service in (ORDER_SERVICE, service_of("south")):
-        regions.alter_service(service, add=[contract])
+        regions.admin.alter_service(service, add=[contract])
     return contract
 
 
@@ -161,7 +161,7 @@ def test_a_contract_that_has_no_redirection_is_named(
     sent(regions, b"south 1")
     assert by_region(mode="redirect") == Routed(failed=5)
     assert "'RedirectTo'" in caplog.text
-    assert len([one for partition in regions.suspended("Orders") for one in partition]) == 1
+    assert len([one for partition in regions.operations.suspended("Orders") for one in partition]) == 1
 
 
 def test_a_function_from_frame_to_frame_classifies(spark: SparkSession, regions: Broker, by_region: Route) -> None:
@@ -238,7 +238,7 @@ def test_who_cannot_be_routed_is_suspended_and_the_others_are(
     assert by_region(classify) == Routed(
         forwarded=2, failed=25, targets={service_of("north"): 1, service_of("west"): 1}
     )
-    left = {one.conversation for partition in regions.suspended("Orders") for one in partition}
+    left = {one.conversation for partition in regions.operations.suspended("Orders") for one in partition}
     assert left == {dialogs[body].id for body in bodies[1:-1]}
     for said in (
         f"ServiceNotFound: there is no service {service_of('nowhere')!r}",
@@ -251,14 +251,14 @@ def test_who_cannot_be_routed_is_suspended_and_the_others_are(
     assert str(dialogs[b"twice 1"].id) in caplog.text
     open_regions(regions, ("nowhere",))
     with pytest.raises(OutcomeUnknown):  # no reader receives; one that does within ten minutes follows the instruction
-        regions.resume(dialogs[b"nowhere 1"].id, timeout=0.1)
+        regions.operations.resume(dialogs[b"nowhere 1"].id, timeout=0.1)
     assert by_region() == Routed(forwarded=1, targets={service_of("nowhere"): 1}), "nothing is lost"
 
 
 def test_a_service_on_the_queue_of_the_router_is_refused(
     regions: Broker, by_region: Route, caplog: pytest.LogCaptureFixture
 ) -> None:
-    regions.create_service("//sales/Also", queue="Orders", contracts=["//sales/Ordering"])
+    regions.admin.create_service("//sales/Also", queue="Orders", contracts=["//sales/Ordering"])
     sent(regions, b"also 1")
     assert by_region() == Routed(failed=5)
     assert "'//sales/Also', a service on queue 'Orders'" in caplog.text

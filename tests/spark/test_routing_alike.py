@@ -38,7 +38,7 @@ BODIES = [
 def regions(shop: Broker) -> Broker:
     """The shop, services of three regions, and a table of them."""
     open_regions(shop)
-    shop.create_routing_table("Regions", {"north": NORTH, "south": SOUTH})
+    shop.admin.create_routing_table("Regions", {"north": NORTH, "south": SOUTH})
     return shop
 
 
@@ -111,7 +111,7 @@ def test_a_table_of_the_catalog_is_joined_by_its_name(
     reasons = []
     for default in (None, WEST):
         if default is not None:
-            regions.alter_routing_table("Regions", default=default, remove=["south"])
+            regions.admin.alter_routing_table("Regions", default=default, remove=["south"])
         asked = order(regions)
         alone = [ready(message) for message in asked]
         assert route(spark, "Orders", joined, **place) == counted(alone)

@@ -54,5 +54,5 @@ def test_each_message_arrives_once_whoever_is_killed(
     place: dict[str, Any] = {"kafka": f"kafka://{servers.bootstrap}", "database": database, "timeout": 2.0}
     assert route(spark, "Orders", BY_REGION, **place).replied == DIALOGS * MESSAGES
     check_replies(heard(shop, DIALOGS * MESSAGES), dialogs, arrived, MESSAGES)
-    _, findings = shop.verification(shop.catalog.all(Queue)).run()
+    _, findings = shop.operations.verification(shop.catalog.all(Queue)).run()
     assert findings == []

@@ -46,13 +46,13 @@ BODIES: Final = {
 
 def ordered(shop: Broker) -> None:
     """Message types with schemas, and messages of each in one conversation."""
-    shop.create_xml_schema_collection("Orders", [ORDER_XSD])
-    shop.create_message_type(JSON, "JSON_SCHEMA", schema=json.dumps(JSON_SCHEMA))
-    shop.create_message_type(UNION, "JSON_SCHEMA", schema=json.dumps({"type": ["string", "integer"]}))
-    shop.create_message_type(AVRO, "AVRO", schema=json.dumps(AVRO_SCHEMA))
-    shop.create_message_type(XML, "VALID_XML", schema_collection="Orders")
-    shop.create_contract("//typed", dict.fromkeys(BODIES, "INITIATOR"))
-    shop.create_service("//typed/Service", queue="Orders", contracts=["//typed"])
+    shop.admin.create_xml_schema_collection("Orders", [ORDER_XSD])
+    shop.admin.create_message_type(JSON, "JSON_SCHEMA", schema=json.dumps(JSON_SCHEMA))
+    shop.admin.create_message_type(UNION, "JSON_SCHEMA", schema=json.dumps({"type": ["string", "integer"]}))
+    shop.admin.create_message_type(AVRO, "AVRO", schema=json.dumps(AVRO_SCHEMA))
+    shop.admin.create_message_type(XML, "VALID_XML", schema_collection="Orders")
+    shop.admin.create_contract("//typed", dict.fromkeys(BODIES, "INITIATOR"))
+    shop.admin.create_service("//typed/Service", queue="Orders", contracts=["//typed"])
     dialog = shop.begin_dialog(SHOP_SERVICE, "//typed/Service", "//typed")
     for name, bodies in BODIES.items():
         for body in bodies:
@@ -116,7 +116,7 @@ def refusals(frame: DataFrame, given: dict[str, str]) -> None:
 def test_without_what_reads_a_schema_the_extra_is_named(
     servers: Servers, shop: Broker, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shop.create_message_type(JSON, "JSON_SCHEMA", schema=json.dumps(JSON_SCHEMA))
+    shop.admin.create_message_type(JSON, "JSON_SCHEMA", schema=json.dumps(JSON_SCHEMA))
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['jsonschema_rs'] = None")
     monkeypatch.syspath_prepend(tmp_path)
     given = {"bootstrap": servers.bootstrap, "database": database, "queue": "Orders"}
@@ -128,8 +128,8 @@ def test_a_schema_that_cannot_be_read_is_named_by_its_message_type(
     servers: Servers, shop: Broker, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(InvalidSchema, match="the schema is no JSON document"):
-        shop.create_message_type(JSON, "JSON_SCHEMA", schema="{")
-    shop.create_message_type(JSON, "JSON_SCHEMA", schema=json.dumps(JSON_SCHEMA))
+        shop.admin.create_message_type(JSON, "JSON_SCHEMA", schema="{")
+    shop.admin.create_message_type(JSON, "JSON_SCHEMA", schema=json.dumps(JSON_SCHEMA))
     monkeypatch.setattr(bridging, "rule_of", lambda *_: Rule(Validation.JSON_SCHEMA, ("{",)))  # from a later version
     given = {"bootstrap": servers.bootstrap, "database": database, "queue": "Orders"}
     with pytest.raises(InvalidSchema, match=f"message type '{JSON}' .* the schema is no JSON document"):

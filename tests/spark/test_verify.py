@@ -64,7 +64,7 @@ def test_spark_says_what_one_machine_says_of_a_good_history_and_of_a_forged_one(
         assert answer(reader) == 70
 
     def both() -> list[str]:
-        verification = shop.verification(shop.catalog.all(Queue))
+        verification = shop.operations.verification(shop.catalog.all(Queue))
         read: list[int] = []
         (ours, findings), (theirs, found) = verification.run(), verification.run(read.append, judged=judged)
         assert found == findings

@@ -97,7 +97,9 @@ def test_what_spark_has_written_arrives_before_what_a_process_sends_that_adopts_
     with shop.reader("Orders") as orders, shop.reader("Shop") as home, pumped(orders, home):
         orders.wait_for_partitions(orders.queue.partitions)
         home.wait_for_partitions(home.queue.partitions)
-        ((dialog, _),) = shop.adopt([Wanted(SHOP_SERVICE, ORDER_SERVICE, ORDERING, conversation_id=conversation)])
+        ((dialog, _),) = shop.client.adopt(
+            [Wanted(SHOP_SERVICE, ORDER_SERVICE, ORDERING, conversation_id=conversation)]
+        )
     expected = [b"0 spark"]
     for number in range(ROUNDS):
         expected += [b"%d adopted" % number, b"%d spark" % (number + 1)]

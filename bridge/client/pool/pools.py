@@ -6,35 +6,29 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
-from konverse.bridge.catalog.catalog import Catalog
-from konverse.bridge.client.adoption import Adopted, Adopter
-from konverse.bridge.kafka.clients import Kafka
+from konverse.bridge.client.client import Client
+from konverse.bridge.client.connection import Connection
 from konverse.bridge.kafka.log_reader import LogReader
-from konverse.bridge.runtime.arguments import checked
 from konverse.bridge.runtime.log_throttle import Seldom
-from konverse.bridge.runtime.settings import PoolOptions, Settings
+from konverse.bridge.runtime.settings import PoolOptions
 from konverse.bridge.runtime.threads import AGAIN_S, FORESEEN, in_background, passes
 from konverse.dialog.pool.recycling import SYSTEM, Farewell, answer, is_pooled
 from konverse.routing.contracts import check_accepts
 from konverse.schemas.catalog.objects import Queue, Service
 from konverse.schemas.errors import BrokerClosed, MessageTypeNotFound, NotInContract, PoolInUse, WrongDirection
 from konverse.schemas.identifiers import Role, pool_key
-from konverse.schemas.system_messages import DEFAULT
 
 from .lease import Lease
 from .pool import Pool
 from .slots import Means
 
 if TYPE_CHECKING:
-    from konverse.bridge.client.begin import Prepared, Wanted
-    from konverse.bridge.client.dialog import Dialog
-    from konverse.bridge.client.mailboxes import Mailboxes
     from konverse.bridge.client.sender import Sender
     from konverse.bridge.reader.reader import Reader
     from konverse.dialog.transaction.received import Message
@@ -48,93 +42,47 @@ _OWN: Final = "own"
 
 
 class Pools:
-    """The part of a `Broker` that has pools and adopts conversations."""
+    """The pools of a broker, and the readers that it opened for them."""
 
-    catalog: Catalog
-    database: str
-    settings: Settings
-    _kafka: Kafka
-    _begin: Callable[[Wanted], Dialog]
-    reader: Callable[..., Reader]
-    _mailboxes: Mailboxes
-    _open_sender: Callable[[], Sender]
-    _begin_block: Callable[[Wanted], Prepared]
-    _check_open: Callable[[], None]
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._pools_lock = threading.Lock()
+    def __init__(self, connection: Connection, client: Client, read: Callable[[str], Reader]) -> None:
+        """`read` opens a reader of a queue (`Broker.reader`)."""
+        self._catalog = connection.catalog
+        self._kafka = connection.kafka
+        self._settings = connection.settings
+        self._database = connection.database
+        self._client = client
+        self._read = read
+        self._lock = threading.Lock()
         self._pools: list[Pool] = []
         self._warned: set[str] = set()
         """Services with messages that no handler receives; each is logged once."""
         self._answering: dict[str, Reader] = {}
         """Queue -> reader that a pool with `read=True` has opened."""
 
-    @checked
-    def pool(  # noqa: PLR0913  # what a pool can be told
-        self,
-        from_service: str,
-        to_service: str,
-        contract: str = DEFAULT,
-        *,
-        name: str | None = None,
-        size: int | None = None,
-        max_age: float = 3600.0,
-        max_messages: int | None = None,
-        lifetime: float | None = None,
-        end_of_stream: str = "EndOfStream",
-        read: bool = True,
-    ) -> Pool:
-        """Conversations that are reused: `pool.send(message_type, body, key)` finds or begins one (224 to 229).
-
-        There is one conversation for each key. Sends without a key use one for each thread, or with `size` so many
-        that take turns. After `max_age` seconds or `max_messages` messages a conversation is recycled: the pool sends
-        `end_of_stream`, a type of the contract, the target ends, then this side. A background thread reads the queue of
-        `from_service` for that until the broker is closed; with `read=False` a handler of the application does, and
-        calls `pool.answer`.
-
-        `lifetime` is each conversation's, in seconds. With a `name`, the next process that opens the pool goes on with
-        its conversations. The pool follows a router that redirects: it resends to the service that this names (233).
-
-        Raises ServiceNotFound (8423), ContractNotFound (8425), InvalidSettings, InvalidTimeout; NotInContract,
-        WrongDirection or MessageTypeNotFound for `end_of_stream`; PoolInUse when another process, or this broker, has
-        the named pool open.
-        """
-        self._check_open()
-        options = PoolOptions(
-            from_service,
-            to_service,
-            contract,
-            name,
-            size,
-            max_age,
-            max_messages,
-            lifetime,
-            end_of_stream,
-            read,
-        )
+    def open(self, options: PoolOptions) -> Pool:
+        """A new pool (`Broker.pool`)."""
         options.check()
-        home, _ = self.catalog.queues_of(from_service, to_service, contract)
-        self._check_end_of_stream(contract, end_of_stream)
-        sender = self._open_sender()
+        home, _ = self._catalog.queues_of(options.from_service, options.to_service, options.contract)
+        self._check_end_of_stream(options.contract, options.end_of_stream)
+        sender = self._client.open_sender()
         means = Means(
-            self._begin,
-            self.adopt,
+            self._client.begin,
+            self._client.adopt,
             sender,
-            self._mailboxes,
-            partial(self._ends_of_homes, from_service),
-            partial(self._check_redirected, contract),
-            self.settings.send_timeout_s,
+            self._client.mailboxes,
+            partial(self._ends_of_homes, options.from_service),
+            partial(self._check_redirected, options.contract),
+            self._settings.send_timeout_s,
         )
-        with self._pools_lock:
+        with self._lock:
             self._check_name(options)
             with ExitStack() as undoing:
                 lease = self._lease(options, sender)
                 if lease is not None:
                     undoing.callback(lease.close)
-                reader = self.reader(home.name) if read and home.name not in self._answering else None
+                reader = self._read(home.name) if options.read and home.name not in self._answering else None
                 undoing.pop_all()
-            pool = Pool(options, means, self.database, self._answer_all)
+            pool = Pool(options, means, self._database, self._answer_all)
             pool.lease = lease
             self._pools = [*self._open_pools(), pool]
             if reader is not None:
@@ -142,17 +90,9 @@ class Pools:
                 in_background("konverse-pool-answers", partial(self._go_on_answering, reader))
         return pool
 
-    def adopt(
-        self, wanted: Sequence[Wanted], *, writers: Collection[bytes] = (), timeout: float | None = None
-    ) -> list[Adopted]:
-        """Take over conversations of a process that is gone: see `Adopter.adopt`. `timeout` is in seconds."""
-        self._check_open()
-        adopter = Adopter(self._open_sender(), self.catalog, self._mailboxes, self._begin_block)
-        return adopter.adopt(wanted, writers, self.settings.send_timeout_s if timeout is None else timeout)
-
     def _check_end_of_stream(self, contract: str, end_of_stream: str) -> None:
         try:
-            self.catalog.check_send(contract, Role.INITIATOR, end_of_stream)
+            self._catalog.check_send(contract, Role.INITIATOR, end_of_stream)
         except (MessageTypeNotFound, NotInContract, WrongDirection) as error:
             raise type(error)(
                 f"{error}. A pool tells its target by {end_of_stream!r} that nothing more comes on a conversation: "
@@ -161,10 +101,10 @@ class Pools:
 
     def _check_redirected(self, contract: str, service: str) -> None:
         """Raise ServiceNotFound, or InvalidRoute for a service that does not accept the contract."""
-        check_accepts(contract, service, self.catalog.get(Service, service).contracts)
+        check_accepts(contract, service, self._catalog.get(Service, service).contracts)
 
     def _ends_of_homes(self, from_service: str) -> dict[Address, int]:
-        queue = self.catalog.get(Queue, self.catalog.get(Service, from_service).queue)
+        queue = self._catalog.get(Queue, self._catalog.get(Service, from_service).queue)
         homes = [queue.address(number) for number in range(queue.partitions)]
         with closing(LogReader(self._kafka)) as log:
             return {home: log.ends(home.topic, home.partition)[1] for home in homes}
@@ -175,12 +115,12 @@ class Pools:
 
     def _lease(self, options: PoolOptions, sender: Sender) -> Lease | None:
         """Take the lease of a named pool; None for a pool without a name, or without Redis. Raises PoolInUse."""
-        redis = self.settings.redis
+        redis = self._settings.redis
         if options.name is None or not redis:
             return None
         names = f"{options.name}/{'/'.join(_way(options))}"
         lease = Lease(
-            redis, pool_key(self.settings.instance, self.database, names), options.name, sender.session.writer
+            redis, pool_key(self._settings.instance, self._database, names), options.name, sender.session.writer
         )
         lease.take()
         return lease
@@ -188,9 +128,9 @@ class Pools:
     def _open_pools(self) -> Iterator[Pool]:
         return (one for one in self._pools if not one.over)
 
-    def _pools_forked(self) -> None:
+    def forked(self) -> None:
         """Be closed in a forked child (`bridge.runtime.forks`)."""
-        self._pools_lock = threading.Lock()
+        self._lock = threading.Lock()
         for pool in self._pools:
             pool.forked()
 
@@ -263,7 +203,8 @@ class Pools:
             for pool in self._pools:
                 pool.hear(farewell)
 
-    def _close_pools(self) -> None:
+    def close(self) -> None:
+        """Close the readers, and leave the pools."""
         with ExitStack() as exits:
             for reader in self._answering.values():
                 exits.callback(reader.close)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
 from konverse.bridge.client.begin import Wanted
-from konverse.bridge.client.mailboxes import BouncedMessage
+from konverse.bridge.client.dialog import BouncedMessage
 from konverse.bridge.runtime.clock import now_ms
 from konverse.bridge.runtime.ids import random_id
 from konverse.bridge.runtime.settings import PoolOptions

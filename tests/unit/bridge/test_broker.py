@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from konverse.bridge.broker import Broker
+from konverse.bridge.client.client import Client
 from konverse.bridge.owner.driver import Owning
+from konverse.bridge.reader.readers import Readers
 from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import BrokerClosed, KafkaUnavailable
 
@@ -17,8 +19,7 @@ from konverse.schemas.errors import BrokerClosed, KafkaUnavailable
 def broker(*, closed: bool = False) -> Any:
     made: Any = Broker.__new__(Broker)
     made._closed = closed
-    made._readers, made._obeying = [], object()
-    made._lock, made._opening = threading.Lock(), threading.Lock()
+    made._readers, made._obeying, made._lock = Readers(), object(), threading.Lock()
     return made
 
 
@@ -46,10 +47,10 @@ def test_a_reader_that_is_made_while_the_broker_is_closed_is_closed_too() -> Non
 
 
 def test_a_queue_of_the_same_name_in_another_place_is_another_queue() -> None:
-    one = broker()
-    one._keep(Reader("konverse.transmission"))
-    assert one._owned(queue("konverse.transmission")) == {3}
-    assert one._owned(queue("konverse.sales.transmission")) == frozenset()
+    readers: Any = Readers()
+    readers.add(Reader("konverse.transmission"))
+    assert readers.owned("konverse.transmission") == {3}
+    assert readers.owned("konverse.sales.transmission") == frozenset()
 
 
 def test_owners_are_closed_to_the_end_although_one_partition_cannot_be_given_back() -> None:
@@ -74,25 +75,30 @@ def test_owners_are_closed_to_the_end_although_one_partition_cannot_be_given_bac
 
 def test_readers_and_close_do_not_wait_for_an_id_of_the_session_that_kafka_does_not_give() -> None:
     one, asked, answered = broker(), threading.Event(), threading.Event()
+    client: Any = Client.__new__(Client)
 
     def new() -> None:
         asked.set()
         assert answered.wait(30)
         raise KafkaUnavailable("no id")
 
-    one._sender, one._kafka, one.catalog, one._sessions = None, None, None, SimpleNamespace(new=new)
+    client._connection = SimpleNamespace(kafka=None, catalog=None, check_open=one._check_open)
+    client._lock, client._opening = threading.Lock(), threading.Lock()
+    client.sender, client._transmission, client._sessions = None, None, SimpleNamespace(new=new)
 
     def send() -> None:
         with pytest.raises(KafkaUnavailable):
-            one._open_sender()
+            client.open_sender()
 
     sending = threading.Thread(target=send, daemon=True)
     sending.start()
     assert asked.wait(30)
     keeping = threading.Thread(target=one._keep, args=(Reader("topic"),), daemon=True)
-    keeping.start()
-    keeping.join(10)
-    waits = keeping.is_alive()
+    closing = threading.Thread(target=client.close, daemon=True)
+    for thread in (keeping, closing):
+        thread.start()
+        thread.join(10)
+    waits = keeping.is_alive() or closing.is_alive()
     answered.set()
     sending.join(30)
     assert not waits

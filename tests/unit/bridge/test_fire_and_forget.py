@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from konverse.bridge.client.fire_and_forget import FireAndForget
 from konverse.bridge.reader import fire_and_forget
-from konverse.bridge.reader.fire_and_forget import FireAndForget
+from konverse.bridge.reader.readers import Readers
 from konverse.dialog.session.dialogs import SessionDialog
 from konverse.dialog.session.session import Session
 from konverse.schemas.system_messages import ERROR
@@ -38,7 +39,10 @@ def reader_of(side: Side | None, topic: str = "replies") -> Any:
 
 
 def told(caplog: pytest.LogCaptureFixture, one: SessionDialog, *readers: Any, read: str = "", **look: Any) -> int:
-    looking = FireAndForget(lambda: readers)
+    known = Readers()
+    for reader in readers:
+        known.add(reader)
+    looking = FireAndForget(known)
     looking.reads(read)
     looking.look(one, **look)
     return len(caplog.messages)

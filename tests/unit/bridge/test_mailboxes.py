@@ -12,6 +12,7 @@ import pytest
 from konverse.bridge.client import mailboxes as module
 from konverse.bridge.client.homes import Homes
 from konverse.bridge.client.mailboxes import Mailboxes
+from konverse.bridge.reader.readers import Readers
 from konverse.schemas.errors import BrokerClosed, KafkaUnavailable
 from konverse.schemas.identifiers import Address
 from tests.kit.builders import address_of
@@ -50,7 +51,7 @@ def kafka(monkeypatch: pytest.MonkeyPatch) -> Iterator[Kafka]:
 @pytest.fixture
 def mailboxes(kafka: Kafka) -> Iterator[Mailboxes]:
     nothing: Any = None
-    made = Mailboxes(nothing, nothing, tuple)
+    made = Mailboxes(nothing, nothing, Readers())
     yield made
     kafka.answers.set()
     made.close()

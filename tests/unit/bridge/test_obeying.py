@@ -142,7 +142,7 @@ def obeying() -> Any:
 
 def test_what_was_followed_is_kept_until_it_stands_in_the_journal(obeying: Any) -> None:
     reader = Reader()
-    obeying._readers = lambda: [reader]
+    obeying._readers = SimpleNamespace(open=lambda: [reader])
     reader.outcomes = [False, False, True]
     for _ in range(4):
         assert obeying._kept
@@ -164,7 +164,7 @@ def test_what_was_done_on_both_sides_of_a_conversation_is_logged_once(
         place: (math.inf, instruction(action, queue=reader.queue.name, first=first))
         for place, reader in enumerate((orders, shop))
     }
-    obeying._readers = lambda: [orders, shop]
+    obeying._readers = SimpleNamespace(open=lambda: [orders, shop])
     orders.outcomes, shop.outcomes = [True], [True]
     with caplog.at_level(logging.INFO):
         obeying._obey()
@@ -177,7 +177,7 @@ def test_what_was_done_on_both_sides_of_a_conversation_is_logged_once(
 def test_what_was_lost_with_its_partition_is_followed_again_when_that_comes_back(obeying: Any, closed: bool) -> None:
     lost, again = Reader(), Reader()
     readers = [lost]
-    obeying._readers = lambda: readers
+    obeying._readers = SimpleNamespace(open=lambda: [one for one in readers if not one.closed])
     obeying._obey()
     lost.outcomes, again.outcomes = [None], [True]
     lost.closed = closed

@@ -12,6 +12,7 @@ import pytest
 from konverse.bridge.kafka.clients import Kafka
 from konverse.bridge.reader import substitutes as substituting
 from konverse.bridge.reader.orphans import Forsaken
+from konverse.bridge.reader.readers import Readers
 from konverse.bridge.reader.substitutes import Substitutes
 from konverse.dialog.owner.owner import Owner
 from konverse.schemas.catalog.objects import Queue, Service
@@ -50,6 +51,13 @@ def forsaken(monkeypatch: pytest.MonkeyPatch) -> Forsaken:
     return found
 
 
+def readers(*fakes: Any) -> Readers:
+    known = Readers()
+    for fake in fakes:
+        known.add(fake)
+    return known
+
+
 def test_a_partition_that_its_owner_has_left_is_taken_when_its_journal_stands_still(
     forsaken: Forsaken, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -83,7 +91,7 @@ def test_a_queue_is_looked_after_again_when_its_reader_here_is_closed() -> None:
     later = SimpleNamespace(queue=SimpleNamespace(name="Later"), closed=False)
     orders = SimpleNamespace(queue=QUEUE, closed=False)
     made: list[Queue] = []
-    substitutes = Substitutes(cast("Any", catalog), lambda: cast("Any", [later, orders]), cast("Any", made.append))
+    substitutes = Substitutes(cast("Any", catalog), readers(later, orders), cast("Any", made.append))
     substitutes._wanted[QUEUE.name] = QUEUE
     substitutes._choose()
     assert made == [], "a reader of ours has it"
@@ -124,7 +132,7 @@ def test_a_queue_is_looked_after_again_after_what_nobody_foresaw(caplog: pytest.
         return Failing(queue)
 
     with patch.multiple(substituting, WANTED_EVERY=1, PUMP_EVERY_S=0.001):
-        substitutes = Substitutes(cast("Any", catalog), lambda: cast("Any", [later]), make)
+        substitutes = Substitutes(cast("Any", catalog), readers(later), make)
         substitutes.look_after(QUEUE)
         try:
             assert again.wait(DEADLINE_S)

@@ -1,0 +1,301 @@
+"""`broker.operations`: commands of operators, which work from any process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing
+from uuid import UUID
+
+from konverse.bridge.client.connection import Connection
+from konverse.bridge.client.transmission import find_queue
+from konverse.bridge.kafka.clock import kafka_time_ms
+from konverse.bridge.owner.follower import Following
+from konverse.bridge.reader.drained import Draining
+from konverse.bridge.reader.operations import check_cleanup
+from konverse.bridge.runtime.arguments import Seconds, checked
+from konverse.bridge.verifier.reading import Verification
+from konverse.bridge.views.listing import View
+from konverse.bridge.views.partitions import Looking
+from konverse.bridge.views.reading_state import ReadingState, reading_states
+from konverse.dialog.owner.commands import reason_of
+from konverse.dialog.state.endpoint import Endpoint
+from konverse.dialog.state.transitions import SENDING
+from konverse.schemas.catalog.objects import Queue
+from konverse.schemas.errors import InvalidSettings, InvalidState
+from konverse.schemas.system_messages import check_error
+from konverse.schemas.wire.instruction import Action
+
+from .instructions import (
+    OBEYED_S,
+    SWEEP_CONVERSATIONS,
+    Command,
+    Instructions,
+    Parked,
+    Suspended,
+    shown,
+    suspended_sides,
+    wait_until_resumed,
+)
+from .leaks import SILENT_S, ConversationSide, Leaked, Leaks, Sides, key_of, leaks_of
+from .loss import Loss, LossAcceptance
+
+
+class Operations:
+    """What operators do with the conversations and partitions of one database. `broker.operations` is one.
+
+    Lists are read from the logs and claim nothing. Commands are written to the instruction topic; the owner of the
+    partition, in whatever process, carries them out, and a command returns when the journal shows the result.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._check_open = connection.check_open
+        self._catalog = connection.catalog
+        self._validator = connection.validator
+        self._topics = connection.topics
+        self._settings = connection.settings
+        self._database = connection.database
+        self._kafka = connection.kafka
+        self._instructions = Instructions(connection)
+        self._losses = LossAcceptance(connection, self._instructions)
+
+    def suspended(self, queue: str | None = None) -> Iterator[list[Suspended]]:
+        """Suspended conversations of a queue, or of the whole database: yields a list for each partition.
+
+        Read from the logs; claims nothing and needs no Redis. Raises QueueNotFound.
+        """
+        self._check_open()
+        for each, partition in self._instructions.partitions(queue):
+            with Following(self._kafka, each, partition) as following:
+                sides = suspended_sides(following.catch_up())
+                now_ms = kafka_time_ms(self._kafka) if sides else 0
+                yield [shown(each, partition, one, now_ms) for one in sides]
+
+    @checked
+    def suspend(
+        self, conversation: UUID, *, reason: str = "", queue: str | None = None, timeout: Seconds = OBEYED_S
+    ) -> None:
+        """Deliver no more messages of a conversation and its group, until it is resumed, skipped or ended.
+
+        Possible at any time; if a transaction has the group, the suspension follows it. Returns when the owner of the
+        partition, in whatever process, has committed the suspension. `reason` is shown by `suspended`. `queue` limits
+        the search to one queue; otherwise all queues of the database are searched, and both sides are suspended if
+        both live there. Raises DialogNotFound, InvalidState when it is suspended already or has ended, and
+        OutcomeUnknown when no owner has committed it within `timeout` seconds: the command still counts for ten
+        minutes.
+        """
+        self._instructions.instruct(conversation, queue, Command(Action.SUSPEND, 0, reason_of(reason)), timeout)
+
+    @checked
+    def resume(self, conversation: UUID, *, queue: str | None = None, timeout: Seconds = OBEYED_S) -> None:
+        """Deliver the messages of a suspended conversation again, with five new attempts.
+
+        Arguments and errors as for `suspend`; InvalidState when it is not suspended.
+        """
+        self._instructions.instruct(conversation, queue, Command(Action.RESUME), timeout)
+
+    @checked
+    def resume_all(
+        self,
+        *,
+        reason: str | None = None,
+        older_than: Seconds | None = None,
+        queue: str | None = None,
+        timeout: Seconds = OBEYED_S,
+    ) -> list[Suspended]:
+        """Resume the suspended conversations of a queue, or of the database; returns them.
+
+        Selects conversations whose reason contains the text `reason`, ignoring case, and that have been suspended for
+        at least `older_than` seconds by Kafka's time. `older_than=0` takes all. Conversations that failed for another
+        reason than the mended one would fail again. Each is resumed as by `resume`; within a batch, an owner that does
+        not answer does not delay the others. Raises InvalidSettings when neither argument is given, QueueNotFound, and
+        OutcomeUnknown when some conversations are still suspended after `timeout` seconds: for these the command still
+        counts for ten minutes.
+        """
+        self._check_open()
+        if reason is None and older_than is None:
+            raise InvalidSettings(
+                "resume_all needs to know which ones are meant: `reason`, a text that their last error has in it "
+                "(`konverse suspended` shows it), or `older_than`, in seconds; older_than=0 takes all"
+            )
+
+        def wanted(one: Suspended) -> bool:
+            return (reason or "").casefold() in one.reason.casefold() and one.age_s >= (older_than or 0)
+
+        with ExitStack() as exits:
+            found: list[Parked] = []
+            for each, partition in self._instructions.partitions(queue):
+                with ExitStack() as unneeded:
+                    following = unneeded.enter_context(Following(self._kafka, each, partition))
+                    groups = [*self._instructions.parked(following, each, partition, wanted)]
+                    if groups:
+                        found += groups
+                        exits.push(unneeded.pop_all())
+            deadline = time.monotonic() + timeout
+            for at in range(0, len(found), SWEEP_CONVERSATIONS):
+                part = found[at : at + SWEEP_CONVERSATIONS]
+                self._instructions.tell(*(group.instruction(self._database) for group in part))
+                wait_until_resumed(part, deadline)
+        return [one for group in found for one in group.shown]
+
+    @checked
+    def skip(self, conversation: UUID, *, queue: str | None = None, timeout: Seconds = OBEYED_S) -> None:
+        """Drop the first waiting message of a conversation, and resume the conversation.
+
+        Arguments and errors as for `suspend`. Raises InvalidState when nothing waits, when the first waiting message is
+        EndDialog or Error, and when a handler received the message in the meantime: nothing is dropped then.
+        """
+        self._instructions.instruct(conversation, queue, Command(Action.SKIP), timeout)
+
+    @checked
+    def end(  # noqa: PLR0913  # the clauses of END CONVERSATION, and where it is
+        self,
+        conversation: UUID,
+        *,
+        error: int | None = 0,
+        description: str | None = "",
+        cleanup: bool = False,
+        queue: str | None = None,
+        timeout: Seconds = OBEYED_S,
+    ) -> None:
+        """End a conversation; `error` > 0 means WITH ERROR. Arguments and errors as for `suspend`.
+
+        If both sides live in the database, the suspended one is ended, or both when neither is suspended; `queue`
+        chooses one. `cleanup` means WITH CLEANUP: each side in the database is removed at once, with its waiting
+        messages and its undelivered outputs, and the peer is not told (behaviours 120, 121). Use it only when one side
+        is gone for good.
+        Raises InvalidError for a code without a description, or the reverse (112). Within the process that began a
+        dialog, use `Dialog.end`.
+        """
+        error, description = check_error(error, description)
+        check_cleanup(error, cleanup=cleanup)
+        if cleanup:
+            if not self._instructions.sweep(Action.CLEANUP, queue, lambda one: one.id == conversation, timeout):
+                raise self._instructions.not_found(conversation)
+            return
+        self._instructions.instruct(conversation, queue, Command(Action.END, error, description), timeout)
+
+    @checked
+    def error_broker_conversations(self, *, queue: str | None = None, timeout: Seconds = OBEYED_S) -> int:
+        """Fail every open conversation of the database, or of one queue: Error -9719 on both sides.
+
+        ALTER DATABASE … SET ERROR_BROKER_CONVERSATIONS (behaviour 136), for a database whose logs were restored from a
+        backup. Each side must still be ended, as after any Error. A conversation that a handler has fails after that
+        transaction. Returns the number of open conversations. Raises QueueNotFound, and OutcomeUnknown as `resume`.
+        """
+        return self._instructions.sweep(Action.FAIL, queue, lambda one: one.state in SENDING, timeout)
+
+    @checked
+    def conversations(self, queue: str | None = None) -> View[ConversationSide]:
+        """Each side of each conversation of a queue, or of the whole database.
+
+        Folded from the logs, as by `views`; claims nothing and needs no Redis. Raises QueueNotFound.
+        """
+        self._check_open()
+        only = self._named(queue)
+        return self._sides(self._catalog.all(Queue) if only is None else [only]).all(only)
+
+    @checked
+    def leaked(self, *, older_than: Seconds = SILENT_S, queue: str | None = None) -> View[Leaked]:
+        """The leaked sides of a queue, or of the whole database, each with its cause and remedy.
+
+        Leaked means: an application has forgotten the side, and its conversation had no activity for `older_than`
+        seconds, by Kafka's time. Reads all queues of the database, because a side is judged together with its peer, and
+        for the suspects the records of the last `older_than` seconds. Raises QueueNotFound, KafkaUnavailable, and
+        BadInput for a longer time than a queue keeps its records.
+        """
+        self._check_open()
+        only = self._named(queue)
+        sides = self._sides(self._catalog.all(Queue))
+        return sides.leaked(self._kafka, kafka_time_ms(self._kafka), older_than, only)
+
+    @checked
+    def end_leaked(self, leaked: Leaks, *, timeout: Seconds = OBEYED_S) -> list[UUID]:
+        """End conversations returned by `leaked`, WITH CLEANUP: both sides are removed, with all waiting messages.
+
+        They are judged again first: a conversation with activity since then goes on. The owners of the partitions do
+        the work, as with `end`. Returns the conversations that were ended. Raises BadInput for anything but results of
+        `leaked`, OutcomeUnknown when an owner has not committed it within `timeout` seconds.
+        """
+        self._check_open()
+        wanted = leaks_of(leaked)
+        if not wanted:
+            return []
+        still = {key_of(one) for one in self.leaked(older_than=min(one.silent_s for one in wanted))}
+        changed = {one.conversation for one in wanted if key_of(one) not in still}
+        ending = {one.conversation.bytes for one in wanted if one.conversation not in changed}
+        ended = dict[bytes, None]()
+
+        def meant(one: Endpoint) -> bool:
+            if one.conversation in ending:
+                ended[one.conversation] = None
+            return one.conversation in ending
+
+        self._instructions.sweep(Action.CLEANUP, None, meant, timeout)
+        return [UUID(bytes=conversation) for conversation in ended]
+
+    @checked
+    def lost(self, queue: str, partition: int) -> Loss | None:
+        """The loss that halts a partition: deleted data that its journal needs. None when nothing has to be given up.
+
+        Reads only. Raises QueueNotFound, BadInput for a partition that the queue does not have, TopicMismatch,
+        PartitionHalted when more than data is gone, KafkaUnavailable.
+        """
+        self._check_open()
+        return self._losses.of(self._losses.queue(queue, partition), partition)
+
+    @checked
+    def accept_loss(self, queue: str, partition: int) -> Loss:
+        """Give up what `lost` returns and let the partition go on. Returns the loss.
+
+        A COMMIT with LOST is written, and every conversation of the partition gets Error -9719 on both sides. Where the
+        partition has no side left, the owner of the far side's partition raises the Error there, now or when a reader
+        runs within ten minutes.
+        Raises what `lost` raises, and InvalidState when nothing has to be given up or a reader claims the partition
+        meanwhile.
+        """
+        self._check_open()
+        found = self._losses.queue(queue, partition)
+        loss = self._losses.of(found, partition)
+        if loss is None:
+            raise InvalidState(f"nothing of partition {partition} of queue {queue!r} has to be given up; read it")
+        self._losses.give_up(found, partition)
+        self._losses.fail_peers(loss)
+        return loss
+
+    @checked
+    def reading_states(self, queue: str) -> Iterator[ReadingState]:
+        """The reader of each partition of a queue, or none, and what waits there. Raises QueueNotFound."""
+        self._check_open()
+        return reading_states(self._kafka, self._catalog.get(Queue, queue))
+
+    @checked
+    def draining(self, queues: Sequence[str]) -> Draining:
+        """Asks whether nothing waits in these queues any more, except in those that are OFF; the caller closes it."""
+        self._check_open()
+        known = [self._catalog.get(Queue, name) for name in queues]
+        return Draining(self._kafka, [queue for queue in known if queue.status])
+
+    @checked
+    def verification(self, queues: Sequence[Queue], since_ms: int | None = None) -> Verification:
+        """The logs of these queues up to their present ends, to be verified: call `run`."""
+        self._check_open()
+        return Verification(self._kafka, queues, since_ms)
+
+    @checked
+    def session_timeout_s(self) -> float:
+        """Seconds after which Kafka reassigns the partitions of a dead reader."""
+        self._check_open()
+        return self._topics.session_timeout_s()
+
+    def transmission_queue(self) -> Queue | None:
+        """The transmission queue of the instance; None before the first client transaction."""
+        self._check_open()
+        return find_queue(self._kafka, self._settings.instance)
+
+    def _named(self, queue: str | None) -> Queue | None:
+        return None if queue is None else self._catalog.get(Queue, queue)
+
+    def _sides(self, queues: list[Queue]) -> Sides:
+        with closing(Looking(self._kafka, self._catalog, self._validator, None)) as looking:
+            return Sides(looking, queues)

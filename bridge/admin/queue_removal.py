@@ -1,0 +1,82 @@
+"""DROP QUEUE: whether a queue can be dropped, and the deletion of its topics."""
+
+from __future__ import annotations
+
+from konverse.bridge.client.connection import Connection
+from konverse.bridge.client.transmission import NAME, drop_queue, find_queue
+from konverse.bridge.owner.follower import Following, partitions_of
+from konverse.bridge.redis.view import forget_view
+from konverse.dialog.state.partition import Partition
+from konverse.schemas.catalog.objects import Queue, Service
+from konverse.schemas.errors import PartitionHalted, StillUsed, TopicMismatch
+
+
+class QueueRemoval:
+    """Removes queues of one database."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._catalog = connection.catalog
+        self._topics = connection.topics
+        self._settings = connection.settings
+        self._kafka = connection.kafka
+
+    def drop_transmission(self, *, force: bool) -> bool:
+        """Drop the transmission queue of the instance with `force`; False when there is none. Raises StillUsed."""
+        if not force and find_queue(self._kafka, self._settings.instance) is not None:
+            raise StillUsed(
+                f"queue {NAME!r} is the transmission queue of all databases of instance {self._settings.instance!r}; "
+                f"drop_queue({NAME!r}, force=True) gives up the transactions in it"
+            )
+        return force and drop_queue(self._kafka, self._topics, self._settings.instance)
+
+    def check(self, queue: Queue) -> None:
+        """Raise StillUsed while a conversation needs the queue; TopicMismatch, PartitionHalted when that is unknown."""
+        try:
+            self._topics.same_queue(queue)
+            for number in range(queue.partitions):
+                with Following(self._kafka, queue, number) as following:
+                    _check_over(queue, following.catch_up(), following.behind())
+        except (TopicMismatch, PartitionHalted) as error:
+            raise type(error)(
+                f"{error}. Nobody can tell what lives on queue {queue.name!r}; to drop it all the same: "
+                f"drop_queue({queue.name!r}, force=True)"
+            ) from None
+        self._check_awaited(queue)
+
+    def delete(self, queue: Queue) -> None:
+        """Delete the topics of a dropped queue, and its view."""
+        self._topics.delete(queue)
+        if self._settings.redis:
+            forget_view(self._settings.redis, queue)
+
+    def _check_awaited(self, queue: Queue) -> None:
+        """Raise StillUsed when former queues of services on this queue still send conversations or records to it."""
+        services = [service for service in self._catalog.all(Service) if queue.name in service.queues_before]
+        names = {name for service in services for name in (service.queue, *service.queues_before)} - {queue.name}
+        for other, number in partitions_of(known for known in self._catalog.all(Queue) if known.name in names):
+            with Following(self._kafka, other, number) as following:
+                state = following.catch_up()
+                stubs = sum(
+                    stub.to.topic == queue.topic for chain in state.moves.stubs.values() for stub in chain.values()
+                )
+                waiting = sum(stream.waiting for to, stream in state.streams.items() if to.topic == queue.topic)
+            if stubs or waiting:
+                raise StillUsed(
+                    f"partition {number} of queue {other.name!r} has sent {stubs} conversations to queue "
+                    f"{queue.name!r} that are not over, and has {waiting} records for it: let them end first"
+                )
+
+
+def _check_over(queue: Queue, state: Partition, behind: int) -> None:
+    """Raise StillUsed for a partition with conversations, moved conversations, pending outputs or uningested data.
+
+    A conversation that has ended only on this side counts too: its far side would answer to a queue that is gone.
+    """
+    living, waiting, moved = len(state.live()), state.waiting, state.moves.count
+    if living or waiting or behind or moved:
+        began = f"{moved} that moved to other queues and are not over, " if moved else ""
+        raise StillUsed(
+            f"partition {state.identity.partition} of queue {queue.name!r} has {living} conversations not over on both "
+            f"sides, {began}{waiting} records that have not arrived, and {behind} that nobody has looked at: let "
+            "a reader of the queue run, and the far sides end, until that is done"
+        )

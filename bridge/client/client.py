@@ -1,0 +1,137 @@
+"""The client half of a broker: begins dialogs, opens transactions, and owns the sender that writes for both."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Sequence
+from contextlib import ExitStack
+from functools import partial
+from typing import Final
+
+from konverse.bridge.catalog.destinations import Destinations
+from konverse.bridge.reader.readers import Readers
+from konverse.dialog.session.outcome import Outcome
+from konverse.schemas.catalog.objects import Queue
+
+from .adoption import Adopted, Adopter
+from .begin import Prepared, Wanted, begin_block, check_not_over, check_same
+from .connection import Connection
+from .dialog import Dialog
+from .fire_and_forget import FireAndForget
+from .mailboxes import Mailboxes
+from .outcomes import Sessions, opened
+from .sender import Sender
+from .transaction import ClientTransaction
+from .transmission import Transmission, ensure_queue
+
+
+class Client:
+    """Writes for one broker. Its sender and its transmission queue are opened when they are first needed.
+
+    Thread-safe. Two locks: `_opening` is held while Kafka is asked for what a sender needs, and taken before `_lock`,
+    which guards the objects to close and is never held while waiting for Kafka.
+    """
+
+    def __init__(self, connection: Connection, readers: Readers) -> None:
+        self._connection = connection
+        self._readers = readers
+        self._sessions: Final = Sessions(connection.kafka, connection.topics, connection.catalog)
+        self.fire_and_forget: Final = FireAndForget(readers)
+        self.mailboxes: Final = Mailboxes(connection.kafka, connection.catalog, readers)
+        self._begin_block = partial(begin_block, connection.settings, connection.catalog, self._owned)
+        self._lock = threading.Lock()
+        self._opening = threading.Lock()
+        self.sender: Sender | None = None
+        """None before anything was begun or sent."""
+        self._transmission: Transmission | None = None
+
+    def begin(self, clauses: Wanted) -> Dialog:
+        """BEGIN DIALOG. Returns at once. Raises the errors of `Broker.begin_dialog`."""
+        sender = self.open_sender()
+        conversation, begin, placed, manner = self._prepare(clauses)
+        staged = sender.begin(conversation, begin, manner)
+        return check_same(Dialog(sender, staged, self._connection.catalog, self.mailboxes, placed), clauses)
+
+    def transaction(self) -> ClientTransaction:
+        """A transaction over several dialogs. Creates the transmission queue if there is none."""
+        return ClientTransaction(self._open_transmission(), self._connection.catalog, self.mailboxes, self._prepare)
+
+    def adopt(
+        self, wanted: Sequence[Wanted], *, writers: Collection[bytes] = (), timeout: float | None = None
+    ) -> list[Adopted]:
+        """Take over conversations of a dead process: see `Adopter.adopt`. `timeout` is in seconds."""
+        adopter = Adopter(self.open_sender(), self._connection.catalog, self.mailboxes, self._begin_block)
+        return adopter.adopt(wanted, writers, self._connection.settings.send_timeout_s if timeout is None else timeout)
+
+    def outcome(self, token: bytes, timeout: float | None) -> Outcome:
+        """Which messages of an OutcomeUnknown were received (`Broker.outcome`)."""
+        if opened(token).transmission is not None and self._connection.settings.transmit:
+            self._open_transmission()  # the queue's former owner may be gone too
+        return self._sessions.outcome(token, self.sender.session if self.sender else None, timeout)
+
+    def prepare_ids(self) -> None:
+        """Create the topic from which sessions take the broker's time."""
+        self._sessions.ids.prepare()
+
+    def present_sender(self) -> Sender | None:
+        """The sender, if there is one. Raises BrokerClosed."""
+        self._connection.check_open()
+        return self.sender
+
+    def open_sender(self) -> Sender:
+        """The sender, created at the first call."""
+        with self._opening:
+            self._connection.check_open()
+            if self.sender is None:
+                kafka = self._connection.kafka
+                destinations, session = Destinations(kafka, self._connection.catalog), self._sessions.new()
+                with self._lock:
+                    self._connection.check_open()
+                    self.sender = Sender(kafka, session, destinations, self.fire_and_forget)
+            return self.sender
+
+    def _open_transmission(self) -> Sender:
+        """The sender, with the transmission queue opened for its transactions."""
+        sender, settings = self.open_sender(), self._connection.settings
+        with self._opening:
+            self._connection.check_open()
+            if self._transmission is None:
+                queue = ensure_queue(self._connection.kafka, settings.instance)
+                with self._lock:
+                    self._connection.check_open()
+                    self._transmission = Transmission(
+                        self._connection.kafka, queue, sender, self._connection.catalog, own=settings.transmit
+                    )
+        return sender
+
+    def _prepare(self, clauses: Wanted) -> Prepared:
+        """Addresses and id of a dialog. Raises ConversationOver when a reader of this process knows that it is over."""
+        prepared = self._begin_block(clauses)
+        if prepared.manner.named:
+            check_not_over(self._readers, prepared)
+        return prepared
+
+    def _owned(self, queue: Queue) -> frozenset[int]:
+        """Partitions of a queue that this process owns; replies to a dialog with its home there come here."""
+        return self._readers.owned(queue.topic)
+
+    def close(self) -> None:
+        """Deliver everything that was sent, and close the session. Call it when `check_open` raises already."""
+        with self._lock:  # an `open_sender` that checked before is done, one that checks later raises
+            sender, transmission = self.sender, self._transmission
+        with ExitStack() as exits:  # runs in reverse order, and to the end whatever fails
+            if transmission is not None:
+                exits.callback(transmission.close)
+            if sender is not None:
+                exits.callback(sender.close)
+            if transmission is not None:
+                exits.callback(transmission.settle)
+
+    def forked(self) -> None:
+        """Be closed in a forked child (`bridge.runtime.forks`)."""
+        self._lock, self._opening = threading.Lock(), threading.Lock()
+        self.mailboxes.forked()
+        if self.sender is not None:
+            self.sender.forked()
+        if self._transmission is not None:
+            self._transmission.forked()
