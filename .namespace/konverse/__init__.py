@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from konverse.bridge.broker import Broker, connect
     from konverse.bridge.client.dialog import BouncedMessage, Dialog
     from konverse.bridge.client.pool.pool import Pool
-    from konverse.bridge.client.pool.redirections import Undelivered
+    from konverse.bridge.client.pool.routes import Undelivered
     from konverse.bridge.client.transaction import ClientTransaction
     from konverse.bridge.inbox import Inbox
     from konverse.bridge.reader.reader import Reader
@@ -99,7 +99,7 @@ _MODULES: Final = {
     "Suspended": "bridge.admin.instructions",
     "Target": "routing.decisions",
     "Unclassifiable": "routing.decisions",
-    "Undelivered": "bridge.client.pool.redirections",
+    "Undelivered": "bridge.client.pool.routes",
     "Message": "dialog.transaction.received",
     "Transaction": "dialog.transaction.transaction",
     "DEFAULT": "schemas.system_messages",

@@ -53,11 +53,11 @@ class Adopter:
         """Take over conversations whose sender is gone, and return them in the same order.
 
         `wanted` has the BEGIN DIALOG clauses and the id of each conversation. Its home must have ingested the BEGIN
-        already (`bridge.client.pool.inheritance.look_for` waits for that); otherwise the conversation is NOT_BEGUN. The
-        session that opened a conversation and every session heard on it are found and closed, so a sender that still
-        lives is stopped. `writers` are further sessions that may have sent. On return, the mailboxes hold every message
-        that Kafka had acknowledged and that was not received. Transactions that the former sender committed are not
-        waited for.
+        already (`bridge.client.pool.takeover.find_leftovers` waits for that); otherwise the conversation is NOT_BEGUN.
+        The session that opened a conversation and every session heard on it are found and closed, so a sender that
+        still lives is stopped. `writers` are further sessions that may have sent. On return, the mailboxes hold every
+        message that Kafka had acknowledged and that was not received. Transactions that the former sender committed are
+        not waited for.
 
         Raises BadInput for a conversation that is given twice or was begun with other clauses, OutcomeUnknown when
         owners do not answer within `timeout_s` (to call again does no harm), SessionTakenOver when this session was

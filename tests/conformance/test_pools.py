@@ -80,7 +80,7 @@ def test_226_timer_end_of_stream_end_end_dialog_end_and_no_endpoint_is_left(
                 initiator(transaction)
 
     with pool_of(stream, max_age=1, read=False) as pool, stream.reader("Shop") as reader:
-        monkeypatch.setattr(pool._pooling, "max_age_ms", 2**40)  # its sender does nothing more
+        monkeypatch.setattr(pool._keeper.pooling, "max_age_ms", 2**40)  # its sender does nothing more
         pool.send(ORDER, b"one")
         thread = threading.Thread(target=shop)
         with taking(stream, target):
@@ -107,7 +107,7 @@ def test_228_what_was_not_acknowledged_is_resent_in_order_with_its_types_for_fou
     stream: Broker, monkeypatch: pytest.MonkeyPatch, code: int, again: bool
 ) -> None:
     assert RESENT == (-8489, -8462, -9719, -28052)
-    monkeypatch.setattr("konverse.bridge.client.pool.keeper.REST_S", 3600.0)  # it hears of the end when the test wants
+    monkeypatch.setattr("konverse.bridge.client.pool.worker.REST_S", 3600.0)  # it hears of the end when the test wants
     sent = [b"%d" % number for number in range(6)]
     with pool_of(stream, read=False) as pool:
         pool.send(ORDER, b"first")
@@ -124,11 +124,11 @@ def test_228_what_was_not_acknowledged_is_resent_in_order_with_its_types_for_fou
             pool.send(ORDER if number % 2 else NOTE, body)
         pool.flush()  # no sender here has heard of the end
         with stream.reader("Shop") as shop, pumped(shop), taking(stream, Taker()) as taker:
-            pool._look_at_all_ms = 0
+            pool._worker._check_all_ms = 0
 
             def heard() -> int:
-                pool._look_at_all_ms = 0
-                pool._awaken.set()
+                pool._worker._check_all_ms = 0
+                pool._worker.wake()
                 return pool.statistics.resent + pool.statistics.given_up
 
             until(lambda: heard() == len(sent), "all have come back")

@@ -187,7 +187,7 @@ def test_what_a_sender_that_is_gone_has_begun_is_ended_by_its_timer(
             )
             pool.send(ORDER, end_of_stream.encode())
             pool.flush()
-            pool._closed = True  # no process recycles it
+            pool._worker.over = True  # no process recycles it
     heard = set[tuple[str, str, bytes]]()
 
     def take(transaction: Transaction) -> None:
@@ -287,7 +287,9 @@ def test_threads_that_end_leave_their_conversations_to_the_next_ones(broker: Bro
             thread.join()
         until(lambda: len(taker.bodies) == 3, "all are received")
         assert len({message.dialog.conversation for message in taker.taken}) == 1
-        assert len(pool._slots) == len(pool._sends) == 1, "who comes later under the name of one that ended is another"
+        assert len(pool._slots.by_name) == len(pool._slots.sends) == 1, (
+            "who comes later under the name of one that ended is another"
+        )
 
 
 def test_a_thread_whose_conversation_made_room_for_others_is_the_same_session(
@@ -299,7 +301,7 @@ def test_a_thread_whose_conversation_made_room_for_others_is_the_same_session(
         pool.send(ORDER, b"two", "key")
         pool.send(ORDER, b"three")
         until(lambda: len(taker.bodies) == 3, "all are received")
-        assert pool._threads == {0: threading.get_ident()}
+        assert pool._groups.threads == {0: threading.get_ident()}
 
 
 def test_a_message_is_tried_on_ten_conversations_and_then_said_not_to_be_sent(
@@ -318,10 +320,13 @@ def test_a_home_that_does_not_answer_keeps_nobody_else_waiting(
 ) -> None:
     with taking(broker, Taker()), pool_of(broker) as pool:
         pool.send(ORDER, b"one")
-        home = pool._slots[threading.get_ident()].last.begin.home  # type: ignore[union-attr]
-        with patch.object(pool, "_ask", side_effect=KafkaUnavailable("silence")), caplog.at_level(logging.WARNING):
-            pool._hear(home, [])
-            pool._hear(home, [])
+        home = pool._slots.by_name[threading.get_ident()].last.begin.home  # type: ignore[union-attr]
+        with (
+            patch.object(pool._worker, "_ask", side_effect=KafkaUnavailable("silence")),
+            caplog.at_level(logging.WARNING),
+        ):
+            pool._worker._check_home(home, [])
+            pool._worker._check_home(home, [])
         assert caplog.text.count("has no news of its conversations, asked 1 times: silence") == 1
 
 

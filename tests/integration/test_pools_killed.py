@@ -68,7 +68,7 @@ def test_a_takeover_that_kafka_interrupts_goes_on_with_the_same_conversations(se
                 sender.read_on(59)
                 sender.kill()
             with pool_of(broker, name="orders") as pool:
-                away = patch.object(pool._means.mailboxes, "look", side_effect=KafkaUnavailable("silence"))
+                away = patch.object(pool._keeper.context.mailboxes, "look", side_effect=KafkaUnavailable("silence"))
                 with away, pytest.raises(KafkaUnavailable, match="silence"):
                     pool.send(ORDER, b"0 first", "key 0")
                 for key in range(KEYS):
@@ -130,8 +130,8 @@ def test_what_came_back_to_a_process_that_is_gone_goes_on_although_nobody_names_
             pool = pool_of(former, name="orders", read=False)
             pool.send(ORDER, b"one", "key 0")
             pool.flush()
-            pool._closed = True  # no process looks after it
-            (dialog,) = pool._dialogs.values()
+            pool._worker.over = True  # no process looks after it
+            (dialog,) = pool._slots.dialogs.values()
             with broker.reader("Orders", timeout=2) as reader:
                 for transaction in reader:
                     with transaction:
@@ -227,7 +227,7 @@ def test_of_two_processes_that_begin_with_a_pool_at_once_the_later_one_goes_on(
     with stream_shop(servers.bootstrap, database) as broker, connected(servers.bootstrap, database) as later:
         first, second = pool_of(broker, name="orders"), pool_of(later, name="orders")
         for pool in (first, second):
-            pool._inherited = True  # when each looked, the other had begun nothing
+            pool._takeover.complete = True  # when each looked, the other had begun nothing
         with taking(broker, Taker()) as taker:
             for number, pool in enumerate((first, second)):
                 pool.send(ORDER, b"%d" % number, "key")
@@ -249,7 +249,10 @@ def test_of_two_processes_that_begin_with_a_pool_at_once_the_later_one_goes_on(
             assert first.closed
             with pytest.raises(BrokerClosed):
                 first.send(ORDER, b"late", "key")
-            until(lambda: not second._inherited or "is used by another process, too" in caplog.text, "the other hears")
+            until(
+                lambda: not second._takeover.complete or "is used by another process, too" in caplog.text,
+                "the other hears",
+            )
             second.send(ORDER, b"second", "key")
             until(lambda: b"second" in taker.bodies, "it is received")
             second.recycle()

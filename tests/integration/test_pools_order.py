@@ -30,18 +30,19 @@ def broker(servers: Servers, database: str) -> Iterator[Broker]:
 def test_senders_that_wait_for_no_lock_do_not_find_what_waits(broker: Broker) -> None:
     with pool_of(broker) as pool:
         pool.send(ORDER, b"one", b"key")
-        (slot,), pooled = pool._by_mark.values(), next(iter(pool._pooling.known.values()))
-        with pool._changed:
-            pool._sends.clear()
+        slots = pool._slots
+        (slot,), pooled = slots.by_mark.values(), next(iter(slots.pooling.known.values()))
+        with slots.changed:
+            slots.sends.clear()
             slot.place.awaits.append(pooled)
-            pool._publish(slot)
-            assert not pool._sends
+            slots.publish(slot)
+            assert not slots.sends
             slot.place.awaits.clear()
         pool.send(ORDER, b"two", b"key")
-        assert pool._sends == {b"key": slot.dialog.staged if slot.dialog is not None else None}
+        assert slots.sends == {b"key": slot.dialog.staged if slot.dialog is not None else None}
 
 
-@pytest.mark.parametrize("what", ["_open", "_means.mailboxes.redirect"])
+@pytest.mark.parametrize("what", ["routes.open", "context.mailboxes.redirect"])
 def test_what_came_back_goes_first_although_there_was_no_room_for_it(broker: Broker, what: str) -> None:
     with pool_of(broker, read=False) as pool:
         pool.send(ORDER, b"first", b"key")
@@ -50,7 +51,7 @@ def test_what_came_back_goes_first_although_there_was_no_room_for_it(broker: Bro
             pool.send(ORDER, b"%d" % number, b"key")
         pool.flush()
         *way, name = what.split(".")
-        owner = reduce(getattr, way, pool)
+        owner = reduce(getattr, way, pool._keeper)
         call, refused = getattr(owner, name), iter([QueueFull("no room")] * 4)
 
         def called(*arguments: Any) -> Any:
@@ -108,10 +109,12 @@ def test_what_came_back_and_cannot_go_again_is_said_to_who_waits_for_that(
 
         pool.send(ORDER, b"one", "key")
         pool.flush()
-        with patch.object(pool, "_begin", side_effect=ServiceNotFound("there is no such service any more")):
+        with patch.object(
+            pool._keeper.routes, "_begin", side_effect=ServiceNotFound("there is no such service any more")
+        ):
             with broker.reader("Orders", timeout=1) as reader:
                 reader.run(end)
-            until(lambda: pool._pooling.behind, "what came back was tried once")
+            until(lambda: pool._keeper.pooling.behind, "what came back was tried once")
             with pytest.raises(QueueFull, match="could not be sent again within 3 s: there is no such service any mo"):
                 pool.send(ORDER, b"later", "key")
         with taking(broker, Taker()) as taker:

@@ -26,7 +26,7 @@ INTERNAL: Final = {
     "Broker": {"answering", "catalog", "client", "database", "forked", "settings"},
     "Operations": {"draining", "transmission_queue", "verification"},
     "Dialog": {"staged"},
-    "Pool": {"forked", "hear", "keeps", "lease", "options"},
+    "Pool": {"forked", "keeps", "on_farewell", "options"},
     "Reader": {"forked", "options", "owners", "queue"},
     "Transaction": {
         "clear",

@@ -255,7 +255,7 @@ class Client:
         self.world.broken.update(mark_of(one.conversation) for one in given_up)
 
     def hear(self, farewell: Farewell) -> None:
-        """Like `Pool.hear`."""
+        """Like `Pool.on_farewell`."""
         conversation, now_ms = farewell.conversation, self.world.now_ms
         pooled = self.pooling.known.get(conversation)
         if pooled is None:

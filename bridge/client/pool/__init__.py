@@ -15,17 +15,25 @@ back. This package carries the decisions out for many threads at once. Its terms
     way      the services to which routers have redirected a place, the present one last
     astray   the state of a place whose redirections lead nowhere
 
-    pool          the calls of an application: send, flush, recycle, close
-    keeper        the background thread: asks homes for news, recycles, ends and replaces conversations
-    redirections  begins conversations and follows redirections; resends messages that came back
-    going_on      takes over what another process left of a named pool
-    inheritance   finds what another process left of a named pool
-    slots         the state of each key
-    pools         the pools of a broker, and the reader that receives EndDialog and Error for them
-    lease         a lease in Redis for each named pool, so that a second user is refused at once
+    pool      the calls of an application: send, flush, recycle, close
+    keeper    carries out decisions: recycles, ends and replaces conversations
+    slots     the state of each key, and the pool's lock
+    groups    the conversation group of each key, thread or turn
+    routes    begins conversations, where redirections lead
+    resends   sends messages again that came back
+    takeover  finds and adopts what another process left of a named pool
+    worker    the background thread: asks homes for news, and lets time pass
+    context   what the broker gives to a pool
+    pools     the pools of a broker, and the reader that receives EndDialog and Error for them
+    lease     a lease in Redis for each named pool, so that a second user is refused at once
+
+Each class is given those that it uses, and none of them knows its users:
+
+    Pool -> PoolWorker -> PoolTakeover -> PoolKeeper -> PoolResends -> PoolRoutes -> Slots
 
 A named pool has one user at a time, and the logs enforce that: a second process that opens it closes the session of
 the first, whose sends then raise SessionTakenOver. The lease only makes this visible earlier.
 
-A pool never waits for the answer of a home while it holds its lock, so other threads can send meanwhile.
+A pool never waits for the answer of a home while it holds its lock, so other threads can send meanwhile. Locks are
+taken in this order: that of a takeover, that of the slots, that of the sender.
 """

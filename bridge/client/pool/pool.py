@@ -9,28 +9,27 @@ conversations go.
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable
-from itertools import count
-from threading import get_ident
 from typing import TYPE_CHECKING, Final, Self
 
 from konverse.bridge.runtime.arguments import Seconds, checked
-from konverse.bridge.runtime.clock import now_ms
 from konverse.bridge.runtime.ids import random_id
 from konverse.bridge.runtime.settings import PoolOptions
-from konverse.dialog.pool.places import PoolStatistics, Recycle, Stage
-from konverse.dialog.pool.recycling import is_answer
+from konverse.dialog.pool.places import PoolStatistics
 from konverse.dialog.transaction.transaction import Transaction
 from konverse.schemas.errors import BadInput, BrokerClosed, ConversationEnded, QueueFull
-from konverse.schemas.identifiers import mark_of, pool_group, pool_namespace
+from konverse.schemas.identifiers import pool_namespace
 from konverse.schemas.limits import POOL_ATTEMPTS_MAX, POOL_CLOSE_MS_MAX, POOL_STILL_MS_MAX
 from konverse.schemas.system_messages import DEFAULT
 
-from .keeper import Keeping
-from .redirections import Undelivered
-from .slots import Means, Slot
+from .context import PoolContext
+from .groups import PoolGroups
+from .keeper import PoolKeeper
+from .routes import Undelivered
+from .slots import Slot
+from .takeover import PoolTakeover
+from .worker import PoolWorker
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -39,35 +38,40 @@ if TYPE_CHECKING:
     from konverse.dialog.pool.recycling import Farewell
     from konverse.dialog.transaction.received import Message
 
+    from .lease import Lease
+
 log: Final = logging.getLogger("konverse.pool")
 
 NO_LIMIT: Final = 2**63
 POLL_S: Final = 0.02
-NUMBERED_FOUND_MAX: Final = 1_000
-"""A successor finds the conversations of this many threads, or of `size`; timers end those of further threads."""
 
 Answer = Callable[["Transaction"], "list[Message]"]
 
 
-class Pool(Keeping):
+class Pool:
     """Conversations that are reused. Thread-safe; close it, or use it as a context manager."""
 
-    def __init__(self, options: PoolOptions, means: Means, database: str, answer: Answer) -> None:
-        super().__init__(options, means)
+    def __init__(
+        self, options: PoolOptions, context: PoolContext, database: str, answer: Answer, lease: Lease | None = None
+    ) -> None:
+        self.options = options
         self._answer = answer
+        self._sender = context.sender
+        self._patience_s = context.timeout_s
+        self._keeper = PoolKeeper(options, context)
+        self._slots = self._keeper.slots
         name = random_id().hex() if options.name is None else options.name
         names = (name, options.from_service, options.to_service, options.contract, options.end_of_stream)
-        self._namespace = pool_namespace(database, *names)
-        self._send = means.sender.send  # bound once
-        self._turns = count()
+        self._groups = PoolGroups(pool_namespace(database, *names), options.size, self._slots)
+        self._takeover = PoolTakeover(self._keeper, self._groups)
+        # bound once, for the fast path of `send`
+        self._sends = self._slots.sends
+        self._name = self._groups.name
+        self._send = context.sender.send
         self._end_of_stream = options.end_of_stream
-        self._size = options.size
         self._last = NO_LIMIT if options.max_messages is None else options.max_messages - 1
         """Sequence number of the last message that a conversation takes."""
-        self._threads: dict[int, int] = {}
-        """Number of a thread's conversation, from 0 on -> ident of the thread."""
-        self._numbered: dict[bytes, bytes] | None = None
-        """Mark -> group, for conversations without a key, which are numbered by thread or below `size`."""
+        self._worker = PoolWorker(self._keeper, self._takeover, lease)
 
     # ------------------------------------------------------------------------------------------------------- calls
 
@@ -108,7 +112,7 @@ class Pool(Keeping):
                 pass  # the conversation was recycled or ended a moment ago
             else:
                 if not 0 <= sequence < self._last:
-                    self._count(name)
+                    self._recycle_full(name)
                 return sequence
         return self._send_with_care(name, key, message_type, body)
 
@@ -128,42 +132,41 @@ class Pool(Keeping):
 
         The pool tries again every 10 seconds, starting at its own service. Raises OutcomeUnknown, KafkaUnavailable.
         """
-        with self._changed:
-            astray = [(self._by_mark.get(mark), self._astray(place)) for mark, place in self._pooling.astray.items()]
-        return [Undelivered(reason, self._waiting_at(slot)) for slot, reason in astray if slot is not None]
+        return self._keeper.routes.undelivered()
 
     @property
     def statistics(self) -> PoolStatistics:
         """Counts of what the pool has done so far."""
-        return self._pooling.statistics
+        return self._keeper.pooling.statistics
 
     @property
     def closed(self) -> bool:
         """Whether `close` was called."""
-        return self._shut
+        return self._slots.shut
 
     @property
     def over(self) -> bool:
         """Whether the pool no longer looks after its conversations."""
-        return self._closed
+        return self._worker.over
 
     @property
     def conversations(self) -> int:
         """Number of conversations that are not over: open ones, and those that their targets have not ended yet."""
-        with self._changed:
-            return len(self._pooling.known)
+        with self._slots.changed:
+            return len(self._keeper.pooling.known)
 
     @checked
     def flush(self, timeout: Seconds | None = None) -> None:
         """As `broker.flush`: return when Kafka has everything that this process has sent. Raises OutcomeUnknown."""
-        self._means.sender.flush(timeout)
+        self._sender.flush(timeout)
 
     @checked
     def recycle(self) -> None:
         """Recycle all conversations now; later messages go on new ones."""
-        with self._changed:
+        with self._slots.changed:
             self._check_open()
-            self._recycle_all()
+            self._keeper.recycle_all()
+        self._worker.wake()
 
     @checked
     def close(self, timeout: Seconds | None = None) -> None:
@@ -175,63 +178,65 @@ class Pool(Keeping):
         conversations that their targets end, and messages that come back wait at their homes, because no other process
         has this pool. A named pool leaves its conversations and bounced messages to the next process that opens it.
         """
-        with self._changed:
-            if self._shut and (self._closed or (self._lingers and timeout is None)):
+        slots, worker = self._slots, self._worker
+        with slots.changed:
+            if slots.shut and (worker.over or (worker.lingers and timeout is None)):
                 return
-            self._closing()
+            slots.shut_out()
+            if self.options.name is None:
+                self._keeper.recycle_all()
+        worker.wake()
         patience_s = POOL_STILL_MS_MAX / 1000 if timeout is None else timeout
         since, left = time.monotonic(), -1
         deadline = since + (POOL_CLOSE_MS_MAX / 1000 if timeout is None else timeout)
-        while not self._closed and (waiting := self._waiting()) and time.monotonic() < deadline:
-            if waiting != left:
-                left, since = waiting, time.monotonic()
+        while not worker.over and (unfinished := self._keeper.unfinished()) and time.monotonic() < deadline:
+            if unfinished != left:
+                left, since = unfinished, time.monotonic()
             elif time.monotonic() - since > patience_s:
                 break
-            self._awaken.set()
+            worker.wake()
             time.sleep(POLL_S)
-        with self._changed:
-            self._lingers = not self._closed and self.options.name is None and self._waiting() > 0
-            self._changed.notify_all()
-        if self._lingers:
-            log.info("a pool to %s was closed, and is not empty: %s", self.options.to_service, self._left())
+        with slots.changed:
+            worker.lingers = not worker.over and self.options.name is None and self._keeper.unfinished() > 0
+            slots.changed.notify_all()
+        if worker.lingers:
+            left_over = self._keeper.describe_unfinished()
+            log.info("a pool to %s was closed, and is not empty: %s", self.options.to_service, left_over)
         else:
-            self._leave()
+            worker.stop()
 
     def leave(self) -> None:
         """The broker is closed: close the pool if it is open, and stop looking after its conversations."""
-        if not self._shut:
+        if not self._slots.shut:
             self.close()
-        if self._closed:
+        if self._worker.over:
             return
-        if self._waiting():
+        if self._keeper.unfinished():
             log.warning(
                 "a pool to %s ends, and is not empty: %s. What comes back of that from now on waits at the queue of "
                 "%s; a pool with a name would send it again when it is next opened",
                 self.options.to_service,
-                self._left(),
+                self._keeper.describe_unfinished(),
                 self.options.from_service,
             )
-        self._leave()
-
-    def _leave(self) -> None:
-        self._closed = True
-        self._awaken.set()
-        self._thread.join()
-        if self.lease is not None:
-            self.lease.close()
-
-    def _left(self) -> str:
-        pooling = self._pooling
-        return (
-            f"{len(pooling.known)} conversations that their targets have not ended, and "
-            f"{len(pooling.behind) + len(pooling.astray)} keys whose messages have come back"
-        )
+        self._worker.stop()
 
     def forked(self) -> None:
         """Be closed in a forked child (`bridge.runtime.forks`)."""
-        self._closed = self._shut = True
-        self._sends = {}
-        self._changed = threading.Condition(threading.RLock())
+        self._worker.over = True
+        self._slots.forked()
+
+    def keeps(self, farewell: Farewell) -> bool:
+        """Whether this pool will end that conversation itself, once its undelivered messages have come back (229)."""
+        with self._slots.changed:
+            return not self._worker.over and self._keeper.keeps(farewell)
+
+    def on_farewell(self, farewell: Farewell) -> None:
+        """A target has ended a conversation, possibly one of this pool."""
+        with self._slots.changed:
+            if self._worker.over or not self._keeper.on_farewell(farewell):
+                return
+        self._worker.wake()
 
     def __enter__(self) -> Self:
         return self
@@ -247,14 +252,6 @@ class Pool(Keeping):
 
     # ------------------------------------------------------------------------------------------------------ inside
 
-    def _name(self, key: object) -> object:
-        """The name under which senders find a conversation: the key, the next number below `size`, or the thread."""
-        if isinstance(key, (str, bytes)):
-            return key
-        if key is not None:
-            raise BadInput(f"the key of a pool is a text or bytes, not {key!r}")
-        return get_ident() if self._size is None else next(self._turns) % self._size
-
     def _send_with_care(self, name: object, key: str | bytes | None, message_type: str, body: bytes) -> int:
         """The slow path of `send`: there is no conversation yet, or it was recycled or ended."""
         failure: ConversationEnded | None = None
@@ -264,131 +261,61 @@ class Pool(Keeping):
                 sequence = dialog.send(message_type, body)
             except ConversationEnded as error:
                 failure = error
-                with self._changed:
-                    self._lost(dialog)
+                if self._keeper.refused(dialog):
+                    self._worker.wake()
             else:
                 if not 0 <= sequence < self._last:
-                    self._count(name)
+                    self._recycle_full(name)
                 return sequence
         log.error("failed to send on a conversation %d times in a row: %s", POOL_ATTEMPTS_MAX, failure)
         assert failure is not None, "a send is attempted once at least"
         raise failure
 
-    def _lost(self, dialog: Dialog) -> None:
-        """The session refuses sends on a dialog. Nothing to do if the pool recycled it: it is not OPEN then."""
-        pooled = self._pooling.known.get(dialog.id.bytes)
-        if pooled is not None and pooled.stage is Stage.OPEN:
-            self._do(self._pooling.broken(pooled.conversation, None, now_ms()))
-            self._awaken.set()
-
     def _dialog(self, name: object, key: str | bytes | None) -> Dialog:
         """The open conversation of a name; waits until the undelivered messages of an ended one were sent again."""
+        slots, routes = self._slots, self._keeper.routes
         self._check_open()
-        self._inherit(self._group_of)
-        with self._changed:
+        self._takeover.adopt_all()
+        with slots.changed:
             self._check_open()
-            slot = self._slots.get(name) or self._slot(name, key)
-            self._check_way(slot.place)
-        self._inherit_returned(slot)
-        deadline = time.monotonic() + self._means.timeout_s
-        with self._changed:
+            slot = self._slot(name, key)
+            routes.check(slot.place)
+        self._takeover.adopt_returned(slot)
+        deadline = time.monotonic() + self._patience_s
+        with slots.changed:
             # looked up again each time: the slot may have been evicted meanwhile
-            while (slot := self._slots.get(name) or self._slot(name, key)).place.waits:
+            while (slot := self._slot(name, key)).place.waits:
                 if time.monotonic() > deadline:
-                    raise QueueFull(self._why_waiting(slot))
-                self._changed.wait(POLL_S)
+                    raise QueueFull(self._keeper.resends.why_waiting(slot))
+                slots.changed.wait(POLL_S)
                 self._check_open()
-            self._check_way(slot.place)
-            dialog = slot.dialog or self._open(slot)
-            self._publish(slot)
+            routes.check(slot.place)
+            dialog = slot.dialog or routes.open(slot)
+            slots.publish(slot)
             return dialog
 
     def _slot(self, name: object, key: str | bytes | None) -> Slot:
-        """The slot of a name that has none yet."""
-        if key is not None:
-            try:
-                kafka_key = key.encode() if isinstance(key, str) else key
-            except UnicodeEncodeError as error:
-                raise BadInput(f"the key {key!r} of a pool is no text that UTF-8 has: {error.reason}") from None
-            group = pool_group(self._namespace, f"key {kafka_key.hex()}")
-        else:
-            kafka_key = None
-            group = pool_group(self._namespace, f"{name}" if self._size is not None else f"{self._session(name)}")
-        slot = self._place(group, kafka_key)
-        slot.names.append(name)
-        self._slots[name] = slot
-        self._publish(slot)
+        """The slot of a name, created if there is none."""
+        slot = self._slots.by_name.get(name)
+        if slot is None:
+            group, kafka_key = self._groups.of(name, key)
+            slot = self._keeper.slot_of(group, kafka_key)
+            self._slots.name(slot, name)
         return slot
 
-    def _group_of(self, mark: bytes, key: bytes | None) -> bytes | None:
-        """The group of this pool with a mark and a Kafka key; without a key, that of a thread or a number."""
-        if key is not None:
-            group = pool_group(self._namespace, f"key {key.hex()}")
-            if mark_of(group) == mark:
-                return group
-        if self._numbered is None:
-            numbers = range(max(NUMBERED_FOUND_MAX, self._size or 0))  # an earlier process may have had a larger size
-            groups = (pool_group(self._namespace, f"{number}") for number in numbers)
-            self._numbered = {mark_of(group): group for group in groups}
-        return self._numbered.get(mark)
-
-    def _session(self, thread: object) -> int:
-        """The number of a thread's conversation: its own, or one of a thread that has ended, else the next one."""
-        assert isinstance(thread, int), "who names no key is a thread"
-        threading.current_thread()  # lets `enumerate` list a thread that Python did not start
-        living = {one.ident for one in threading.enumerate()}
-        gone = [number for number, ident in self._threads.items() if ident not in living]
-        own = [number for number, ident in self._threads.items() if ident == thread]  # its slot was evicted
-        number = next(iter(own + gone), len(self._threads))
-        before = self._threads.get(number)
-        if before in self._slots:  # the system may give the ident to a later thread, which has its own conversation
-            self._slots.pop(before).names.remove(before)
-            self._sends.pop(before, None)
-        self._threads[number] = thread
-        return number
-
-    def _count(self, name: object) -> None:
+    def _recycle_full(self, name: object) -> None:
         """Recycle the conversation of a name if it has had `max_messages`."""
-        with self._changed:
-            slot = self._slots.get(name)
+        with self._slots.changed:
+            slot = self._slots.by_name.get(name)
             pooled = slot.place.current if slot is not None else None
             if slot is None or pooled is None or slot.dialog is None or self._last == NO_LIMIT:
                 return
             staged = slot.dialog.staged
             pooled.unnumbered += staged.redirects is not None
             if staged.sent + len(staged.held) + pooled.unnumbered > self._last:
-                self._do([Recycle(pooled)])
-                self._awaken.set()
-
-    def keeps(self, farewell: Farewell) -> bool:
-        """Whether this pool will end that conversation itself, once its undelivered messages have come back (229)."""
-        with self._changed:
-            pooled = self._pooling.known.get(farewell.conversation)
-            if self._closed or pooled is None:
-                return False
-            staged = self._dialogs[pooled.conversation].staged
-            return not is_answer(self._means.sender.session, staged, pooled, farewell)
-
-    def hear(self, farewell: Farewell) -> None:
-        """A target has ended a conversation, possibly one of this pool."""
-        conversation = farewell.conversation
-        with self._changed:
-            pooled = self._pooling.known.get(conversation)
-            if pooled is None or self._closed:
-                return
-            if farewell.kept:
-                self._do(self._pooling.broken(conversation, farewell.first_code, now_ms()))
-            else:
-                self._do(self._pooling.ended(conversation))
-        self._awaken.set()
-
-    def _closing(self) -> None:
-        """Refuse sends from now on; recycle all conversations unless the pool has a name."""
-        self._shut = True
-        self._sends = {}
-        if self.options.name is None:
-            self._recycle_all()
+                self._keeper.recycle(pooled)
+                self._worker.wake()
 
     def _check_open(self) -> None:
-        if self._shut:
+        if self._slots.shut:
             raise BrokerClosed(f"the pool to {self.options.to_service} was closed; make another with broker.pool")

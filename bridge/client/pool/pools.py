@@ -24,9 +24,9 @@ from konverse.schemas.catalog.objects import Queue, Service
 from konverse.schemas.errors import BrokerClosed, MessageTypeNotFound, NotInContract, PoolInUse, WrongDirection
 from konverse.schemas.identifiers import Role, pool_key
 
+from .context import PoolContext
 from .lease import Lease
 from .pool import Pool
-from .slots import Means
 
 if TYPE_CHECKING:
     from konverse.bridge.client.sender import Sender
@@ -65,7 +65,7 @@ class Pools:
         home, _ = self._catalog.queues_of(options.from_service, options.to_service, options.contract)
         self._check_end_of_stream(options.contract, options.end_of_stream)
         sender = self._client.open_sender()
-        means = Means(
+        context = PoolContext(
             self._client.begin,
             self._client.adopt,
             sender,
@@ -82,8 +82,7 @@ class Pools:
                     undoing.callback(lease.close)
                 reader = self._read(home.name) if options.read and home.name not in self._answering else None
                 undoing.pop_all()
-            pool = Pool(options, means, self._database, self._answer_all)
-            pool.lease = lease
+            pool = Pool(options, context, self._database, self._answer_all, lease)
             self._pools = [*self._open_pools(), pool]
             if reader is not None:
                 self._answering[home.name] = reader
@@ -201,7 +200,7 @@ class Pools:
                     farewell.description,
                 )
             for pool in self._pools:
-                pool.hear(farewell)
+                pool.on_farewell(farewell)
 
     def close(self) -> None:
         """Close the readers, and leave the pools."""

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from konverse.bridge.client.pool import lease as pool_lease
+from konverse.bridge.client.pool.context import PoolContext
 from konverse.bridge.client.pool.lease import Lease
 from konverse.bridge.client.pool.pool import Pool
-from konverse.bridge.client.pool.slots import Means
 from konverse.bridge.reader.reader import Reader
 from konverse.bridge.runtime.settings import PoolOptions
 from konverse.dialog.session.dialogs import DialogState
@@ -43,7 +43,7 @@ class Kafka:
             ended_by_peer=lambda _conversation: None,
         )
         mailboxes: Any = SimpleNamespace(look=self._look)
-        self.means = Means(self._begin, self._adopt, sender, mailboxes, dict, lambda _service: None, SOON_S)
+        self.context = PoolContext(self._begin, self._adopt, sender, mailboxes, dict, lambda _service: None, SOON_S)
 
     def _decide(self, news: Callable[[Any], object]) -> None:
         self.wait("id")
@@ -84,8 +84,8 @@ def kafka() -> Iterator[Kafka]:
     fake.answers.set()
 
 
-def pool_of(kafka: Kafka, **options: Any) -> Pool:
-    return Pool(PoolOptions("shop", "store", "orders", **options), kafka.means, "database", lambda _: [])
+def pool_of(kafka: Kafka, lease: Lease | None = None, **options: Any) -> Pool:
+    return Pool(PoolOptions("shop", "store", "orders", **options), kafka.context, "database", lambda _: [], lease)
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def pool(kafka: Kafka) -> Iterator[Pool]:
     made = pool_of(kafka)
     yield made
     kafka.answers.set()
-    made._leave()
+    made._worker.stop()
 
 
 def returns(call: Callable[[], object]) -> bool:
@@ -110,11 +110,40 @@ def test_a_pool_that_was_closed_and_is_not_empty_does_not_wait_for_its_targets_a
     for name, milliseconds in (("STILL", 1), ("CLOSE", 2**40)):
         monkeypatch.setattr(f"konverse.bridge.client.pool.pool.POOL_{name}_MS_MAX", milliseconds)
     pool.send("order", b"one", "key")
-    pool._pooling.recycled(next(iter(pool._pooling.known.values())), 0)
+    pooling = pool._keeper.pooling
+    pooling.recycled(next(iter(pooling.known.values())), 0)
     pool.close()
     assert pool.conversations == 1, "its target has not ended it"
     monkeypatch.setattr("konverse.bridge.client.pool.pool.POOL_STILL_MS_MAX", 2**40)
     assert returns(pool.close)
+
+
+def test_a_pool_that_was_closed_and_is_not_empty_rests_between_its_questions(
+    kafka: Kafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rests = threading.Semaphore(0)
+    woken: list[bool] = []
+
+    class Awake(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            woken.append(self.is_set())
+            rests.release()
+            return super().wait(timeout)
+
+    monkeypatch.setattr("konverse.bridge.client.pool.worker.CHECK_S", 0.01)
+    monkeypatch.setattr("konverse.bridge.client.pool.pool.POOL_STILL_MS_MAX", 1)
+    pool = pool_of(kafka)
+    pool.send("order", b"one", "key")
+    pooling = pool._keeper.pooling
+    pooling.recycled(next(iter(pooling.known.values())), 0)
+    pool.close()
+    assert pool._worker.lingers, "its target has not ended the conversation"
+    pool._worker._awake = Awake()
+    pool._worker.wake()
+    for _ in range(5):
+        assert rests.acquire(timeout=SOON_S)
+    pool._worker.stop()
+    assert not any(woken[2:5]), "its own questions do not wake it"
 
 
 def test_a_reader_that_was_closed_does_not_wait_for_its_handlers_a_second_time() -> None:
@@ -148,11 +177,11 @@ def test_a_lease_is_kept_while_the_pool_asks_a_home_that_does_not_answer(
     lease = Lease("redis://", "key", "orders", bytes(16))
     lease.take()
     kafka.held.add("look")
-    pool = pool_of(kafka, name="orders")
-    pool.lease, pool._inherited = lease, True
+    pool = pool_of(kafka, lease, name="orders")
+    pool._takeover.complete = True
     pool.send("order", b"one", "key")
-    pool._look_at_all_ms = 0
-    pool._awaken.set()
+    pool._worker._check_all_ms = 0
+    pool._worker.wake()
     assert kafka.asked.wait(DEADLINE_S), "the home is asked"
     while renewed.acquire(blocking=False):
         pass
@@ -167,10 +196,9 @@ def test_a_lease_is_kept_while_the_pool_asks_a_home_that_does_not_answer(
 def test_a_pool_that_is_over_gives_its_lease_back(kafka: Kafka) -> None:
     closed = threading.Event()
     lease: Any = SimpleNamespace(close=closed.set)
-    pool = pool_of(kafka, name="orders")
-    pool.lease = lease
+    pool = pool_of(kafka, lease, name="orders")
     kafka.session.over = "another process goes on with it"
-    pool._awaken.set()
+    pool._worker.wake()
     assert closed.wait(SOON_S)
-    pool._thread.join(SOON_S)
+    pool._worker.thread.join(SOON_S)
     assert pool.over

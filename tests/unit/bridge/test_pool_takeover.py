@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from konverse.bridge.client.pool.inheritance import _left_in
+from konverse.bridge.client.pool.takeover import _left_in
 from konverse.dialog.state.mailbox import Bounced
 from konverse.schemas.identifiers import conversation_in, mark_of, pool_group, pool_namespace
 from konverse.schemas.wire.records import Bounce, BounceReason

@@ -1,0 +1,31 @@
+"""What the broker gives to a pool: the calls and objects that each part of the pool uses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from konverse.bridge.client.adoption import Adopted
+    from konverse.bridge.client.begin import Wanted
+    from konverse.bridge.client.dialog import Dialog
+    from konverse.bridge.client.mailboxes import Mailboxes
+    from konverse.bridge.client.sender import Sender
+    from konverse.schemas.identifiers import Address
+
+
+@dataclass(frozen=True, slots=True)
+class PoolContext:
+    """Calls and objects that a pool gets from its broker."""
+
+    begin: Callable[[Wanted], Dialog]
+    adopt: Callable[..., list[Adopted]]
+    sender: Sender
+    mailboxes: Mailboxes
+    ends_of_homes: Callable[[], dict[Address, int]]
+    """Returns partition -> present end offset of its data log, for every possible home of the pool's conversations."""
+    check_target: Callable[[str], None]
+    """Raises when a service that a redirection names does not exist or does not accept the pool's contract."""
+    timeout_s: float
+    """How long Kafka, and the owner of a home, may take to answer."""

@@ -1,0 +1,106 @@
+"""Sends messages again that came back to a pool, or gives them up when their target's Error forbids to resend them.
+
+The home of a place moves each message from its mailbox to the place's present conversation. Until all of them have
+moved, new messages of the place wait.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+from konverse.bridge.runtime.settings import PoolOptions
+from konverse.dialog.pool.places import GiveUp, Place, Resend
+from konverse.schemas.errors import ConversationEnded, InvalidRoute, KonverseError, QueueFull
+
+from .context import PoolContext
+from .routes import PoolRoutes
+from .slots import Slot, Slots
+
+if TYPE_CHECKING:
+    from konverse.dialog.state.mailbox import Bounced
+
+log: Final = logging.getLogger("konverse.pool")
+
+
+class PoolResends:
+    """Resends of one pool. Called under the lock of `slots`."""
+
+    def __init__(self, options: PoolOptions, context: PoolContext, slots: Slots, routes: PoolRoutes) -> None:
+        self._options = options
+        self._context = context
+        self._slots = slots
+        self._routes = routes
+
+    def resend(self, effect: Resend) -> None:
+        """Send messages again, in order, on the conversation of their place; begin one if there is none."""
+        place, pooling = effect.place, self._slots.pooling
+        slot = self._slots.find(place)
+        if slot is None or place.astray is not None:
+            return
+        pooling.hold(place)  # else senders on the fast path could use a conversation that is opened below
+        self._slots.hide(slot)
+        try:
+            to = (slot.dialog or self._routes.open(slot)).staged
+            for bounced in effect.bounced:
+                self._context.mailboxes.redirect(self._context.sender, to, bounced)
+                pooling.resent(place)
+        except (ConversationEnded, QueueFull, InvalidRoute) as error:  # the next check finds them in the mailbox again
+            slot.refused = str(error)
+            log.debug("what came back is sent again later: %s", error)
+            if slot.last is None:  # no home to ask: they are found once a conversation is begun
+                pooling.go_past(place)
+            return
+        except KonverseError as error:
+            slot.refused = str(error)
+            raise
+        self.go_past(place)
+        log.info(
+            "%d messages to %s came back and were sent again on conversation %s",
+            len(effect.bounced),
+            self._options.to_service,
+            UUID(bytes=to.conversation),
+        )
+
+    def go_past(self, place: Place) -> None:
+        """The messages that came back to a place were sent again or are gone: new messages may follow."""
+        self._slots.pooling.go_past(place)
+        if (slot := self._slots.find(place)) is not None:
+            slot.refused = None
+            self._slots.publish(slot)
+
+    def give_up(self, effect: GiveUp) -> None:
+        """Log messages that may not be sent again, and remove them from the mailbox."""
+        kinds = Counter((one.message_type, one.bounce.reason.name) for one in effect.bounced)
+        log.error(
+            "the target ended a conversation with code %d, which forbids to send again what it did not receive: %s",
+            effect.code,
+            ", ".join(f"{count} of type {name!r} ({reason})" for (name, reason), count in kinds.items()),
+        )
+        self._slots.pooling.count(given_up=len(effect.bounced))
+        self.confirm(effect.place, effect.bounced)
+
+    def confirm(self, place: Place, bounced: Sequence[Bounced]) -> None:
+        """Remove messages from the mailbox, in the name of any conversation of the place."""
+        slot = self._slots.find(place)
+        if slot is None or place.astray is not None:
+            return
+        dialog = slot.dialog or slot.last or self._routes.open(slot)  # any of the group: home trusts the session
+        for one in bounced:
+            self._context.mailboxes.confirm(self._context.sender, dialog.staged, one.id)
+
+    def why_waiting(self, slot: Slot) -> str:
+        """Text of QueueFull: why new messages of a place have to wait."""
+        to, patience_s = self._options.to_service, self._context.timeout_s
+        if slot.refused is not None:
+            return (
+                f"what a conversation to {to!r} did not deliver has to go first, and could not be sent again within "
+                f"{patience_s:g} s: {slot.refused}. It waits where it came back to; try again"
+            )
+        return (
+            f"a conversation to {to!r} was ended, and what it did not deliver has not come back within {patience_s:g} "
+            "s, to go first: its queue may have no reader; try again"
+        )

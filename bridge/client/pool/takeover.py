@@ -1,0 +1,219 @@
+"""The takeover of a named pool: finds what another process left of it in all homes, and adopts that.
+
+If the former process still lives, its session is closed before this session sends anything.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
+from uuid import UUID
+
+from konverse.bridge.runtime.clock import now_ms
+from konverse.dialog.pool.recycling import Left, end_once, is_pooled, left_behind, recycle, stream_ended
+from konverse.dialog.session.adoption import Standing as Adoptable
+from konverse.schemas.errors import OutcomeUnknown
+from konverse.schemas.identifiers import Role, mark_of
+
+from .groups import PoolGroups
+from .keeper import PoolKeeper
+from .slots import Slot
+
+if TYPE_CHECKING:
+    from konverse.bridge.client.dialog import Dialog
+    from konverse.bridge.runtime.settings import PoolOptions
+    from konverse.dialog.session.lanes import Hand
+    from konverse.dialog.state.partition import Partition
+    from konverse.schemas.identifiers import Address
+
+    from .context import PoolContext
+
+log: Final = logging.getLogger("konverse.pool")
+
+POLL_S: Final = 0.05
+
+GroupOf = Callable[[bytes, bytes | None], bytes | None]
+"""(mark, Kafka key) -> the pool's group with that mark and key; None for another pool, or for an unknown key."""
+
+
+class PoolTakeover:
+    """Adopts what other processes left of one pool. Its methods take the locks themselves."""
+
+    def __init__(self, keeper: PoolKeeper, groups: PoolGroups) -> None:
+        self._keeper = keeper
+        self._groups = groups
+        self._options = keeper.options
+        self._context = keeper.context
+        self._slots = keeper.slots
+        self.complete = keeper.options.name is None
+        """Everything that other processes left was adopted. Always true for a pool without a name."""
+        self._returned: dict[bytes, Address] = {}
+        """Mark -> home of messages that bounced after their conversation was over; adopted when their key is used."""
+        self._adopting = threading.Lock()
+        """Held while adopting what other processes left. Taken before the lock of `slots`, and never by a reader."""
+
+    def adopt_all(self) -> None:
+        """Before the first conversation of a named pool, adopt everything that another process left of it.
+
+        A former sender that still lives is stopped. Its messages that were not received have come back, and are sent
+        again first. The lock of `slots` is not held meanwhile: this thread waits for the readers of the homes, and they
+        need it. Raises OutcomeUnknown, KafkaUnavailable.
+        """
+        if self.complete:
+            return
+        with self._adopting:
+            if self.complete:
+                return
+            found = find_leftovers(self._context, self._options, self._groups.find)
+            self._adopt(found.keys, found.left)
+            known = {mark_of(group) for group in found.keys}
+            self._returned = {mark: home for mark, home in found.returned.items() if mark not in known}
+            self.complete = True
+
+    def adopt_returned(self, slot: Slot) -> None:
+        """As `adopt_all`, for a slot that has only bounced messages left: this send makes their key known."""
+        if mark_of(slot.place.group) not in self._returned:
+            return
+        with self._adopting:
+            home = self._returned.get(mark_of(slot.place.group))
+            if home is not None:
+                keys = {slot.place.group: slot.key}
+                ask = self._context.mailboxes.ask
+                self._adopt(keys, ask(home, lambda state: left_behind(state, keys), keep_up=True))
+                del self._returned[mark_of(slot.place.group)]
+
+    def repeat(self) -> None:
+        """Another process has begun conversations of this pool meanwhile: the next send adopts them."""
+        with self._slots.changed:
+            if self.complete:
+                log.warning("pool %r is used by another process, too, and is taken over from it", self._options.name)
+            self.complete = False
+            self._slots.sends.clear()
+
+    def _adopt(self, keys: Mapping[bytes, bytes | None], left: Left) -> None:
+        context, pooling, routes = self._context, self._keeper.pooling, self._keeper.routes
+        groups = {mark_of(group): group for group in keys}
+        with self._slots.changed:
+            slots = {mark: self._keeper.slot_of(group, keys[group]) for mark, group in groups.items()}
+            for conversation, code in left.codes.items():
+                pooling.remember(conversation, code)
+            wanted = [
+                routes.clauses(slots[mark_of(one)], UUID(bytes=one), routes.way_to(left.services.get(one)))
+                for one in left.conversations
+                if one not in pooling.known  # else adopted already, or begun here
+            ]
+        own = {*left.conversations}.intersection(context.sender.session.dialogs)  # of a pool closed in this process
+        adopted = context.adopt(wanted, writers=left.writers) if wanted else []
+        still_open = [
+            dialog for dialog, standing in adopted if standing is Adoptable.OPEN and dialog.id.bytes not in own
+        ]
+        ended = streams_ended(context, still_open, self._options.end_of_stream)
+        with self._slots.changed:
+            for dialog, standing in adopted:
+                slot = slots[mark_of(dialog.id.bytes)]
+                self._take_in(slot, dialog, standing, stream_ended=dialog.id.bytes in ended)
+        for home in {slot.last.begin.home for slot in slots.values() if slot.last is not None}:
+            bounced, _ = context.mailboxes.look(context.sender, home, self._slots.is_ours, lambda _: None)
+            with self._slots.changed:
+                self._keeper.run_effects(pooling.home_says([], bounced, now_ms()))
+
+    def _take_in(self, slot: Slot, dialog: Dialog, standing: Adoptable, *, stream_ended: bool) -> None:
+        """Make a conversation that another process left the open one of its slot, or see that it ends."""
+        slots, sender = self._slots, self._context.sender
+        slot.last = dialog
+        if standing is Adoptable.OPEN and stream_ended:
+            dialog.finish()
+        elif standing is Adoptable.OPEN and slot.dialog is None:
+            slot.place.way, slot.place.way_ms = self._keeper.routes.way_to(dialog.begin.to_service), now_ms()
+            slots.use(slot, dialog, now_ms(), adopted=True)
+            return
+        elif standing is Adoptable.OPEN:
+            sender.decide_with_care(dialog.staged, partial(self._close_stream, dialog))
+        elif standing is Adoptable.NOT_OPENED:
+            sender.decide(partial(end_once, dialog=dialog.staged))
+        if standing in (Adoptable.OPEN, Adoptable.FINISHED, Adoptable.ENDED):
+            slots.pooling.closes(slot.place, dialog.id.bytes, now_ms(), ended=standing is Adoptable.ENDED)
+            slots.dialogs[dialog.id.bytes] = dialog
+
+    def _close_stream(self, dialog: Dialog) -> list[Hand]:
+        return recycle(self._context.sender.session, dialog.staged, self._options.end_of_stream)
+
+
+class Leftovers(NamedTuple):
+    """What other processes left of a pool, in all its homes."""
+
+    keys: dict[bytes, bytes | None]
+    """Group -> Kafka key of its records."""
+    left: Left
+    returned: dict[bytes, Address]
+    """Mark of a conversation with bounced messages -> its home."""
+
+
+def find_leftovers(context: PoolContext, options: PoolOptions, group_of: GroupOf) -> Leftovers:
+    """What other processes left of a pool, by homes that have ingested everything that Kafka holds now.
+
+    Raises OutcomeUnknown when that takes longer than `context.timeout_s`, as when no reader reads the queue.
+    """
+    deadline = time.monotonic() + context.timeout_s
+    keys: dict[bytes, bytes | None] = {}
+    lefts: list[Left] = []
+    returned: dict[bytes, Address] = {}
+    for home, end in context.ends_of_homes().items():
+        while context.mailboxes.ask(home, _heard, keep_up=True, timeout_s=deadline - time.monotonic()) < end:
+            if time.monotonic() > deadline:
+                raise OutcomeUnknown(
+                    f"pool {options.name!r} cannot know what another process has left, as nobody has read the queue of "
+                    f"{options.from_service!r} for {context.timeout_s} s. Let a reader run there; try again"
+                )
+            time.sleep(POLL_S)
+        found, left, marks = context.mailboxes.ask(home, lambda state: _left_in(state, group_of), keep_up=True)
+        keys |= found
+        lefts.append(left)
+        returned |= dict.fromkeys(marks, home)
+    return Leftovers(keys, _together(lefts), returned)
+
+
+def _heard(home: Partition) -> int:
+    return home.ingest_to
+
+
+def _left_in(home: Partition, group_of: GroupOf) -> tuple[dict[bytes, bytes | None], Left, list[bytes]]:
+    """Groups of the pool with their keys, what is left of them, and the marks of bounced messages of any pool."""
+    sides = (one for one in home.live() if one.role is Role.INITIATOR and is_pooled(one))
+    keys = {one.group_id: one.key for one in sides if group_of(mark_of(one.group_id), one.key) == one.group_id}
+    marks = dict.fromkeys((mark_of(one.conversation), one.key) for one in home.mailbox.entries.values())
+    for mark, key in marks:  # for conversations that are over
+        group = group_of(mark, key)
+        if group is not None:
+            keys.setdefault(group, key)
+    return keys, left_behind(home, keys), [mark for mark, _ in marks]
+
+
+def _together(lefts: Iterable[Left]) -> Left:
+    """Merge what is left in several homes."""
+    whole = Left([], [], {}, {})
+    for left in lefts:
+        whole.conversations.extend(left.conversations)
+        whole.writers.extend(writer for writer in left.writers if writer not in whole.writers)
+        whole.codes.update(left.codes)
+        whole.services.update(left.services)
+    return whole
+
+
+def streams_ended(context: PoolContext, dialogs: Iterable[Dialog], end_of_stream: str) -> set[bytes]:
+    """Which of these conversations have EndOfStream at their targets. Each target partition is asked once."""
+    at: dict[Address, list[bytes]] = {}
+    for dialog in dialogs:
+        at.setdefault(dialog.begin.target, []).append(dialog.id.bytes)
+    ended = set[bytes]()
+    for target, conversations in at.items():
+
+        def question(state: Partition, asked: list[bytes] = conversations) -> list[bytes]:
+            return [one for one in asked if stream_ended(state, one, end_of_stream)]
+
+        ended.update(context.mailboxes.ask(target, question, keep_up=True))
+    return ended
