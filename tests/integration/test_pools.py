@@ -260,7 +260,7 @@ def test_a_named_pool_is_opened_once_however_many_threads_want_it(broker: Broker
 
 def test_a_pool_that_could_not_be_made_has_left_nothing(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(broker, "reader", Mock(side_effect=KafkaUnavailable("nobody answers")))
+        patched.setattr(broker._pools, "_read", Mock(side_effect=KafkaUnavailable("nobody answers")))
         with pytest.raises(KafkaUnavailable):
             pool_of(broker, name="orders")
     with pool_of(broker, name="orders"):
