@@ -16,7 +16,6 @@ from konverse.bridge.admin.operations import Operations
 from konverse.bridge.catalog.catalog import Catalog
 from konverse.bridge.catalog.judge import CatalogJudge, Rules
 from konverse.bridge.catalog.lookups import bound
-from konverse.bridge.catalog.mirror import CatalogMirror
 from konverse.bridge.client.begin import Wanted, begin_here
 from konverse.bridge.client.client import Client
 from konverse.bridge.client.connection import Connection
@@ -48,7 +47,7 @@ from konverse.dialog.session.outcome import Outcome
 from konverse.routing.classifiers import Classifier, parse
 from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import BadInput, BrokerClosed, InvalidSettings
-from konverse.schemas.identifiers import catalog_topic, check_name
+from konverse.schemas.identifiers import check_name
 from konverse.schemas.system_messages import DEFAULT
 
 log: Final = logging.getLogger("konverse.broker")
@@ -78,9 +77,7 @@ class Broker(Routing):
         self._kafka = Kafka(settings)
         self._kafka.check()
         self._topics = Topics(self._kafka)
-        topic = catalog_topic(settings.instance)
-        mirror = CatalogMirror(settings.redis, topic, settings.database) if settings.redis else None
-        self.catalog = Catalog(self._kafka, settings.instance, settings.database, mirror)
+        self.catalog = Catalog(self._kafka, settings.instance, settings.database)
         self._validator = Validator()
         connection = Connection(
             settings, self.database, self._kafka, self._topics, self.catalog, self._validator, self._check_open

@@ -157,11 +157,6 @@ def view_key(data: str, subscription: str, partition: int, suffix: str) -> str:
     return f"konverse:{{{data}.{escape(subscription)}/{partition}}}:{suffix}"
 
 
-def mirror_key(catalog: str, database: str) -> str:
-    """Redis key of the mirror of a database's catalog; `catalog` is the topic of the catalog."""
-    return f"konverse:{{{catalog}}}:{escape(database)}"
-
-
 def pool_key(instance: str, database: str, pool: str) -> str:
     """Redis key of the lease of a named pool; `pool` holds everything that distinguishes it from other pools."""
     return f"konverse:{{{escape(instance)}.{escape(database)}}}:pool:{escape(pool)}"

@@ -11,14 +11,13 @@ Each process folds it into a copy of the objects and reads it again in the backg
     judge          whether a message may be received: checks its contract and its body
     homes          ALTER SERVICE … ON QUEUE, as the readers of a queue apply it
     destinations   whether destination topics still belong to their queues
-    mirror         the catalog in Redis, for people
 
 Laws:
 
 1. A change carries the offset that it expects, and counts only at exactly this offset (protocol.md section 2.1). Two
    administrators at once never lose a change: the later one reads again, checks its own statement against the new
    catalog, and appends again.
-2. The catalog is the fold of its journal. Redis only mirrors it, and nothing reads the mirror back.
+2. The catalog is the fold of its journal, and stands nowhere else.
 3. The fold of a queue never reads the catalog. The catalog is checked before a message is written and while an owner
    ingests it; the verdict then stands in the owner's COMMIT.
 4. A process reads the journal again before it reports that an object is missing. Changes of known objects are noticed

@@ -37,7 +37,6 @@ from konverse.schemas.limits import WAY_ENTRIES_MAX
 from konverse.schemas.system_messages import DEFAULT, DIALOG_TIMER, END_DIALOG, ERROR
 
 from .journal import CatalogLog
-from .mirror import CatalogMirror
 from .objects import BORN_WITH, MISSING, SYSTEM_TYPES, creator_of, kind_of
 
 log: Final = logging.getLogger("konverse.catalog")
@@ -66,7 +65,7 @@ _BORN_IDS: Final[dict[tuple[str, str], int]] = {
 class Catalog:
     """The objects of one database, folded from the catalog journal, refreshed when a name is missing. Thread-safe."""
 
-    def __init__(self, kafka: Kafka, instance: str, database: str, mirror: CatalogMirror | None = None) -> None:
+    def __init__(self, kafka: Kafka, instance: str, database: str) -> None:
         self.instance = instance
         self.database = database
         self._log = CatalogLog(kafka, instance)
@@ -87,9 +86,6 @@ class Catalog:
         self._every_s = FRESH_EVERY_S
         self._parts: dict[tuple[str, str], list[TableChange]] = {}
         """Database and routing table -> parts of an unfinished change."""
-        self._mirror = mirror
-        self._changed = False
-        """This process has changed the catalog and not mirrored the change yet."""
         self._allowed: set[tuple[str, Role, str]] = set()
         """Sends found to be allowed. A change replaces the set, so a lookup made before cannot get into the new one."""
         self._ways: dict[tuple[str, str, str], tuple[Queue, Queue]] = {}
@@ -224,12 +220,12 @@ class Catalog:
         allowed.add((contract, role, message_type))
 
     def keep_fresh(self, every_s: float = FRESH_EVERY_S) -> None:
-        """Refresh in the background from here on, at least every `every_s` seconds, and mirror the changes to Redis."""
+        """Refresh in the background from here on, at least every `every_s` seconds."""
         with self._lock:
             hurry, self._every_s = every_s < self._every_s, min(every_s, self._every_s)
             if self._keeper is None:
                 self._keeper = in_background("konverse-catalog", self._run)
-        if hurry or self._mirror is not None:
+        if hurry:
             self._wake.set()
 
     def _run(self) -> None:
@@ -245,19 +241,7 @@ class Catalog:
             except FORESEEN as error:  # a lookup that needs the journal raises the error itself
                 log.debug("the catalog is not read: %s", error)
             else:
-                self._show()
                 self._log.look()
-
-    def _show(self) -> None:
-        """Write the present objects to the mirror in Redis."""
-        if self._mirror is None:
-            return
-        topic_id = self._topic_id()
-        with self._lock:
-            objects = {**BORN_WITH, **self._objects.get(self.database, {})}
-            place = topic_id, self._position
-            self._changed = False
-        self._mirror.show(*place, [known for known in objects.values() if known is not None])
 
     def refresh(self) -> None:
         """Read new records of the journal. Raises TopicMismatch when its topic was replaced or truncated."""
@@ -288,9 +272,6 @@ class Catalog:
                 if self._log.append(encode_change(change), what) == change.expected_offset:
                     self.refresh()
                     break
-            self._changed = True
-        if self._mirror is not None:
-            self.keep_fresh()
 
     # ------------------------------------------------------------------------------------------------------ inside
 
@@ -343,10 +324,6 @@ class Catalog:
         """Close the clients."""
         self._closing = True
         self._wake.set()
-        if self._mirror is not None:
-            if self._changed:
-                self._show()
-            self._mirror.close()
         with self._journal:
             self._log.close()
 

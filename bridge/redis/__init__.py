@@ -14,8 +14,7 @@ Owners write the view through one script (protocol.md section 8), from a thread 
 
 All keys of a partition share a hash tag, so that they are in one slot of a Redis cluster.
 
-Other packages keep three more things in Redis: the lease of each named pool (`bridge.client.pool.lease`), the figures
-of routers (`bridge.router.figures`) and a copy of the catalog (`bridge.catalog.mirror`). None of them is relied on. If
-a lease is lost, a second user of the pool is not refused when it opens the pool; the first one is stopped later, by the
-logs.
+Other packages keep two more things in Redis: the lease of each named pool (`bridge.client.pool.lease`) and the figures
+of routers (`bridge.router.figures`). Neither is relied on. If a lease is lost, a second user of the pool is not refused
+when it opens the pool; the first one is stopped later, by the logs.
 """

@@ -16,11 +16,9 @@ import pytest
 from konverse.bridge.admin.routing_tables import RoutingTableChanges
 from konverse.bridge.broker import Broker
 from konverse.bridge.catalog.catalog import ROUTED_FRESH_EVERY_S
-from konverse.bridge.redis.client import connect_redis
 from konverse.routing.classifiers import avro_field, json_path
 from konverse.routing.decisions import Unclassifiable
 from konverse.schemas.catalog.objects import Service
-from konverse.schemas.catalog.routing_tables import RoutingTable
 from konverse.schemas.catalog.table_entries import Target
 from konverse.schemas.errors import (
     AlreadyExists,
@@ -31,11 +29,10 @@ from konverse.schemas.errors import (
     ServiceNotFound,
     StillUsed,
 )
-from konverse.schemas.identifiers import catalog_topic, mirror_key
 from tests.kit.classifying import ORDER_SCHEMA, Letter
 from tests.kit.regions import open_regions, service_of
 from tests.kit.servers import Servers
-from tests.kit.shop import ORDER_SERVICE, SHOP_SERVICE, connected, open_shop, until
+from tests.kit.shop import ORDER_SERVICE, SHOP_SERVICE, connected, open_shop
 
 pytestmark = pytest.mark.kafka
 
@@ -226,25 +223,3 @@ def test_a_classifier_asks_the_catalog_for_tables_services_and_schemas(broker: B
     with pytest.raises(RoutingTableNotFound):
         by_number(Letter(body))
     assert broker.classifier(json_path("$")).described() == by_name.described()
-
-
-@pytest.mark.redis
-def test_redis_shows_tables_and_of_large_ones_how_many_keys_they_have(servers: Servers, database: str) -> None:
-    with connected(servers.bootstrap, database, redis=servers.redis_url) as broker:
-        open_shop(broker)
-        open_regions(broker)
-        broker.admin.create_routing_table("Small", {"n": NORTH}, routers=[ORDER_SERVICE])
-        broker.admin.create_routing_table("Large", {str(number): NORTH for number in range(2_000)}, default=SOUTH)
-        key = mirror_key(catalog_topic(broker.settings.instance), database)
-
-        def shown(name: str) -> Any:
-            with connect_redis(servers.redis_url) as client:
-                found: Any = client.hget(key, f"routing table {name}")
-            return json.loads(found) if found else None
-
-        large = until(lambda: shown("Large"), "Redis shows the table")
-        assert (large["keys"], large["entries"], large["default"]["service"]) == (2_000, None, SOUTH)
-        small = shown("Small")
-        assert small["entries"] == {"n": {"service": NORTH, "broker_instance": None}}
-        assert (small["keys"], small["routers"], small["version"]) == (1, [ORDER_SERVICE], 1)
-        assert [table.name for table in broker.catalog.all(RoutingTable)] == ["Large", "Small"]
