@@ -1,5 +1,6 @@
 # Every target works in .venv, which is made from constraints.txt. Nothing else on the machine is changed.
-# Needed: git, make and Python 3.11, 3.12 or 3.13 with venv. On Debian: apt-get install git make python3 python3-venv
+# Needed: git, make, Maven and Python 3.11, 3.12 or 3.13 with venv.
+# On Debian: apt-get install git make maven python3 python3-venv
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

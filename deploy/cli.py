@@ -54,9 +54,9 @@ def up(
 ) -> None:
     """Start the servers, or find those that run; print their addresses.
 
-    The first start downloads Kafka (44 MB) with Maven, or with the Ivy in pyspark. An interrupted start leaves nothing
-    running. Dead servers of a stack are started again on their ports and data. Options other than --name and
-    --directory apply to a new stack only; a port that differs from the stack's is refused.
+    The first start downloads Kafka (44 MB) with Maven. An interrupted start leaves nothing running. Dead servers of a
+    stack are started again on their ports and data. Options other than --name and --directory apply to a new stack
+    only; a port that differs from the stack's is refused.
     """
     settings = StackSettings(
         name=name,

@@ -1,7 +1,7 @@
 """Sets of jars in the user's cache: each is there whole or not at all.
 
 1. Take the lock of the set, so that two downloads never meet, and look again: another one may have finished.
-2. Download into a new folder beside the final place, with `mvn` if it is on PATH, else with the Ivy in pyspark.
+2. Download into a new folder beside the final place, with the `mvn` on PATH.
 3. Check that the main jars are there and that every jar is a whole archive.
 4. Rename the folder to its final place. A failure before that leaves nothing. Only kill -9 leaves the folder of step 2,
    which the next download removes.
@@ -24,13 +24,13 @@ from konverse.deploy.host.tools import ToolResult
 from konverse.schemas.errors import NotInstalled
 from konverse.schemas.stack_errors import JarsNotResolvable
 
-from . import ivy, maven
+from . import maven
 from .coordinates import KAFKA, SPARK_CONNECTOR, JarSet
 from .java import Java
 
 _LOCK_DEADLINE_S: Final = 900.0
 _SAID_LINES_MAX: Final = 8
-_TELLING: Final = ("ERROR", "module not found", "not found", "download failed", "Exception")
+_TELLING: Final = ("ERROR", "not found", "Exception")
 
 
 def kafka_jars(java: Java, cache: Path | None = None, reporter: Reporter | None = None) -> Path:
@@ -51,7 +51,7 @@ def class_path(folder: Path) -> str:
 def jar_folder(jars: JarSet, java: Java, cache: Path, reporter: Reporter) -> Path:
     """Return the folder of a whole set in the cache; download the set if need be.
 
-    Raises `JarsNotResolvable` with the artifact, `NotInstalled` without Maven and Ivy, `DiskFull`, or `StackError`.
+    Raises `JarsNotResolvable` with the artifact, `NotInstalled` without Maven, `DiskFull`, or `StackError`.
     """
     place = cache / jars.name
     if _complete(jars, place):
@@ -82,26 +82,22 @@ def _download_to(place: Path, jars: JarSet, java: Java, advance: Advance) -> Non
 
 
 def _download(jars: JarSet, folder: Path, java: Java, advance: Advance) -> Path:
-    if mvn := maven.find_maven(os.environ):
-        tool, result = maven.NAME, maven.download(jars, folder, java, mvn, advance)
-        culprit = maven.missing(result)
-    elif ivy_jars := ivy.find_ivy():
-        tool, result = ivy.NAME, ivy.download(jars, folder, java, ivy_jars, advance)
-        culprit = ivy.missing(result)
-    else:
+    mvn = maven.find_maven(os.environ)
+    if mvn is None:
         raise NotInstalled(
-            f"Nothing here can download {jars.name}: mvn is not on PATH and pyspark, which brings Ivy, is not "
-            "installed. On Debian: apt-get install maven; anywhere: pip install 'konverse[spark]'."
+            f"Maven downloads {jars.name}, and mvn is not on PATH. Install it; on Debian: apt-get install maven."
         )
+    result = maven.download(jars, folder, java, mvn, advance)
     fresh = folder / "jars"
     if result.exit_code == 0 and _complete(jars, fresh) and not _broken(fresh):
         return fresh
     if tells_of_a_full_disk(result.text):
         raise disk_full(folder.parent)
+    culprit = maven.missing(result)
     names = str(culprit) if culprit else " and ".join(map(str, jars.coordinates))
     raise JarsNotResolvable(
-        f"{names} cannot be resolved by {tool} (exit code {result.exit_code}). Is the network up, and does the mirror "
-        f"in ~/.m2/settings.xml, if any, have it? {tool} said:\n{_said(result)}"
+        f"{names} cannot be resolved by {maven.NAME} (exit code {result.exit_code}). Is the network up, and does the "
+        f"mirror in ~/.m2/settings.xml, if any, have it? {maven.NAME} said:\n{_said(result)}"
     )
 
 

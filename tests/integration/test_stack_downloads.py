@@ -1,4 +1,4 @@
-"""The real Maven and Ivy. They need the network, and Ivy about 40 s."""
+"""The real Maven. It needs the network."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ import pytest
 
 from konverse.deploy.host.progress import Silence
 from konverse.deploy.java import maven
-from konverse.deploy.java.coordinates import KAFKA, Coordinate, JarSet
-from konverse.deploy.java.ivy import find_ivy
-from konverse.deploy.java.jars import jar_folder, kafka_jars
+from konverse.deploy.java.coordinates import Coordinate, JarSet
+from konverse.deploy.java.jars import jar_folder
 from konverse.deploy.java.java import Java, find_java
 from konverse.schemas.stack_errors import JarsNotResolvable
 
@@ -27,13 +26,6 @@ def java() -> Java:
     return find_java()
 
 
-@pytest.fixture
-def no_maven(monkeypatch: pytest.MonkeyPatch) -> None:
-    if find_ivy() is None:
-        pytest.skip("pyspark is not installed")
-    monkeypatch.setattr(maven, "find_maven", lambda _: None)
-
-
 @pytest.mark.slow
 def test_maven_names_a_coordinate_that_does_not_exist(tmp_path: Path, java: Java) -> None:
     if maven.find_maven(os.environ) is None:
@@ -44,32 +36,21 @@ def test_maven_names_a_coordinate_that_does_not_exist(tmp_path: Path, java: Java
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("no_maven")
-def test_ivy_names_a_coordinate_that_does_not_exist(tmp_path: Path, java: Java) -> None:
-    with pytest.raises(JarsNotResolvable, match=r"^org\.apache\.kafka:kafka_2\.13:9\.9\.9 cannot be resolved by Ivy"):
-        jar_folder(ABSENT, java, tmp_path, Silence())
-    assert [path for path in tmp_path.iterdir() if not path.name.endswith(".lock")] == []
-
-
-@pytest.mark.nightly
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-@pytest.mark.usefixtures("no_maven")
-def test_ivy_resolves_the_same_jars_as_maven(tmp_path: Path, java: Java) -> None:
-    by_ivy = jar_folder(KAFKA, java, tmp_path, Silence())
-    assert _names(by_ivy) == _names(kafka_jars(java))
-
-
-@pytest.mark.usefixtures("no_maven")
-def test_ivy_asks_the_mirror_of_the_users_maven_settings(
+def test_maven_asks_the_repositories_of_the_users_settings(
     tmp_path: Path, java: Java, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _publish(tmp_path / "mirror")
+    if maven.find_maven(os.environ) is None:
+        pytest.skip("mvn is not on PATH")
+    _publish(tmp_path / "repository")
     settings = tmp_path / "home" / ".m2" / "settings.xml"
     settings.parent.mkdir(parents=True)
-    url = f"<url>file://{tmp_path}/mirror</url>"
-    settings.write_text(f"<settings><mirrors><mirror><mirrorOf>*</mirrorOf>{url}</mirror></mirrors></settings>")
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    settings.write_text(
+        f"<settings><localRepository>{Path.home()}/.m2/repository</localRepository>"
+        "<profiles><profile><id>ours</id><activation><activeByDefault>true</activeByDefault></activation>"
+        f"<repositories><repository><id>ours</id><url>file://{tmp_path}/repository</url></repository></repositories>"
+        "</profile></profiles></settings>"
+    )
+    monkeypatch.setenv("MAVEN_OPTS", f"-Duser.home={tmp_path / 'home'}")
     assert _names(jar_folder(SMALL, java, tmp_path / "cache", Silence())) == ["small-1.0.jar"]
 
 
