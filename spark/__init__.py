@@ -206,29 +206,19 @@ def route_arrow(  # noqa: PLR0913  # as above
         )
 
 
-def routing_table(
-    load: str | Callable[[], DataFrame], key: str, *, every: float = 0.0
-) -> Callable[[DataFrame], DataFrame]:
-    """A classifier for `route` that looks up the message's key in a table, which may change while the job runs.
+def routing_table(name: str, key: str) -> Callable[[DataFrame], DataFrame]:
+    """A classifier for `route` that looks up the message's key in a routing table of the catalog.
 
-    `load` returns the table, at most 1,000,000 rows: columns `key` and `to_service`, both strings, and
-    `broker_instance` if there are other databases. It is called again for each batch, or after `every` seconds. The
-    table is read as a whole and broadcast, so that one version of it classifies a batch. `key` is a SQL expression over
-    the columns of a message. A message whose key is not in the table is unclassifiable. If the table cannot be read, or
-    has a key twice, the version before stays in use and a warning is logged; without one the job ends with
-    InvalidSettings.
-
-    In place of `load`, give the name of a routing table of the catalog (`broker.admin.create_routing_table`). A batch
-    then uses the version, and the default, that the catalog has when the batch begins; `every` has no effect.
+    `name` is the name of the table (`broker.admin.create_routing_table`), `key` a SQL expression over the columns of a
+    message. Spark joins the table to the messages. The table may change while the job runs: a batch uses the version,
+    and the default, that the catalog has when the batch begins. A message whose key is not in the table is
+    unclassifiable. `route` raises RoutingTableNotFound. To join a table that is not in the catalog, give `route` a
+    function from DataFrame to DataFrame.
     """
     require()
-    if isinstance(load, str):
-        from konverse.spark.routing.catalog_table import CatalogTable  # noqa: PLC0415  # as below
+    from konverse.spark.routing.catalog_table import CatalogTable  # noqa: PLC0415  # after `require`
 
-        return CatalogTable(load, key)
-    from konverse.spark.routing.frame_table import RoutingTable  # noqa: PLC0415  # after `require`
-
-    return RoutingTable(load, key, every)
+    return CatalogTable(name, key)
 
 
 def typed(frame: DataFrame, message_type: str, options: Mapping[str, str], *, root: str | None = None) -> DataFrame:

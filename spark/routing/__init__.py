@@ -19,6 +19,5 @@ that cannot be routed is rolled back, tried again and then suspended; it must ne
 shape end the job with InvalidSettings, and nothing of that batch is done.
 
     routing        which messages are classified, and how the returned rows become decisions
-    frame_table    a routing table that a function loads as a frame, again and again
     catalog_table  a routing table of the catalog, as router services and `konverse table` use it
 """

@@ -32,7 +32,6 @@ from konverse.spark.receive.mapping import Batches, Function, Source, by_frame, 
 from konverse.spark.receive.report_board import heard, telling
 
 from .catalog_table import TO_SERVICE, CatalogTable
-from .frame_table import RoutingTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -86,7 +85,7 @@ def route_arrow(
     Raises InvalidSettings for a routing table: Spark joins it, and a task has no session for that.
     """
     manner.check()
-    if isinstance(function, CatalogTable | RoutingTable):
+    if isinstance(function, CatalogTable):
         raise InvalidSettings(
             f"{function.title} is joined by Spark, which tasks cannot do: give it to `route`, or give `route_arrow` a "
             "ready classifier (konverse.routing.classifiers) or a function over Arrow batches"

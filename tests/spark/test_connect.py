@@ -62,7 +62,7 @@ print("found", sorted(row.value.pieces for row in found))
 
 ROUTER: Final = """
 from konverse.schemas.errors import InvalidSettings
-from konverse.spark import route, routing_table
+from konverse.spark import route
 from konverse.spark.receive.mapping import cores
 
 print("cores", cores(spark))
@@ -71,7 +71,11 @@ try:
 except InvalidSettings as error:
     print("refused", "is no expression over the columns" in str(error))
 rows = [("north 1", "//sales/North")]
-table = routing_table(lambda: spark.createDataFrame(rows, "key string, to_service string"), "CAST(body AS STRING)")
+known = spark.createDataFrame(rows, "key string, to_service string")
+
+def table(messages):
+    return messages.join(known, messages.body.cast("string") == known.key, "left")
+
 print("by table", route(spark, "Orders", table, rows=1, **given).targets)
 """
 

@@ -182,18 +182,16 @@ def test_a_function_from_frame_to_frame_classifies(spark: SparkSession, regions:
 
 
 def test_a_table_that_changes_is_read_again(spark: SparkSession, regions: Broker, by_region: Route) -> None:
-    rows = [("north", service_of("north")), ("south", service_of("south"))]
-
-    def load() -> DataFrame:
-        return spark.createDataFrame(rows, "key string, to_service string")
-
-    classify = routing_table(load, "split_part(CAST(body AS STRING), ' ', 1)")
+    regions.admin.create_routing_table("Regions", {name: service_of(name) for name in ("north", "south")})
+    classify = routing_table("Regions", "split_part(CAST(body AS STRING), ' ', 1)")
     first, unknown = sent(regions, b"north 1"), sent(regions, b"west 1")
     assert by_region(classify) == Routed(forwarded=1, rejected=1, targets={service_of("north"): 1})
     (message,) = heard(regions, 1)
     assert message.dialog.id == unknown.id
-    assert read_error(message.body) == (1, "The routing table (version 1) has no service for key 'west'.")
-    rows[:] = [("north", service_of("west")), ("west", service_of("west"))]
+    assert read_error(message.body) == (1, "Routing table 'Regions' (version 1) has no service for key 'west'.")
+    regions.admin.alter_routing_table(
+        "Regions", set=dict.fromkeys(("north", "west"), service_of("west")), remove=["south"]
+    )
     first.send(ORDER, b"north 2")
     sent(regions, b"north 3")
     sent(regions, b"west 2")
@@ -278,14 +276,9 @@ def test_a_table_is_refused_for_tasks_before_anything_is_received(
     spark: SparkSession, regions: Broker, by_region: Route, place: dict[str, Any]
 ) -> None:
     sent(regions, b"north 1")
-    loaded = routing_table(lambda: spark.createDataFrame([], "key string, to_service string"), "key")
-    for table, named in (
-        (routing_table("Regions", "key"), "routing table 'Regions' of the catalog"),
-        (loaded, "a routing table that is loaded"),
-    ):
-        refusal = f"{named} is joined by Spark, which tasks cannot do: give it to `route`"
-        with pytest.raises(InvalidSettings, match=refusal):
-            route_arrow(spark, "Orders", cast("Any", table), **place)
+    refusal = "routing table 'Regions' of the catalog is joined by Spark, which tasks cannot do: give it to `route`"
+    with pytest.raises(InvalidSettings, match=refusal):
+        route_arrow(spark, "Orders", cast("Any", routing_table("Regions", "key")), **place)
     assert by_region() == Routed(forwarded=1, targets={service_of("north"): 1})
 
 
