@@ -1,22 +1,20 @@
-"""What an operator can do with conversations: suspend, resume, skip, end, fail, relocate (protocol.md section 7)."""
+"""What an operator can do with conversations: suspend, resume, skip, end, fail (protocol.md section 7)."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Final
 from uuid import UUID
 
 from konverse.bridge.owner.driver import Owning
 from konverse.bridge.runtime.arguments import checked
-from konverse.bridge.runtime.clock import now_ms
 from konverse.dialog.owner.commands import Order, reason_of
 from konverse.dialog.owner.events import LEADING
 from konverse.dialog.owner.owner import Owner
 from konverse.dialog.state.endpoint import Endpoint, timestamp_ms
 from konverse.dialog.state.transitions import State
-from konverse.schemas.errors import BadInput, DialogNotFound, InvalidState
+from konverse.schemas.errors import DialogNotFound, InvalidState
 from konverse.schemas.system_messages import BROKER_ERROR, BROKER_ERROR_DESCRIPTION, check_error
 from konverse.schemas.wire.instruction import Action
 from konverse.schemas.wire.journal import EndOperation
@@ -92,32 +90,6 @@ class Operating:
             self._sweep(conversation, lambda endpoint: Cleanup(endpoint.index))
             return
         self._order(conversation, lambda endpoint: EndOperation(endpoint.index, error, description), Action.END)
-
-    @checked
-    def relocate(self, conversation: UUID, partition: int) -> None:
-        """Move a side of a conversation to another partition of this queue, with the messages that wait for it.
-
-        If both sides live in partitions of this reader, both move or neither does. Senders go on as before; the owner
-        of the new partition receives their messages from then on. A side that is locked or ends before the next commit
-        stays where it is.
-
-        Raises DialogNotFound as `suspend`, BadInput for a partition that it cannot go to, InvalidState while a
-        transaction holds it or its handler fails, when it shares its group with others or has moved too often,
-        QueueFull when too many conversations have moved away from its partition.
-        """
-        queue = self._owning.queue
-        if not 0 <= partition < queue.partitions:
-            raise BadInput(f"queue {queue.name!r} has no partition {partition}; it has {queue.partitions}, from 0 on")
-        with self._lock:
-            found = self._find(conversation)
-            moves = [
-                (owner, endpoint, replace(owner.fold.state.address, partition=partition))
-                for owner, endpoint in [pair for pair in found if pair[0].identity.partition != partition] or found
-            ]
-            for owner, endpoint, to in moves:
-                owner.staging.moving.check(endpoint, to)
-            for owner, endpoint, to in moves:
-                owner.relocate(endpoint, to, now_ms())
 
     @checked
     def fail(self, conversation: UUID) -> None:

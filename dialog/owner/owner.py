@@ -29,7 +29,7 @@ from konverse.dialog.transaction.received import Rule
 from konverse.dialog.transaction.transaction import Transaction
 from konverse.dialog.window import Window
 from konverse.schemas.errors import PartitionHalted, Unavailable
-from konverse.schemas.identifiers import Address, LogIdentity
+from konverse.schemas.identifiers import LogIdentity
 from konverse.schemas.limits import LOOK_AHEAD_BYTES_MAX, LOOK_AHEAD_RECORDS_MAX, OUTBOX_RECORDS_MAX
 from konverse.schemas.wire.journal import Commit, cut, encode_commit
 from konverse.schemas.wire.operations import Cleanup, Lost, Rare, Withdraw
@@ -205,11 +205,6 @@ class Owner:
         """Put a handler's finished work into the next COMMIT."""
         self.staging.finish(transaction)
         self.counters.transactions += 1
-
-    def relocate(self, endpoint: Endpoint, to: Address, now_ms: int) -> None:
-        """Move an endpoint that no transaction holds with the next COMMIT. Raises what `Moving.check` raises."""
-        self.staging.moving.ask(endpoint, to)
-        self.waiting_since = now_ms if self.waiting_since is None else self.waiting_since
 
     # ---------------------------------------------------------------------------------------------------- commits
 

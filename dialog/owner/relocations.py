@@ -1,6 +1,6 @@
-"""Moves of endpoints to other partitions: on request, after MOVE CONVERSATION, after ALTER SERVICE (section 7.3).
+"""Moves of endpoints to other partitions, after MOVE CONVERSATION and after ALTER SERVICE (section 7.3).
 
-    Moving    locks the endpoints, and moves with the next COMMIT those that still can move
+    Moving    locks groups, and moves with the next COMMIT those that still can move
     Leaving   groups that MOVE CONVERSATION has put into another partition: their members here follow (section 7.2)
     Altering  conversations whose service ALTER SERVICE has put on another queue: they follow it (behaviour 19)
 
@@ -19,7 +19,7 @@ from konverse.dialog.state.endpoint import Endpoint
 from konverse.dialog.state.partition import Partition
 from konverse.dialog.state.relocations import Arrival
 from konverse.dialog.transaction.received import Found
-from konverse.schemas.errors import BadInput, DialogNotFound, InvalidState, QueueFull
+from konverse.schemas.errors import InvalidState, QueueFull
 from konverse.schemas.identifiers import Address
 from konverse.schemas.limits import (
     COMMIT_MOVE_ENTRIES_MAX,
@@ -40,12 +40,10 @@ Place = Callable[[bytes], Address]
 
 
 class Asked(NamedTuple):
-    """A move that waits for the next COMMIT. Its group is locked."""
+    """A move of a locked group, which waits for the next COMMIT."""
 
     endpoint: Endpoint
     to: Address
-    whole: bool
-    """Move the whole group; else the endpoint moves only if it is alone in its group."""
 
 
 class Moving:
@@ -67,14 +65,8 @@ class Moving:
         return bool(self._asked) and self._state.waiting < OUTBOX_RECORDS_MAX
 
     def has(self, endpoint: Endpoint) -> bool:
-        """Whether the whole group of the endpoint is about to move."""
-        return any(move.whole and move.endpoint.group is endpoint.group for move in self._asked)
-
-    def ask(self, endpoint: Endpoint, to: Address) -> None:
-        """Lock an endpoint, and move it with the next COMMIT if it still can move then. Raises what `check` raises."""
-        self.check(endpoint, to)
-        endpoint.held = True
-        self._asked.append(Asked(endpoint, to, whole=False))
+        """Whether the group of the endpoint is about to move."""
+        return any(move.endpoint.group is endpoint.group for move in self._asked)
 
     def take_along(self, endpoint: Endpoint, to: Address) -> bool:
         """Lock a group and move all of it. False when it is locked already, or must stay.
@@ -87,7 +79,7 @@ class Moving:
             return False
         for member in members:
             member.held = True
-        self._asked.append(Asked(endpoint, to, whole=True))
+        self._asked.append(Asked(endpoint, to))
         return True
 
     def _packed(self, members: Sequence[Endpoint], found: int = 0) -> list[bytes]:
@@ -119,23 +111,6 @@ class Moving:
         table = self._state.table
         self._too_large = {one: most for one, most in self._too_large.items() if table[one.index] is one}
 
-    def check(self, endpoint: Endpoint, to: Address) -> None:
-        """Raise DialogNotFound, BadInput, InvalidState or QueueFull when the endpoint cannot be moved to `to`."""
-        state, name = self._state, f"conversation {endpoint.id}"
-        if state.table[endpoint.index] is not endpoint:
-            raise DialogNotFound(f"{name} is over, or it lives elsewhere")
-        if to == state.address:
-            raise BadInput(f"{name} lives in {to.topic}/{to.partition}; name another partition")
-        if len(endpoint.members) > 1:
-            raise InvalidState(f"{name} is in a group of several; a group lives in one partition. End the others first")
-        if endpoint.trouble is not None or state.attempts.careful:
-            raise InvalidState(f"{name} may not move: {_trouble(endpoint)}")
-        if endpoint.group_id in state.moves.leaving:
-            raise InvalidState(f"{name} is about to move to the partition of its group; move it there")
-        if endpoint.held:
-            raise InvalidState(f"a transaction holds {name}; move it when that is over")
-        self.check_bounds(endpoint)
-
     def check_bounds(self, endpoint: Endpoint) -> None:
         """Raise InvalidState or QueueFull when the endpoint cannot be moved anywhere."""
         state, name = self._state, f"conversation {endpoint.id}"
@@ -158,13 +133,11 @@ class Moving:
             if found and len(found) + len(endpoint.members) > COMMIT_MOVE_ENTRIES_MAX:
                 later += asked[number:]
                 break
-            lives = state.table[endpoint.index] is endpoint
             members = [member for member in endpoint.members if state.table[member.index] is member]
             if any(member.clock is not None and member.clock.unsettled for member in members):
                 later.append(move)  # what leaves knows its times
                 continue
-            goes = move.whole or (lives and len(members) == 1)
-            packed = self._packed(members, len(found)) if members and goes else []
+            packed = self._packed(members, len(found)) if members else []
             if not packed:
                 self._let_go(endpoint)  # also when it is over: who joined its group meanwhile is locked yet
                 continue
@@ -173,15 +146,6 @@ class Moving:
                 found.append(Relocate(member.index, move.to, generation, len(pieces_of(data))))
         self._asked = [*later, *self._asked]
         return found
-
-
-def _trouble(endpoint: Endpoint) -> str:
-    """Why the attempts at the endpoint must be counted in this partition."""
-    if endpoint.suspended:
-        return "it is suspended; resume it, skip its first message, or end it"
-    if endpoint.attempts:
-        return f"its handler has failed {endpoint.attempts} times; wait until it succeeds or is suspended"
-    return "the process that had this partition before died; wait until all that it may have handed out was tried"
 
 
 def found_in(state: Partition, group: bytes) -> Found | None:

@@ -23,7 +23,7 @@ An invoked operation without `ok` and `fail` has an unknown outcome: its process
 | followed | place, owner, sides | the same of a follower |
 | confirm | conversation, body | a bounced message is confirmed |
 | redirect | conversation, body | a bounced message is redirected to another conversation, if that goes on |
-| move | conversation, to | an operator moves a side of a conversation to another partition; `fail`: it cannot go |
+| move | conversation, to | the owner moves a side of a conversation to another partition; `fail`: it stays |
 | clock | clock, error_s, reader | it differs from the machine's by this; `ok`: the product's `reader` has read it |
 | nemesis | name, effect | a fault; `ok`: its effect was seen |
 | stopped | reason | the process ends itself |

@@ -18,7 +18,7 @@ from konverse.dialog.transaction.received import Found
 from tests.integration.test_moves_killed import joins, places_of
 from tests.kit.oracle import verify
 from tests.kit.servers import Servers
-from tests.kit.shop import DEADLINE_S, ORDER, connected, open_shop, queue_of, until
+from tests.kit.shop import DEADLINE_S, ORDER, connected, open_shop, queue_of, relocate, until
 
 pytestmark = pytest.mark.stack
 
@@ -113,7 +113,7 @@ def test_a_group_of_which_nothing_has_left_its_partition_is_joined_where_it_goes
         with monkeypatch.context() as silent, broker.reader("Orders", partitions=(1,)) as reader:
             silent.setattr(Outputs, "add", lambda *_: None)
             reader.wait_for_partitions(1, DEADLINE_S)
-            reader.relocate(two.id, 2)
+            relocate(reader, two.id, 2)
             until(lambda: _left(reader), "it has left")
         joins(broker, one, group)
         for dialog in (one, two):

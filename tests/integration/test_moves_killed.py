@@ -15,7 +15,7 @@ from konverse.schemas.identifiers import Role
 from tests.integration.test_following import following
 from tests.kit.oracle import verify
 from tests.kit.servers import Servers
-from tests.kit.shop import DEADLINE_S, ORDER, connected, fill, open_shop, queue_of, sent, until
+from tests.kit.shop import DEADLINE_S, ORDER, connected, fill, open_shop, queue_of, relocate, sent, until
 from tests.kit.workers import Job, Worker
 
 pytestmark = pytest.mark.stack
@@ -149,7 +149,7 @@ def test_a_group_that_has_left_and_that_nobody_has_taken_up_yet_is_joined_where_
         (one, _), (two, group) = places[0], places[1]
         with broker.reader("Orders", partitions=(1,)) as reader:
             reader.wait_for_partitions(1, DEADLINE_S)
-            reader.relocate(two.id, 2)
+            relocate(reader, two.id, 2)
             reader.settle()
         joins(broker, one, group)
         one.send(ORDER, b"later")

@@ -31,6 +31,7 @@ from tests.kit.shop import (
     pumped,
     queue_of,
     receive,
+    relocate,
     send_orders,
     until,
 )
@@ -269,7 +270,7 @@ def test_a_relocated_message_keeps_its_id(servers: Servers, database: str) -> No
         with broker.reader("Orders") as reader:
             fill(reader, 1)
             (partition,) = {owner.identity.partition for owner in reader.owners if owner.fold.state.unread}
-            reader.relocate(dialog.id, 1 - partition)
+            relocate(reader, dialog.id, 1 - partition)
             with pumped(reader):
                 until(lambda: len(broker.views.contents("Orders")) == 1, "it has arrived")
         (after,) = broker.views.contents("Orders")

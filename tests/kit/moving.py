@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from konverse.dialog.owner.emitter import Emitter
+from konverse.dialog.owner.owner import Owner
 from konverse.dialog.rules.relocation import moved_of
 from konverse.dialog.state.endpoint import Endpoint
 from konverse.schemas.identifiers import Address, Role
@@ -41,6 +42,19 @@ def move(world: World, side: Side, endpoint: Endpoint, to: Side) -> Endpoint:
     relocate(side, endpoint, to)
     world.settle()
     return living(to, endpoint.role, endpoint.conversation)
+
+
+def send_away(owner: Owner, endpoint: Endpoint, to: Address) -> bool:
+    """Let the owner move an endpoint with its next COMMIT, as ALTER SERVICE would. False when the endpoint stays.
+
+    Only an endpoint that is alone in its group goes, and none whose attempts are counted: within a queue attempts do
+    not follow (M192).
+    """
+    state = owner.fold.state
+    lives = state.table[endpoint.index] is endpoint and to != state.address and len(endpoint.members) == 1
+    tried = endpoint.trouble is not None or state.attempts.careful
+    free = lives and not tried and endpoint.group_id not in state.moves.leaving
+    return free and owner.staging.moving.take_along(endpoint, to)
 
 
 def living(side: Side, role: Role, conversation: bytes) -> Endpoint:

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final, TypeVar
 
@@ -23,6 +24,7 @@ from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import SteppedDown
 from konverse.schemas.identifiers import Role
 from konverse.schemas.system_messages import END_DIALOG, ERROR
+from tests.kit.moving import send_away
 
 ORDER: Final = "//sales/Order"
 RECEIPT: Final = "//sales/Receipt"
@@ -179,6 +181,16 @@ def wait_for_a_share(reader: Reader, partitions: int = 0) -> None:
     with suppress(SteppedDown):
         reader.wait_for_partitions(1, SHARE_S)
     reader.wait_for_partitions(partitions)
+
+
+def relocate(reader: Reader, conversation: uuid.UUID, partition: int) -> bool:
+    """Have the reader's owners move the sides of a conversation to another partition of the queue; False: none goes."""
+    with reader._lock:
+        goes = [
+            send_away(owner, endpoint, replace(owner.fold.state.address, partition=partition))
+            for owner, endpoint in reader.sides(conversation)
+        ]
+    return any(goes)
 
 
 def fill(reader: Reader, count: int) -> None:

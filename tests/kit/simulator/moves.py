@@ -15,8 +15,8 @@ from konverse.dialog.state.batches import Row
 from konverse.dialog.state.endpoint import Endpoint
 from konverse.dialog.state.partition import Partition
 from konverse.dialog.state.transitions import State
-from konverse.schemas.errors import KonverseError
 from konverse.schemas.identifiers import Address, Role
+from tests.kit.moving import send_away
 
 from . import altering, regrouping
 from .places import Place
@@ -67,11 +67,8 @@ def _move_some(process: OwnerProcess, owner: Owner) -> None:
     arrival = state.moves.arrivals.get(endpoint.index)
     if arrival is not None and choices.chance(500):
         to = arrival.previous
-    try:
-        owner.relocate(endpoint, to, process.now_ms)
-    except KonverseError:
+    if not send_away(owner, endpoint, to):
         world.sometimes.happened("move refused")
-        world.sometimes.happened("move refused, in trouble", endpoint.attempts or state.attempts.careful)
         return
     if place.data.end > state.ingest_to and choices.chance(700):  # more data arrives in between
         process._poll()

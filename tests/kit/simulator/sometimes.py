@@ -115,7 +115,6 @@ PATHS: Final = {
     "no peer met a stub": "NO_PEER did",
     "FIN behind a move": "a FIN followed an endpoint and came too late",
     "redirected to what has moved": "a REDIRECT named a dialog that has moved, and its bounce stayed",
-    "move refused, in trouble": "an owner refused to move an endpoint whose attempts it counts",
     "view compared": "a write to the view was compared with a fold of the logs",
     "row void": "a row of a batch was dropped: its attempt has not won, or the batch was decided before",
     "row twice": "a row of an attempt came a second time",

@@ -263,13 +263,6 @@ def test_what_cannot_leave_its_partition_is_refused(
     assert transaction.idle
 
 
-def test_what_is_about_to_go_to_its_group_is_not_relocated_elsewhere(world: World) -> None:
-    one = world.receiver(world.begin("one"))
-    move_away(world, one)
-    with pytest.raises(InvalidState, match="about to move"):
-        staging_of(world).moving.ask(one, world.third.address)
-
-
 # ------------------------------------------------------------------------------------------------- events in between
 
 

@@ -284,7 +284,7 @@ def test_an_endpoint_moves_when_its_times_are_known() -> None:
     endpoint = world.receiver(world.begin())
     staging = Staging(world.target.state, anything, OwnerSettings())
     world.target.commit(rare=[SetTimer(endpoint.index, 100)])
-    staging.moving.ask(endpoint, world.second.address)
+    assert staging.moving.take_along(endpoint, world.second.address)
     assert staging.moving.operations() == []
     world.target.commit()
     assert [operation.endpoint for operation in staging.moving.operations()] == [endpoint.index]
