@@ -4,10 +4,12 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo demo-spark demo-routing test nightly lint coverage bench chaos simulate mutants test-compose proof clean
+.PHONY: help demo demo-spark demo-routing check test nightly lint coverage bench chaos simulate mutants test-compose proof clean
 
 # Runs of tests side by side: most of a test's time is waiting for Kafka, so that three keep two cores busy.
 TESTERS ?= 3
+# What `make check` runs of pytest: the pure core, what old logs fold to, and whether each mutant still fits the code.
+PURE_TESTS := tests/unit/schemas tests/unit/dialog tests/unit/routing tests/golden tests/simulation/test_mutants.py
 SEEDS ?= 1500
 MESSAGES ?= 1000000
 CONVERSATIONS ?= 20000
@@ -40,12 +42,21 @@ demo-spark: $(READY)  ## Route by content with Spark, and kill it; MESSAGES=1000
 demo-routing: $(READY)  ## Route by content as a service, and kill it; MAX_AGE=4 RATE=500
 	$(BIN)/python -m examples.routing_demo --max-age $(MAX_AGE) --rate $(RATE) $(if $(INPUT),--input "$(INPUT)")
 
+check: $(READY)  ## Before each commit, two minutes: style, types, layers, the pure core, 100 seeds
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	PYTHONPATH=.namespace/checkers $(BIN)/lint-imports --no-cache
+	$(BIN)/python -m pytest $(PURE_TESTS) -k "not found_out and not refutes" --numprocesses 2 --quiet
+	KONVERSE_TEST_EXAMPLES=10 $(BIN)/python -m pytest tests/properties --numprocesses 2 --quiet
+	$(BIN)/python -m tests.simulation --seeds 100 --skip-regressions
+
 test: lint  ## Lint, the tests, and 1,500 seeds of the simulator
-	$(BIN)/python -m pytest tests -m "not nightly" --numprocesses $(TESTERS) --dist loadgroup
+	$(BIN)/python -m pytest tests -m "not nightly" --numprocesses $(TESTERS) --dist loadgroup --durations 20
 	$(BIN)/python -m tests.simulation --seeds 1500 --all-paths
 
 nightly: $(READY)  ## Tests that take minutes each, 10,000 seeds, 100,000 recycles, all mutants, all faults; takes hours
-	$(BIN)/python -m pytest tests -m nightly --numprocesses $(TESTERS) --dist loadgroup
+	$(BIN)/python -m pytest tests -m nightly --numprocesses $(TESTERS) --dist loadgroup --durations 20
 	$(BIN)/python -m tests.simulation --seeds 10000 --all-paths
 	$(BIN)/python -m tests.simulation.pools --recycles 100000
 	$(BIN)/python -m tests.kit.pool_stress --recycles 100000

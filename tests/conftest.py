@@ -8,18 +8,32 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
-from hypothesis import is_hypothesis_test, settings
+from hypothesis import HealthCheck, Phase, is_hypothesis_test, settings
+from hypothesis.configuration import set_hypothesis_home_dir
 
 from konverse.deploy.stack.settings import StackSettings
 from konverse.deploy.stack.stack import LocalStack
 from konverse.schemas.errors import StackError
 from konverse.schemas.identifiers import escape, transmission_topic
 from tests.kit.servers import Servers, missing, needs_local_servers, prepare, provide
+
+# How much hypothesis tries: the same examples in every run of CI, other ones each time at home. An example may take as
+# long as it takes: a busy machine makes none of them a failure.
+set_hypothesis_home_dir(Path(__file__).resolve().parents[1] / ".cache" / "hypothesis")
+_COMMON: Final = settings(
+    max_examples=100,
+    deadline=None,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile("ci", _COMMON, derandomize=True, database=None)
+settings.register_profile("home", _COMMON)
+settings.load_profile("ci" if os.environ.get("CI") else "home")
 
 NewStack = Callable[[StackSettings], LocalStack]
 
