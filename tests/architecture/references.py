@@ -83,6 +83,7 @@ class References:
         try:
             result = build([*files, *(BuildSource(None, name, text) for name, text in planted.items())], options)
         finally:
+            gc.freeze()
             gc.enable()
         self._types: Mapping[Expression, Type] = result.types
         self.edges: dict[str, set[str]] = defaultdict(set)
@@ -160,12 +161,23 @@ def _classes(module: str, tree: MypyFile) -> Iterator[tuple[str, TypeInfo]]:
             waiting += node.defs.body
 
 
-ELSEWHERE: Final = re.findall(r"\w+", "analyzed def_var expanded info node original_def type unanalyzed_items var")
-"""Attributes of nodes that lead to nodes elsewhere in the tree."""
+ELSEWHERE: Final = re.findall(
+    r"\w+",
+    "analyzed def_var expanded info node original_def type unanalyzed_items var "
+    "column end_column end_line fullname line name _fullname _name",
+)
+"""Attributes of nodes that lead to nodes elsewhere in the tree, or to none."""
+
+
+_BELOW: Final[dict[type, list[str]]] = {}
+"""Kind of node -> its attributes that may lead to nodes below. Nodes are many, and their kinds are few."""
 
 
 def _attributes(node: Node) -> list[str]:
-    return [name for name in getattr(type(node), "__mypyc_attrs__", ()) if name not in ELSEWHERE]
+    kind = type(node)
+    if kind not in _BELOW:
+        _BELOW[kind] = [name for name in getattr(kind, "__mypyc_attrs__", ()) if name not in ELSEWHERE]
+    return _BELOW[kind]
 
 
 class _Walk:

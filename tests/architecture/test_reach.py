@@ -93,6 +93,12 @@ def sources() -> Iterator[tuple[str, Path]]:
     yield "pyspark_konverse", ROOT / ".namespace" / "pyspark_konverse.py"
 
 
+pytestmark = [
+    pytest.mark.xdist_group("reach"),  # mypy reads the whole library once, not once in each worker
+    pytest.mark.timeout(300),
+]
+
+
 @pytest.fixture(scope="module")
 def references() -> References:
     return References(sources(), ROOT / ".namespace" / "checkers", {"konverse.dialog.planted": PLANTED})
