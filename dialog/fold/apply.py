@@ -79,7 +79,7 @@ def apply(state: Partition, commit: Commit) -> None:
     _send(state, operations)
     for end in operations.ends:
         body = error_body(end.code, end.description) if end.code else None
-        end_endpoint(state, _known(state, end.endpoint), body)
+        end_endpoint(state, state.at(end.endpoint), body)
     for operation in operations.rare:
         _RARE[type(operation)](state, operation)
     fire(state)
@@ -90,9 +90,8 @@ def apply(state: Partition, commit: Commit) -> None:
 def _receive(state: Partition, operations: Operations) -> None:
     table = state.table
     for index, position in zip(operations.receive_endpoints, operations.receive_positions, strict=True):
-        endpoint = table[index] if index < len(table) else None
-        if endpoint is None:
-            raise _halted(state, index)
+        # a call of `at` for each endpoint would be felt here
+        endpoint = (table[index] if index < len(table) else None) or state.at(index)
         if not endpoint.changed:
             state.touch(endpoint)
         up_to = position >> SYSTEM_BITS
@@ -105,7 +104,11 @@ def _receive(state: Partition, operations: Operations) -> None:
             state.unread_bytes -= bytes_of(queue[:count])
             del queue[:count]
         else:
-            raise _halted(state, index)
+            raise PartitionHalted(
+                f"a commit of {state.identity.data_topic}/{state.identity.partition} receives {count} messages of "
+                f"endpoint {index}, where {len(queue)} wait: the journal or the data log was changed or cut. Nothing "
+                "further is done with this partition"
+            )
         endpoint.consumed = up_to
         state.unread -= count
         if position & TOOK_SYSTEM:
@@ -119,7 +122,7 @@ def _send(state: Partition, operations: Operations) -> None:
     make = tuple.__new__  # calling Run() takes twice as long
     suffixes = state.suffixes
     for index, name, bodies in operations.sends:
-        endpoint = _known(state, index)
+        endpoint = state.at(index)
         if not endpoint.changed:
             state.touch(endpoint)
         if endpoint.committed is _STARTED:
@@ -152,20 +155,6 @@ def _send_first(state: Partition, endpoint: Endpoint, message_type: str, body: b
     )
     endpoint.sent += 1
     return True
-
-
-def _known(state: Partition, index: int) -> Endpoint:
-    endpoint = state.table[index] if 0 <= index < len(state.table) else None
-    if endpoint is None:
-        raise _halted(state, index)
-    return endpoint
-
-
-def _halted(state: Partition, index: int) -> PartitionHalted:
-    return PartitionHalted(
-        f"a commit of {state.identity.data_topic}/{state.identity.partition} speaks of endpoint {index} in a way that "
-        "its own journal contradicts: the data log was changed or cut. Nothing further is done with this partition"
-    )
 
 
 _RARE: Final[dict[type, Callable[[Partition, Any], None]]] = {

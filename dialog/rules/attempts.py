@@ -64,7 +64,7 @@ def claimed(state: Partition, *, clean: bool) -> None:
 
 def came_back(state: Partition, commit: Commit) -> None:
     """A COMMIT takes its groups out of the TRY, and resets the attempts of endpoints that received something (209)."""
-    attempts, table, operations = state.attempts, state.table, commit.operations
+    attempts, operations = state.attempts, commit.operations
     touched = [
         *operations.receive_endpoints,
         *(index for index, _, _ in operations.sends),
@@ -72,11 +72,11 @@ def came_back(state: Partition, commit: Commit) -> None:
         *(operation.endpoint for operation in operations.rare if isinstance(operation, _SPEAK)),
     ]
     for index in touched:
-        endpoint = table[index] if index < len(table) else None
+        endpoint = state.find(index)
         if endpoint is not None:
             attempts.take_out(endpoint)
     for index in operations.receive_endpoints if attempts.failing else ():
-        endpoint = table[index] if index < len(table) else None
+        endpoint = state.find(index)
         if endpoint is not None and endpoint.trouble is not None:
             state.touch(endpoint)
             attempts.heal(endpoint)
@@ -87,7 +87,7 @@ def came_back(state: Partition, commit: Commit) -> None:
 def count_attempt(state: Partition, operation: Attempt) -> None:
     """ATTEMPT: a handler failed, and its process lives."""
     for index in operation.endpoints:
-        endpoint = _known(state, index)
+        endpoint = state.at(index)
         state.touch(endpoint)
         state.attempts.count(endpoint)
         state.attempts.take_out(endpoint)
@@ -99,7 +99,7 @@ def try_groups(state: Partition, operation: Try) -> None:
     for index in attempts.trying:
         attempts.suspects.pop(index, None)
     for index in operation.endpoints:
-        _known(state, index)
+        state.at(index)
     attempts.trying = dict.fromkeys(operation.endpoints)
     if not operation.endpoints:
         attempts.suspects.clear()
@@ -108,7 +108,7 @@ def try_groups(state: Partition, operation: Try) -> None:
 
 def suspend(state: Partition, operation: Suspend) -> None:
     """SUSPEND: suspends the whole group, because it is locked and received as one."""
-    endpoint = _known(state, operation.endpoint)
+    endpoint = state.at(operation.endpoint)
     state.attempts.take_out(endpoint)
     for member in endpoint.members:
         state.touch(member)
@@ -145,21 +145,10 @@ def _resume(state: Partition, endpoint: Endpoint) -> None:
 
 
 def _suspended(state: Partition, index: int) -> Endpoint:
-    endpoint = _known(state, index)
+    endpoint = state.at(index, "resumes")
     if not endpoint.suspended:
-        raise _halted(state, index)
+        raise PartitionHalted(
+            f"a commit of {state.identity.data_topic}/{state.identity.partition} resumes endpoint {index}, which is "
+            "not suspended: its own journal contradicts it. Nothing further is done with this partition"
+        )
     return endpoint
-
-
-def _known(state: Partition, index: int) -> Endpoint:
-    endpoint = state.table[index] if 0 <= index < len(state.table) else None
-    if endpoint is None:
-        raise _halted(state, index)
-    return endpoint
-
-
-def _halted(state: Partition, index: int) -> PartitionHalted:
-    return PartitionHalted(
-        f"a commit of {state.identity.data_topic}/{state.identity.partition} speaks of attempts at endpoint {index} in "
-        "a way that its own journal contradicts. Nothing further is done with this partition"
-    )

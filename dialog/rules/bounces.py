@@ -119,8 +119,8 @@ def _send(state: Partition, endpoint: Endpoint, envelope: Envelope, bounced: Bou
 def give_back(state: Partition, operation: GiveBack) -> None:
     """GIVE_BACK: send the note, the unreceived messages and END to the home of the conversation."""
     index = operation.endpoint
-    endpoint = state.table[index] if 0 <= index < len(state.table) else None
-    if endpoint is None or endpoint.role is not Role.TARGET:
+    endpoint = state.at(index, "gives back what came to")
+    if endpoint.role is not Role.TARGET:
         raise PartitionHalted(
             f"a commit of {state.identity.data_topic}/{state.identity.partition} gives back what came to endpoint "
             f"{index}, where no target lives: the journal was changed. Nothing further is done with this partition"

@@ -14,7 +14,6 @@ from konverse.dialog.state.named import How, Over
 from konverse.dialog.state.outbox import Run
 from konverse.dialog.state.partition import Partition
 from konverse.dialog.state.transitions import SENDING, Event, State, next_state
-from konverse.schemas.errors import PartitionHalted
 from konverse.schemas.identifiers import Role
 from konverse.schemas.limits import END_WRITERS_MAX
 from konverse.schemas.system_messages import END_DIALOG, ERROR, error_body
@@ -198,7 +197,7 @@ def clean_up(state: Partition, operation: Cleanup) -> None:
 
     If the peer has ended, it waits for the END of this side to be forgotten; it gets END and nothing else.
     """
-    endpoint = _known(state, operation.endpoint)
+    endpoint = state.at(operation.endpoint, "ends")
     if endpoint.committed in (State.DISCONNECTED_INBOUND, State.ERROR):
         end_endpoint(state, endpoint, None)
         return
@@ -216,24 +215,13 @@ def withdraw(state: Partition, operation: Withdraw) -> None:
 
     If the peer had ended before, the side is forgotten already and nothing is left to withdraw.
     """
-    index = operation.endpoint
-    endpoint = state.table[index] if 0 <= index < len(state.table) else None
+    endpoint = state.find(operation.endpoint)
     if endpoint is not None and endpoint.committed is State.DISCONNECTED_OUTBOUND:
         endpoint.stream.take_back(endpoint.role, endpoint.conversation, ends=False)
 
 
 def give_up(state: Partition, operation: Fail) -> None:
     """FAIL: an open conversation fails on both sides; messages accepted before can still be received."""
-    endpoint = _known(state, operation.endpoint)
+    endpoint = state.at(operation.endpoint, "ends")
     if endpoint.committed in SENDING:
         fail(state, endpoint, state.ingest_to, error_body(operation.code, operation.description))
-
-
-def _known(state: Partition, index: int) -> Endpoint:
-    endpoint = state.table[index] if 0 <= index < len(state.table) else None
-    if endpoint is None:
-        raise PartitionHalted(
-            f"a commit of {state.identity.data_topic}/{state.identity.partition} ends endpoint {index}, where nobody "
-            "lives: the journal or the data log was changed. Nothing further is done with this partition"
-        )
-    return endpoint

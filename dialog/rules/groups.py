@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from konverse.dialog.state.endpoint import Endpoint
 from konverse.dialog.state.partition import indices
 from konverse.dialog.state.ready import Ranked
-from konverse.schemas.errors import PartitionHalted
 from konverse.schemas.levels import DEFAULT_LEVEL, HIGHEST, LOWEST
 from konverse.schemas.wire.operations import Move, MoveAway, Prioritize
 from konverse.schemas.wire.records import NO_SEQUENCE, Begin
@@ -61,27 +60,16 @@ def said(state: Partition, begins: list[tuple[bytes, Begin]]) -> list[Prioritize
 def prioritize(state: Partition, operation: Prioritize) -> None:
     """PRIORITIZE: sets the levels of sides that began with this COMMIT; a side that ended in it is skipped."""
     for index, level in zip(operation.endpoints, operation.levels, strict=True):
-        endpoint = state.table[index] if 0 <= index < len(state.table) else None
+        endpoint = state.find(index)
         if endpoint is not None:
             set_level(state, endpoint, level)
 
 
 def move(state: Partition, operation: Move) -> None:
     """MOVE: the endpoint belongs to another group of this partition from here on."""
-    state.move(_known(state, operation.endpoint), operation.group)
+    state.move(state.at(operation.endpoint, "moves"), operation.group)
 
 
 def move_away(state: Partition, operation: MoveAway) -> None:
     """MOVE_AWAY: the endpoint belongs to a group of another partition; a later RELOCATE takes it there."""
-    state.move_away(_known(state, operation.endpoint), operation.group, operation.to)
-
-
-def _known(state: Partition, index: int) -> Endpoint:
-    endpoint = state.table[index] if 0 <= index < len(state.table) else None
-    if endpoint is None:
-        raise PartitionHalted(
-            f"a commit of {state.identity.data_topic}/{state.identity.partition} moves endpoint {index}, where nobody "
-            "lives, to another group: the journal or the data log was changed. Nothing further is done with this "
-            "partition"
-        )
-    return endpoint
+    state.move_away(state.at(operation.endpoint, "moves"), operation.group, operation.to)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from konverse.dialog.state.endpoint import OPEN, Endpoint, Record
 from konverse.dialog.state.outbox import Run
 from konverse.dialog.state.partition import Partition
-from konverse.schemas.errors import PartitionHalted
 from konverse.schemas.identifiers import Address
 from konverse.schemas.limits import END_WRITERS_MAX
 from konverse.schemas.wire.envelope import encode_suffix
@@ -21,10 +20,7 @@ from .replies import other
 
 def finish(state: Partition, operation: Finish) -> None:
     """FIN of a handler: sent behind everything that its side has sent."""
-    index = operation.endpoint
-    endpoint = state.table[index] if 0 <= index < len(state.table) else None
-    if endpoint is None:
-        raise PartitionHalted(f"a commit of {state.identity.data_topic} finishes endpoint {index}, where nobody lives")
+    endpoint = state.at(operation.endpoint, "finishes")
     state.touch(endpoint)
     endpoint.finished = (endpoint.finished or OPEN)._replace(own=True)
     stream, key = endpoint.stream, endpoint.key or endpoint.conversation

@@ -72,11 +72,10 @@ def role_of(envelope: Envelope) -> Role | None:
 
 def relocate(state: Partition, operation: Relocate) -> None:
     """RELOCATE: the endpoint leaves behind everything sent to its peer so far; a stub stays."""
-    table, moves, index = state.table, state.moves, operation.endpoint
-    endpoint = table[index] if 0 <= index < len(table) else None
-    generation = moves.generation_of(index)
-    pieces = [] if endpoint is None else pieces_of(encode_moved(moved_of(state, endpoint)))
-    if endpoint is None or (generation, len(pieces)) != operation[2:]:
+    moves, index = state.moves, operation.endpoint
+    endpoint, generation = state.at(index, "moves"), moves.generation_of(index)
+    pieces = pieces_of(encode_moved(moved_of(state, endpoint)))
+    if (generation, len(pieces)) != operation[2:]:
         raise PartitionHalted(
             f"a commit of {state.identity.data_topic}/{state.identity.partition} moves endpoint {index}, which is not "
             "as the commit says: the journal or the data log was changed. Nothing further is done with this partition"

@@ -26,8 +26,8 @@ _INDEX: Final = attrgetter("index")
 def set_timer(state: Partition, operation: SetTimer) -> None:
     """BEGIN CONVERSATION TIMER of a handler: replaces the timer that is set (behaviour 98)."""
     index = operation.endpoint
-    endpoint = state.table[index] if 0 <= index < len(state.table) else None
-    if endpoint is None or endpoint.committed is State.DISCONNECTED_OUTBOUND:
+    endpoint = state.at(index, "sets a timer of")
+    if endpoint.committed is State.DISCONNECTED_OUTBOUND:
         raise PartitionHalted(
             f"a commit of {state.identity.data_topic} sets a timer of endpoint {index}, which is over"
         )

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import chain, count
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from konverse.schemas.errors import PartitionHalted
 from konverse.schemas.groups import founders, own_group
 from konverse.schemas.identifiers import Address, LogIdentity, Role, incarnation_tag, owner_writer
 from konverse.schemas.limits import ANSWER_ENTRIES_MAX, CLEANED_ENTRIES_MAX, TOMBSTONES_MAX
@@ -335,6 +336,24 @@ class Partition:
     def endpoint(self, role: Role, conversation: bytes) -> Endpoint | None:
         """The endpoint of this side of the conversation; None when it does not live here."""
         return self.sides[role].get(conversation)
+
+    def at(self, index: int, does: str = "speaks of") -> Endpoint:
+        """The endpoint with the index that a commit names. Raises PartitionHalted when none has it.
+
+        `does` is for the error: the verb for what the commit does to the endpoint.
+        """
+        endpoint = self.table[index] if 0 <= index < len(self.table) else None
+        if endpoint is None:
+            raise PartitionHalted(
+                f"a commit of {self.identity.data_topic}/{self.identity.partition} {does} endpoint {index}, where "
+                "nobody lives: the journal or the data log was changed or cut. Nothing further is done with this "
+                "partition"
+            )
+        return endpoint
+
+    def find(self, index: int) -> Endpoint | None:
+        """The endpoint with the index that a commit names; None when it is over already."""
+        return self.table[index] if 0 <= index < len(self.table) else None
 
     def live(self) -> list[Endpoint]:
         """All endpoints, in order of their index."""
