@@ -25,7 +25,7 @@ Modules:
     answers     what a partition answers to records that it does not accept
     writers     admission of writers, CLOSE_WRITER and heirs, PRUNE, notices
     endings     END WITH CLEANUP, what is given back, conversations that the broker fails
-    ended       sides that have ended and still matter; ids that callers choose
+    ended       how sides end; ids that callers choose
     former      records about a former conversation of an id that was begun anew
     half_close  FIN; transactions of clients
     mailbox     messages that came back

@@ -1,18 +1,15 @@
-"""Sides that have ended and still matter, in the second fold: cleanups, and ids that callers choose."""
+"""How sides end, and conversation ids that callers choose, in the second fold."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from konverse.bridge.verifier.records import Key
-from konverse.schemas.identifiers import Address, Role
+from konverse.schemas.identifiers import Role
 from konverse.schemas.limits import NAMED_OPENER_ENTRIES_MAX, NAMED_OVER_ENTRIES_MAX
 from konverse.schemas.wire.records import NAMED
-
-if TYPE_CHECKING:
-    from .state import Said
 
 ENDED, FAILED, BEHIND_PEER, BEHIND_ERROR, CLEANED_UP, MOVED, NEVER_BEGUN = range(7)
 """How a side ended (`dialog.state.named.How`)."""
@@ -23,18 +20,6 @@ _BY_CODE: Final = {"DI": BEHIND_PEER, "ER": BEHIND_ERROR}
 def how_it_ends(code: str, *, failed: bool) -> int:
     """How a side in this state ends."""
     return _BY_CODE.get(code, FAILED if failed else ENDED)
-
-
-@dataclass(slots=True)
-class Cleanups:
-    """What ENDs WITH CLEANUP have left behind."""
-
-    cleaned: dict[bytes, tuple[Address, int]] = field(default_factory=dict)
-    """Conversation of a target that was cleaned up -> its home, and when; kept until the home knows."""
-    cut_off: set[Key] = field(default_factory=set)
-    """All sides that were cleaned up and whose peer was not told."""
-    taken_back: dict[tuple[Address, int], Said | None] = field(default_factory=dict)
-    """Destination and counter of an output that became VOID -> the output; None if it is not known."""
 
 
 @dataclass(slots=True)

@@ -81,7 +81,7 @@ class SecondFold(SecondState):
             while at < len(data) and data[at].offset < decision.ingest_to:
                 at += 1
             self.ingested_to = decision.ingest_to
-            self.contents.judged(self)
+            self.contents.judged()
             self.now_ms = before_ms
             self._decide(decision)
             self.clean = decision.release

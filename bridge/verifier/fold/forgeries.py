@@ -9,9 +9,9 @@ from konverse.schemas.identifiers import time_of_writer
 from konverse.schemas.wire.records import Envelope, Kind
 
 if TYPE_CHECKING:
-    from konverse.bridge.verifier.records import LogRecord
+    from collections.abc import Callable
 
-    from .state import SecondState
+    from konverse.bridge.verifier.records import LogRecord
 
 DIGEST_BYTES: Final = 12
 """Enough against chance; two bodies with one digest take a forger 2^48 attempts."""
@@ -28,18 +28,19 @@ class _Content(NamedTuple):
 class Contents:
     """What was taken under each counter of each writer, since the first record that was read."""
 
-    def __init__(self) -> None:
+    def __init__(self, problem: Callable[[str], None]) -> None:
         self.copied = 0
         """Records with a header of ours that names another incarnation."""
         self.contested: dict[int, None] = {}
         """Offsets that the COMMIT being folded calls contested and whose records have not come yet."""
+        self._problem = problem
         self._taken: dict[tuple[bytes, int], list[_Content]] = {}
 
     def take(self, envelope: Envelope, record: LogRecord) -> None:
         """Keep the digest of an accepted record."""
         self._taken[envelope.writer, envelope.counter] = [_content(envelope, record)]
 
-    def compare(self, state: SecondState, envelope: Envelope, record: LogRecord) -> bool:
+    def compare(self, envelope: Envelope, record: LogRecord) -> bool:
         """Compare a duplicate with what was taken under its counter; return whether its COMMIT calls it contested.
 
         Other content is a problem, and so is a contested record with the same content. An owner's VOID in place of an
@@ -55,12 +56,12 @@ class Contents:
         differs = all(came.digest != one.digest for one in known) and not (is_owner and (came.is_void or first.is_void))
         if differs:
             fate = "both were accepted" if is_contested else "the second was dropped"
-            state.problem(
+            self._problem(
                 f"I23: offsets {first.offset} and {came.offset} hold other content under counter {envelope.counter} "
                 f"of {envelope.writer.hex()}: one of them is forged, and {fate}"
             )
         elif is_contested:
-            state.problem(f"I4: offset {came.offset} was accepted once more: offset {first.offset} holds the same")
+            self._problem(f"I4: offset {came.offset} was accepted once more: offset {first.offset} holds the same")
         if is_contested:
             known.append(came)
         return is_contested
@@ -69,10 +70,10 @@ class Contents:
         """Whether a record with this content was taken."""
         return any(one.digest == _digest(header, body) for one in self._taken.get((writer, counter), ()))
 
-    def judged(self, state: SecondState) -> None:
+    def judged(self) -> None:
         """Check after the data of a COMMIT that each offset which it calls contested was a duplicate."""
         for offset in self.contested:
-            state.problem(f"I3: a commit calls offset {offset} contested, which is no duplicate")
+            self._problem(f"I3: a commit calls offset {offset} contested, which is no duplicate")
         self.contested = {}
 
 

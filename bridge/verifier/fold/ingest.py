@@ -65,7 +65,7 @@ def hear(state: SecondState, record: LogRecord) -> None:
     if envelope.counter < len(taken):
         if state.losses.answers(envelope.writer, envelope.counter):
             state.verdicts[envelope.writer, envelope.counter] = too_late(state, envelope, record)
-        elif state.contents.compare(state, envelope, record):
+        elif state.contents.compare(envelope, record):
             _take_contested(state, envelope, record)
         else:
             state.tally["duplicate"] += 1

@@ -2,7 +2,7 @@
 
 `SecondState` holds one partition. Its endpoints are `Side`s: `sides` keeps each of them permanently, `living` and
 `table` only those that the product still knows. `Heard` is a record that a side accepted, `Said` an output. The other
-classes hold what one group of rules needs: batches, moves, timers, attempts, and the mailbox.
+classes hold what one group of rules needs: cleanups, batches, moves, timers, attempts, and the mailbox.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from konverse.schemas.wire.records import (
     WriterClosed,
 )
 
-from .ended import Cleanups, NamedSides, how_it_ends
+from .ended import NamedSides, how_it_ends
 from .forgeries import Contents
 from .holes import SecondLosses
 
@@ -226,7 +226,7 @@ class SecondState:
         self.journal_ms = 0
         """The latest time of a journal record that counts."""
         self.verdicts: dict[tuple[bytes, int], str] = {}
-        self.contents = Contents()
+        self.contents = Contents(self.problem)
         self.too_late: list[tuple[bytes, int, bytes]] = []
         """Writer, counter and conversation of messages that came after the end of the conversation."""
         self.behind_end: list[tuple[bytes, int, bytes]] = []
@@ -427,6 +427,18 @@ class Taken(NamedTuple):
     attempt: bytes
     number: int
     offset: int
+
+
+@dataclass(slots=True)
+class Cleanups:
+    """What ENDs WITH CLEANUP have left behind."""
+
+    cleaned: dict[bytes, tuple[Address, int]] = field(default_factory=dict)
+    """Conversation of a target that was cleaned up -> its home, and when; kept until the home knows."""
+    cut_off: set[Key] = field(default_factory=set)
+    """All sides that were cleaned up and whose peer was not told."""
+    taken_back: dict[tuple[Address, int], Said | None] = field(default_factory=dict)
+    """Destination and counter of an output that became VOID -> the output; None if it is not known."""
 
 
 @dataclass(slots=True)
