@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
 from konverse.dialog.state.partition import Partition
@@ -23,11 +23,8 @@ from konverse.schemas.wire.client_transaction import ClientTransaction, Step, Tr
 from konverse.schemas.wire.envelope import encode_suffix, head
 from konverse.schemas.wire.records import FOR_EVER, NAMED, NO_SEQUENCE, Begin, Kind, Suffix
 
-from .dialogs import PLAIN, DialogState, Manner, SessionDialog
+from .dialogs import PLAIN, DialogState, EndedHere, Manner, SessionDialog
 from .lanes import Lane, Single, heard, refused
-
-if TYPE_CHECKING:
-    from .session import Session
 
 _STEP_BYTES: Final = 40
 """Bytes of a step in the record besides its type and body, at most."""
@@ -51,10 +48,24 @@ class _Saved(NamedTuple):
     known: set[SessionDialog]
 
 
+class Dialogs(Protocol):
+    """The session, as its transactions see it."""
+
+    dialogs: dict[bytes, SessionDialog]
+    """Live dialogs by conversation."""
+    ended_here: EndedHere
+
+    def propose(self, conversation: bytes, begin: Begin, manner: Manner) -> SessionDialog:
+        """Make a dialog without writing anything."""
+
+    def lane_to(self, address: Address) -> Lane:
+        """The lane for new records to a destination."""
+
+
 class Transaction:
     """Steps that a client wants to happen together. Nothing is written before the commit."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Dialogs) -> None:
         self.steps: list[_Staged] = []
         self.begun: list[SessionDialog] = []
         self.size_bytes = 0
@@ -191,7 +202,7 @@ def _refuse_redirected(dialog: SessionDialog) -> None:
 class Transactions:
     """Committed transactions of a session whose outputs have not all arrived."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Dialogs) -> None:
         self.address: Address | None = None
         """The transmission partition: one for the whole session, so that its records stay in order."""
         self.waiting: deque[Transaction] = deque()
