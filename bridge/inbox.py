@@ -95,7 +95,7 @@ class Inbox:
         select = f"SELECT result FROM {self.table} WHERE id = {mark}"  # noqa: S608  # the name was checked
         update = f"UPDATE {self.table} SET result = {mark} WHERE id = {mark}"  # noqa: S608
         with _committed(connection) as cursor:
-            cursor.execute(insert, (key, message.scope.now_ms() / 1000))
+            cursor.execute(insert, (key, message.context.now_ms() / 1000))
             step = Step(first=cursor.rowcount == 1, result=None)
             if not step.first:
                 cursor.execute(select, (key,))

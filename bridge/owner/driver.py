@@ -54,8 +54,9 @@ from konverse.dialog.owner.owner import Owner
 from konverse.dialog.owner.settings import OwnerSettings
 from konverse.dialog.owner.view import Show
 from konverse.dialog.rules.accepted_loss import Acceptance
-from konverse.dialog.transaction.received import Scope
-from konverse.dialog.transaction.transaction import Transaction
+from konverse.dialog.state.endpoint import Endpoint
+from konverse.dialog.transaction.begun import Begun
+from konverse.dialog.transaction.transaction import Transaction, TransactionContext
 from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.identifiers import LogIdentity, journal_topic, snapshot_topic
 from konverse.schemas.limits import UNCOMMITTED_MS_MAX
@@ -145,11 +146,12 @@ class Owning:
         owner.staging.judge = judge = self._rules.judge
         owner.staging.altering.services = self.sweeping.altered.places
         if judge is not None:
-            owner.staging.scope.validation = judge.letter
+            context = owner.staging.context
+            context.messages = context.messages._replace(validation=judge.letter)
         if self.attach is not None:
             self.attach(owner)
         if self._rules.begin is not None:
-            owner.staging.scope.begin = partial(self._rules.begin, self.queue, number)
+            owner.staging.context.begin = partial(self._rules.begin, self.queue, number)
         self.owners[number] = owner
         self.handing_out.join(owner)
         self._do(owner, owner.step(bounds, now_ms()))
@@ -195,7 +197,7 @@ class Owning:
             owner.trial.leave()
             self.handing_out.leave(owner)
             if self.attach is not None:  # a transaction that is still held shall not keep the reader alive
-                self.late.attach(owner.staging.scope)
+                self.late.attach(owner.staging.context)
         if self._standby is not None:
             self._standby.leave(number)
         if self._view is not None:
@@ -393,17 +395,22 @@ _EFFECTS: Final[dict[type, Callable[[Owning, int, Owner, Any], list[Effect] | No
 class Late:
     """Counts transactions that would have committed after their partition was lost.
 
-    It replaces the reader in their scope, so that they do not keep the reader alive.
+    It replaces the reader as their host, so that they do not keep the reader alive.
     """
 
     def __init__(self) -> None:
         self.count = 0
 
-    def attach(self, scope: Scope) -> None:
+    def attach(self, context: TransactionContext) -> None:
         """Take the reader's place for the transactions of an owner that has lost its partition."""
-        nobody = Scope(scope.incarnation, scope.partition, scope.rule)
-        scope.done, scope.lock, scope.further = self.ended, nobody.lock, nobody.further
+        context.host = self
 
-    def ended(self, transaction: Transaction, commit: bool) -> None:  # noqa: FBT001  # a callback's shape
-        """A `with` block has ended; with `commit` its work was to be committed."""
-        self.count += commit and not transaction.idle
+    def lock(self, _transaction: Transaction, _dialog: Endpoint | Begun, _group: bytes, /) -> None:
+        """Lock nothing: the move is dropped with the transaction."""
+
+    def further(self, _transaction: Transaction, /) -> None:
+        """No group of a lost partition is free."""
+
+    def done(self, transaction: Transaction, commits: bool, /) -> None:  # noqa: FBT001  # a callback's shape
+        """A `with` block has ended; with `commits` its work was to be committed."""
+        self.count += commits and not transaction.idle

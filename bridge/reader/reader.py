@@ -4,9 +4,8 @@ A reader has no thread of its own. Each call that asks for a transaction also dr
 acknowledgements and outcomes from Kafka, commits finished work and hands over outputs. Several threads may ask. One of
 them at a time waits for Kafka (`_pumping`); owners are changed with `_lock` held only.
 
-`Reader` iterates over transactions and calls handlers. Its bases are `Operating` for operators, `Receiving` for
-RECEIVE WHERE and batches, and `Regrouping` for requests of a running transaction: lock another group, or receive a
-further one.
+`Reader` iterates over transactions and calls handlers. Its bases are `Operating` for operators, and `Receiving` for
+RECEIVE WHERE and batches. `OwnerHost` answers running transactions: it locks another group, or a further one.
 """
 
 from __future__ import annotations
@@ -77,50 +76,54 @@ GATHER_S: Final = 0.05
 """How long a batch waits for further messages: Kafka answers sooner."""
 
 
-class Regrouping:
-    """The part of a reader that serves transactions while their `with` blocks run."""
+class OwnerHost:
+    """Answers the transactions of one owner while their `with` blocks run (a `TransactionHost`)."""
 
-    _owning: Owning
-    _lock: threading.RLock
-    _done: Callable[[Owner, Transaction, bool], None]
-    _tell_ends: Callable[[Transaction], None]
+    def __init__(
+        self,
+        owner: Owner,
+        owning: Owning,
+        guard: threading.RLock,
+        tell_ends: Callable[[Transaction], None],
+        done: Callable[[Owner, Transaction, bool], None],
+    ) -> None:
+        self._owner = owner
+        self._owning = owning
+        self._guard = guard
+        self._tell_ends = tell_ends
+        self.done = partial(done, owner)
+        """Reports the end of a `with` block to the reader."""
 
-    def _attach(self, owner: Owner) -> None:
-        """Have the owner's transactions ask this reader."""
-        scope = owner.staging.scope
-        scope.done = partial(self._done, owner)
-        scope.lock = partial(self._lock_group, owner)
-        scope.further = partial(self._further, owner)
-
-    def _lock_group(
-        self, owner: Owner, transaction: Transaction, dialog: Endpoint | Begun, group: bytes
-    ) -> Address | None:
+    def lock(self, transaction: Transaction, dialog: Endpoint | Begun, group: bytes, /) -> Address | None:
         """Lock a group for a transaction; returns its address when it lives in another partition.
 
-        The lock is free while the journals of other partitions are read, so that other threads go on.
+        The guard is free while the journals of other partitions are read, so that other threads go on.
         """
-        staging, groups, wanted = owner.staging, self._owning.groups, Wanted(transaction, dialog, group)
-        with self._lock:
+        staging, groups, wanted = self._owner.staging, self._owning.groups, Wanted(transaction, dialog, group)
+        with self._guard:
             search = search_for(staging, groups.ours, groups.addresses, wanted)
             if search is None:
                 return lock_found(staging, groups.ours, search, wanted)
         groups.answer(search)
-        with self._lock:  # the group may have arrived here meanwhile
+        with self._guard:  # the group may have arrived here meanwhile
             return lock_found(staging, groups.ours, search, wanted)
 
-    def _further(self, owner: Owner, transaction: Transaction) -> Transaction | None:
-        with self._lock:
+    def further(self, transaction: Transaction, /) -> Transaction | None:
+        """Lock another group of the partition for a transaction; None when no group is free."""
+        with self._guard:
             self._owning.sweeping.check_enabled()
-            part = take_further(owner, transaction)
+            part = take_further(self._owner, transaction)
             if part is not None:
                 self._tell_ends(part)
             return part
 
 
-class Receiving(Regrouping):
+class Receiving:
     """The part of a reader that finds messages: RECEIVE WHERE, and batches."""
 
     queue: Queue
+    _owning: Owning
+    _lock: threading.RLock
     _share: Share
     _plenty: int
     _check_open: Callable[[], None]
@@ -527,7 +530,12 @@ class Reader(Operating, Receiving):
 
     # ------------------------------------------------------------------------------------------------ transactions
 
+    def _attach(self, owner: Owner) -> None:
+        """Have the owner's transactions ask this reader."""
+        owner.staging.context.host = OwnerHost(owner, self._owning, self._lock, self._tell_ends, self._done)
+
     def _handed(self, owner: Owner, transaction: Transaction) -> Transaction:
+        transaction.await_block()
         self._passed.handed(owner, transaction)
         if transaction.dialog.role is Role.INITIATOR:
             self._tell_ends(transaction)

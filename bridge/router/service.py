@@ -235,7 +235,7 @@ class RoutingService:
 
     def _keep(self, message: Message, text: str) -> None:
         failure = Failure(
-            datetime.fromtimestamp(message.scope.now_ms() / 1000, UTC),
+            datetime.fromtimestamp(message.context.now_ms() / 1000, UTC),
             message.dialog.id,
             message.id,
             message.type,

@@ -13,7 +13,7 @@ from konverse.dialog.state.batches import Row
 from konverse.dialog.state.endpoint import Endpoint, Terms
 from konverse.dialog.state.partition import Partition
 from konverse.dialog.state.transitions import State
-from konverse.dialog.transaction.received import SYSTEM_SEQUENCE, Message, Scope
+from konverse.dialog.transaction.received import SYSTEM_SEQUENCE, Message, MessageContext
 from konverse.schemas.catalog.objects import Contract, MessageType, Service
 from konverse.schemas.wire.envelope import decode_suffix
 from konverse.schemas.wire.records import NO_SEQUENCE
@@ -34,9 +34,9 @@ class Contents:
 
     def rows(self, state: Partition) -> list[QueueRow]:
         """All messages of a partition, in `queuing_order`."""
-        scope = Scope(state.identity.incarnation, state.identity.partition, lambda *_: None)
-        found = [self._row(READY, message) for message in _ready(state, scope)]
-        found += [self._row(NOT_COMPLETE, message) for message in _undecided(state, scope)]
+        context = MessageContext(state.identity.incarnation, state.identity.partition)
+        found = [self._row(READY, message) for message in _ready(state, context)]
+        found += [self._row(NOT_COMPLETE, message) for message in _undecided(state, context)]
         return sorted(found, key=lambda row: row.queuing_order)
 
     def _row(self, status: int, message: Message) -> QueueRow:
@@ -67,16 +67,16 @@ class Contents:
         return known
 
 
-def _ready(state: Partition, scope: Scope) -> Iterator[Message]:
+def _ready(state: Partition, context: MessageContext) -> Iterator[Message]:
     """The messages that are ready, in the order of delivery within a conversation, also those of locked groups."""
     for endpoint in state.live():
         for offset, kind, body, stamp in endpoint.urgent:
-            yield Message(kind, body or b"", SYSTEM_SEQUENCE, endpoint, offset, stamp, scope)
+            yield Message(kind, body or b"", SYSTEM_SEQUENCE, endpoint, offset, stamp, context)
         for sequence, (offset, kind, body, stamp) in enumerate(endpoint.queue, endpoint.consumed):
-            yield Message(kind, body or b"", sequence, endpoint, offset, stamp, scope)
+            yield Message(kind, body or b"", sequence, endpoint, offset, stamp, context)
 
 
-def _undecided(state: Partition, scope: Scope) -> Iterator[Message]:
+def _undecided(state: Partition, context: MessageContext) -> Iterator[Message]:
     """Messages of Spark task attempts that may still be committed; of a task that ran twice, those of both attempts."""
     pending = state.pending
     for attempt in pending.live:
@@ -84,7 +84,7 @@ def _undecided(state: Partition, scope: Scope) -> Iterator[Message]:
         for row in () if begins else pending.attempts[attempt].values():
             kind = decode_suffix(row.suffix).message_type
             endpoint = _receiver(state, row)
-            yield Message(kind, row.body or b"", NO_SEQUENCE, endpoint, row.offset, row.stamp, scope)
+            yield Message(kind, row.body or b"", NO_SEQUENCE, endpoint, row.offset, row.stamp, context)
 
 
 def _receiver(state: Partition, row: Row) -> Endpoint:

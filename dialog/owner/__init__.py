@@ -25,7 +25,7 @@ so a slow handler delays no other group.
     events        the events and effects, and the phases
     staging       chooses the next group for a handler, and collects work for the next COMMIT
     handing_out   the partitions of one process: chooses the one that hands out the next group
-    locks         MOVE CONVERSATION: locks on the groups of a transaction
+    locks         locks on conversation groups; MOVE CONVERSATION locks a second one
     emitter       copies the outputs to their destinations, in order and within a window
     recovery      restores the state from a snapshot and the logs
     poison        failed attempts, and groups that kill their process

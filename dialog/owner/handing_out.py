@@ -16,7 +16,6 @@ from konverse.schemas.limits import RESTING_ENTRIES_MAX
 
 from .events import LEADING
 from .owner import highest_first
-from .staging import further
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -126,7 +125,7 @@ def take(
 
 def take_further(owner: Owner, transaction: Transaction) -> Transaction | None:
     """A further group for a transaction, committed together with it; None when none may be taken now."""
-    return further(owner.staging, transaction) if owner.free else None
+    return owner.staging.further(transaction) if owner.free else None
 
 
 def let_others_pass(owner: Owner) -> Transaction | None:

@@ -21,7 +21,7 @@ from konverse.dialog.rules.attempts import attempts_of
 from konverse.dialog.state.endpoint import Endpoint, bytes_of
 from konverse.dialog.state.partition import Partition
 from konverse.dialog.state.ready import counts_of
-from konverse.dialog.transaction.transaction import Transaction, unlock
+from konverse.dialog.transaction.transaction import Transaction
 from konverse.schemas.limits import (
     ATTEMPTS_MAX,
     SUSPENDED_BYTES_MAX,
@@ -75,7 +75,7 @@ class Trial:
         self._rested = 0
         self._condemned: list[Endpoint] = []
         """Groups that failed too often by killing their owners. The next COMMIT suspends them."""
-        self._orders = staging.orders
+        self._orders = staging.locks.orders
         self._news: list[str] = []
         """Alarms for the operator, to be raised when the COMMIT in flight counts."""
         self._parked = NOTHING_PARKED
@@ -151,11 +151,10 @@ class Trial:
         A transaction that steps back, because another one has a group that it needs, comes again and is not counted.
         """
         steps_back = transaction.more is not None and transaction.more.steps_back
-        for one in self._staging.take_apart(transaction):
+        for one in self._staging.locks.take_apart(transaction):
             self._staging.out -= 1
             if steps_back:
-                unlock(one)
-                if not self._orders.keeps(one.dialog):
+                if self._staging.locks.step_back(one):
                     self._stepped_back.append((self._now_ms + PAUSE_MS, one.dialog))
             else:
                 self._failed.append((one, error))
@@ -182,7 +181,7 @@ class Trial:
             if self._lives(endpoint):
                 rare.append(self._suspend(endpoint, attempts_of(endpoint), KILLED))
             else:
-                self._staging.free(endpoint)
+                self._staging.locks.free(endpoint)
         self._condemned.clear()
         for transaction, error in self._failed:
             self._count(transaction, error, operations, now_ms)

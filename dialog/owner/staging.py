@@ -15,26 +15,19 @@ from konverse.dialog.state.endpoint import Endpoint
 from konverse.dialog.state.partition import Judge, Partition, indices
 from konverse.dialog.state.ready import Ready, by_level
 from konverse.dialog.state.transitions import State
-from konverse.dialog.transaction.received import Rule, Scope
-from konverse.dialog.transaction.transaction import NOT_GROUPED, Transaction, family, more_of
+from konverse.dialog.transaction.begun import Begun
+from konverse.dialog.transaction.received import Found, MessageContext, Rule
+from konverse.dialog.transaction.transaction import NOT_GROUPED, Transaction, TransactionContext, family, more_of
 from konverse.schemas.errors import TransactionTooLarge
+from konverse.schemas.identifiers import Address
 from konverse.schemas.limits import COMMIT_BYTES_TARGET, COMMIT_GROUPS_MAX, TRANSACTION_GROUPS_MAX
 from konverse.schemas.wire.journal import EndOperation, Operations, Sends
 from konverse.schemas.wire.operations import Cleanup, Finish, GiveBack, Move, MoveAway, SetTimer, Withdraw
 
-from .commands import Orders
 from .drops import Dropping
-from .locks import is_in_the_way, let_go, note_held, take_apart
-from .relocations import Altering, Leaving, Moving
+from .locks import GroupLocks
+from .relocations import Altering
 from .settings import OwnerSettings
-
-
-def _locked(endpoint: Endpoint) -> list[Endpoint]:
-    """Lock the group of an endpoint. Returns the members, highest level first."""
-    members = by_level(endpoint.members)
-    for member in members:
-        member.held = True
-    return members
 
 
 class Staging:
@@ -42,18 +35,18 @@ class Staging:
 
     def __init__(self, state: Partition, rule: Rule, settings: OwnerSettings) -> None:
         self.state = state
-        self.scope = Scope(state.identity.incarnation, state.identity.partition, rule)
-        self.scope.now_ms = partial(getattr, state, "now_ms")  # unlike a lambda, it is copied with the owner
+        now_ms = partial(getattr, state, "now_ms")  # unlike a lambda, it is copied with the owner
+        messages = MessageContext(state.identity.incarnation, state.identity.partition, now_ms)
+        self.context = TransactionContext(messages, rule)
         self.settings = settings
         self.batch = min(settings.batch, COMMIT_GROUPS_MAX)
         self.finished: list[Transaction] = []
         self.judge: Judge | None = None
         """Decides which messages are rejected, once the owner leads; None: no message is rejected."""
-        self.moving = Moving(state, self.free)
+        self.locks = GroupLocks(state)
+        self.moving, self.leaving = self.locks.moving, self.locks.leaving
         self.altering = Altering(state, self.moving)
-        self.leaving = Leaving(state, self.moving)
         self.dropping = Dropping(state)
-        self.orders = Orders(state, self.free)
         self.size_bytes = 0
         self.several = False
         """Some finished transaction moves conversations to other groups, or works on several groups."""
@@ -99,10 +92,10 @@ class Staging:
                 locked: list[Endpoint] = NOT_GROUPED
                 members = [(endpoint, endpoint.queue[:most])]
             else:
-                locked = _locked(endpoint)
+                locked = self.locks.hold(endpoint)
                 members = [(m, m.queue[:most]) for m in locked if m.waits]
             self.out += 1
-            return Transaction(members, locked, state.endings, self.scope)
+            return Transaction(members, locked, state.endings, self.context)
         return None
 
     def take_from(self, endpoint: Endpoint, *, whole: bool) -> Transaction | None:
@@ -123,41 +116,59 @@ class Staging:
                 return None
             for member in tried:
                 self.tried.remove(member)
-        locked = NOT_GROUPED if endpoint.group is None else _locked(endpoint)
+        locked = NOT_GROUPED if endpoint.group is None else self.locks.hold(endpoint)
         endpoint.held = True
         self.out += 1
-        return Transaction(members, locked, self.state.endings, self.scope)
+        return Transaction(members, locked, self.state.endings, self.context)
+
+    def further(self, transaction: Transaction) -> Transaction | None:
+        """Lock the next free group as a part of the transaction; None when no group is free.
+
+        Raises TransactionTooLarge at TRANSACTION_GROUPS_MAX groups.
+        """
+        more = more_of(family(transaction)[0])
+        if len(more.parts) + 1 >= TRANSACTION_GROUPS_MAX:
+            raise TransactionTooLarge(f"a transaction works on {TRANSACTION_GROUPS_MAX} conversation groups at most")
+        part = self.take()
+        if part is not None:
+            part.join(more.first)
+            more.parts = [*more.parts, part]
+        return part
+
+    def lock(
+        self, transaction: Transaction, dialog: Endpoint | Begun, group: bytes, found: Found | None
+    ) -> Address | None:
+        """Lock the group to which `dialog` moves, as `GroupLocks.lock`."""
+        return self.locks.lock(transaction, dialog, group, found, careful=self.tried is not None)
 
     def finish(self, transaction: Transaction) -> None:
         """Put a handler's finished work into the next COMMIT."""
         self.out -= 1
         if transaction.more is not None:
             self.several = True
-            gather(self, transaction)
+            parts = transaction.more.parts
+            self.out -= len(parts)
+            transaction.size_bytes += sum(part.size_bytes for part in parts)
         self.finished.append(transaction)
         self.size_bytes += transaction.size_bytes
 
     def roll_back(self, transaction: Transaction) -> None:
         """Drop the work of a transaction, and make its groups ready: the messages wait as before (behaviour 74)."""
-        for one in self.take_apart(transaction):
+        for one in self.locks.take_apart(transaction):
             self.out -= 1
             self.let_go(one)
-
-    def take_apart(self, transaction: Transaction) -> list[Transaction]:
-        """The groups of a transaction that came back, as one transaction each."""
-        return [transaction] if transaction.more is None else take_apart(self, transaction)
 
     def let_go(self, transaction: Transaction) -> None:
         """Drop the work of a transaction, and make its group ready."""
         transaction.clear()
-        self.free(transaction.dialog)
+        self.locks.free(transaction.dialog)
 
     def merge(self) -> tuple[Operations, list[Transaction]]:
         """The operations of the next COMMIT, and the transactions to `release` when it was applied."""
         finished = self._next_commit()
         several = self.several
         if several:
-            finished = spread(self, finished)
+            finished = self._spread(finished)
         operations = Operations()
         self.overtaken = []
         endings = self.state.endings
@@ -183,6 +194,13 @@ class Staging:
             operations.rare[:0] = said(self.state, operations.begins)
         return operations, finished
 
+    def _spread(self, finished: list[Transaction]) -> list[Transaction]:
+        """The finished transactions, one for each of their groups. Notes which groups to unlock after the COMMIT."""
+        for transaction in finished:
+            if transaction.more is not None:
+                self.locks.note(transaction)
+        return [one for transaction in finished for one in family(transaction)]
+
     def _next_commit(self) -> list[Transaction]:
         """The transactions that finished first, up to the size of a COMMIT. The others join the one after it."""
         total, count = self.size_bytes, len(self.finished)
@@ -197,30 +215,20 @@ class Staging:
 
     def release(self, transactions: list[Transaction]) -> None:
         """The COMMIT was applied: unlock the groups of these transactions."""
-        if self.several:
-            release(self, transactions)
-            return
+        free = self.locks.free
         for transaction in transactions:
-            self.free(transaction.dialog)
-
-    def free(self, endpoint: Endpoint) -> None:
-        """Unlock a group and make it ready, unless it leaves the partition or an order waits for it."""
-        if self.state.moves.leaving and self.leaving.keeps(endpoint):
-            return
-        if self.orders and self.orders.keeps(endpoint):
-            return
-        table, ready = self.state.table, self.state.ready
-        for member in endpoint.members if endpoint.group is not None else (endpoint,):
-            member.held = False
-            member.ending = None
-            if member.waits and table[member.index] is member:
-                ready.append(member)  # each: one of them may be ended before the group is taken
+            if transaction.more is None:
+                free(transaction.dialog)
+            elif transaction.more.first is transaction:
+                self.locks.free_noted(transaction)
+        if self.several:
+            self.several = any(transaction.more is not None for transaction in self.finished)
 
     def _overtaken(self, transaction: Transaction) -> bool:
         """Whether the state has changed under the transaction, or under one that is committed with it."""
         if transaction.more is None:
             return self._discarded(transaction)
-        return any(self._discarded(one) or is_in_the_way(self, one) for one in family(transaction))
+        return any(self._discarded(one) or self.locks.is_in_the_way(one) for one in family(transaction))
 
     def _discarded(self, transaction: Transaction) -> bool:
         """Whether an endpoint that it works on has ended or is forgotten, as by a session's END (M30)."""
@@ -242,46 +250,6 @@ class Staging:
                     return True
                 touched.discard(member.index)
         return bool(touched)
-
-
-def further(staging: Staging, transaction: Transaction) -> Transaction | None:
-    """Lock the next free group as a part of the transaction; None when no group is free.
-
-    Raises TransactionTooLarge at TRANSACTION_GROUPS_MAX groups.
-    """
-    more = more_of(family(transaction)[0])
-    if len(more.parts) + 1 >= TRANSACTION_GROUPS_MAX:
-        raise TransactionTooLarge(f"a transaction works on {TRANSACTION_GROUPS_MAX} conversation groups at most")
-    part = staging.take()
-    if part is not None:
-        part.join(more.first)
-        more.parts = [*more.parts, part]
-    return part
-
-
-def gather(staging: Staging, transaction: Transaction) -> None:
-    """Count the further groups of a finished transaction as returned, and add their sizes to the first one's."""
-    parts = family(transaction)[1:]
-    staging.out -= len(parts)
-    transaction.size_bytes += sum(part.size_bytes for part in parts)
-
-
-def spread(staging: Staging, finished: list[Transaction]) -> list[Transaction]:
-    """The finished transactions, one for each of their groups. Notes which groups to unlock after the COMMIT."""
-    for transaction in finished:
-        if transaction.more is not None:
-            note_held(staging, transaction)
-    return [one for transaction in finished for one in family(transaction)]
-
-
-def release(staging: Staging, transactions: list[Transaction]) -> None:
-    """The COMMIT was applied: unlock all groups of these transactions."""
-    for transaction in transactions:
-        if transaction.more is None:
-            staging.free(transaction.dialog)
-        elif transaction.more.first is transaction:
-            let_go(staging, transaction)
-    staging.several = any(transaction.more is not None for transaction in staging.finished)
 
 
 class _Staged(NamedTuple):

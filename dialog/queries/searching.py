@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from konverse.dialog.owner.locks import is_here, lock
 from konverse.dialog.owner.relocations import found_in
 
 from .in_flight import InFlight, arriving, newest, sent
@@ -124,7 +123,7 @@ def search_for(
 
     `ours` are the partitions of this process, `addresses` those of the whole queue.
     """
-    if is_here(staging, *wanted) or find_here(ours, wanted.group) is not None:
+    if staging.locks.is_here(*wanted) or find_here(ours, wanted.group) is not None:
         return None
     return Search(wanted.group, ours, addresses)
 
@@ -132,8 +131,8 @@ def search_for(
 def lock_found(
     staging: Staging, ours: Mapping[int, Partition], search: Search | None, wanted: Wanted
 ) -> Address | None:
-    """Lock the group where the search has found it, unless it has come to this process since. As `lock`."""
+    """Lock the group where the search has found it, unless it has come to this process since. As `GroupLocks.lock`."""
     found = find_here(ours, wanted.group)
     if found is None and search is not None:
         found = search.found
-    return lock(staging, *wanted, found)
+    return staging.lock(*wanted, found)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 from uuid import UUID
 
 from konverse.dialog.state.endpoint import Terms
@@ -11,11 +11,15 @@ from konverse.schemas.identifiers import Role
 from konverse.schemas.wire.envelope import encode_suffix
 from konverse.schemas.wire.records import Begin, Suffix
 
-if TYPE_CHECKING:
-    from .transaction import Transaction
-
 _BEGIN_BYTES = 64
 """Bytes of a begin in a COMMIT apart from the names: identifiers and lengths."""
+
+
+class _Ending(Protocol):
+    """The transaction that begins the dialog, once it has ended it."""
+
+    def over(self, dialog: Begun) -> State | None:
+        """The state to which it takes this side; None when it does not end it."""
 
 
 class Begun:
@@ -34,7 +38,7 @@ class Begun:
         self.conversation = conversation
         self.begin = begin
         self.terms = Terms(begin.from_service, begin.to_service, begin.contract)
-        self.ending: Transaction | None = None
+        self.ending: _Ending | None = None
         """This transaction, once it has ended the dialog."""
         self.index = -1 - number
         """Stands in for the index of an endpoint. It is negative, because the endpoint exists only after the COMMIT."""

@@ -1,20 +1,16 @@
-"""Received messages, and the callbacks that all transactions of a partition share."""
+"""Received messages, and the types of the rules by which a handler works."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from konverse.dialog.state.endpoint import NO_TIME, Endpoint, FarStamp, Stamp, timestamp_ms
 from konverse.schemas.identifiers import Address, Role
 from konverse.schemas.system_messages import DIALOG_TIMER
 from konverse.schemas.wire.records import FOR_EVER, Begin
-
-if TYPE_CHECKING:
-    from .begun import Begun
-    from .transaction import Transaction
 
 Rule = Callable[[str, Role, str], None]
 """`rule(contract, role, message type)` raises when the side may not send the type."""
@@ -44,11 +40,23 @@ class Found(NamedTuple):
     service: str
 
 
-LockRule = Callable[["Transaction", "Endpoint | Begun", bytes], Address | None]
-"""`lock(transaction, dialog, group)` locks a group of this partition, or returns the address of one elsewhere."""
-
 BeginRule = Callable[[Clauses], tuple[bytes, Begin]]
 """Takes clauses and returns the id of the new conversation and its BEGIN, with the catalog's checks. It may raise."""
+
+
+def _not_validated(_message_type: str) -> str:
+    return "N"
+
+
+class MessageContext(NamedTuple):
+    """What the messages of a partition need beside their records."""
+
+    incarnation: bytes
+    partition: int
+    now_ms: Callable[[], int] = int
+    """Returns the partition's time."""
+    validation: Callable[[str], str] = _not_validated
+    """Returns E, N or X for a message type: how it validates bodies."""
 
 
 class Message(NamedTuple):
@@ -66,12 +74,12 @@ class Message(NamedTuple):
     """Offset in the data log of its queue; for a message that moved with its conversation, the offset of the move."""
     stamp: Stamp
     """Kafka's timestamp and the sender's headers, raw: `timestamp` and `headers` derive from it."""
-    scope: Scope
+    context: MessageContext
 
     @property
     def validation(self) -> str:
         """How its message type validates bodies at present: E (empty), N (none) or X (XML) (behaviour 10)."""
-        return self.scope.validation(self.type)
+        return self.context.validation(self.type)
 
     @property
     def priority(self) -> int:
@@ -94,13 +102,13 @@ class Message(NamedTuple):
         clock = self.dialog.clock
         if clock is None or clock.expires_ms == NO_TIME:
             return None
-        return max(1, clock.expires_ms - self.scope.now_ms()) / 1_000
+        return max(1, clock.expires_ms - self.context.now_ms()) / 1_000
 
     @property
     def id(self) -> str:
         """Key for effects outside of konverse: equal at each redelivery, and unique for all time (section 5)."""
-        scope, stamp = self.scope, self.stamp
-        place = (scope.incarnation, scope.partition, self.offset)
+        context, stamp = self.context, self.stamp
+        place = (context.incarnation, context.partition, self.offset)
         if isinstance(stamp, FarStamp):
             place = (stamp.origin.incarnation, stamp.origin.partition, stamp.origin.offset)
         name = f"{UUID(bytes=place[0])}/{place[1]}/{place[2]}"
@@ -112,40 +120,3 @@ class Message(NamedTuple):
 
     def __repr__(self) -> str:
         return f"<Message {self.type} #{self.sequence} of {self.dialog.id}, {len(self.body)} bytes>"
-
-
-def _nothing(_of: object) -> None:
-    return None
-
-
-def _lock_nothing(_transaction: Transaction, _dialog: Endpoint | Begun, _group: bytes) -> None:
-    return None
-
-
-def _unknown(_message_type: str) -> str:
-    return "N"
-
-
-class Scope:
-    """Identity, rules and callbacks that all transactions of a partition share. The driver sets the callbacks."""
-
-    __slots__ = (
-        "begin", "done", "further", "incarnation", "lock", "now_ms", "partition", "rule", "validation",
-    )  # fmt: skip
-
-    def __init__(self, incarnation: bytes, partition: int, rule: Rule) -> None:
-        self.incarnation = incarnation
-        self.partition = partition
-        self.rule = rule
-        self.done: Callable[[Transaction, bool], None] | None = None
-        """Called once at the end of a `with` block: with True to commit, with False to roll back."""
-        self.validation: Callable[[str], str] = _unknown
-        """Returns E, N or X for a message type: how it validates bodies."""
-        self.now_ms: Callable[[], int] = int
-        """Returns the partition's time."""
-        self.begin: BeginRule | None = None
-        """Called when a handler begins a dialog; None: handlers cannot begin any."""
-        self.lock: LockRule = _lock_nothing
-        """Locks the group to which a conversation is moved. It may raise."""
-        self.further: Callable[[Transaction], Transaction | None] = _nothing
-        """Locks another group of the partition, as a part of a transaction; None when no group is free."""

@@ -11,7 +11,7 @@ from konverse.dialog.state.endpoint import Endpoint, Entry, system_bit
 from konverse.schemas.errors import BadInput, InvalidState
 from konverse.schemas.wire.journal import SYSTEM_BITS, TOOK_SYSTEM
 
-from .received import SYSTEM_SEQUENCE, Message, Scope
+from .received import SYSTEM_SEQUENCE, Message, MessageContext
 
 _Walk = tuple[Iterator[Message], int, dict[Endpoint, tuple[Entry, ...]]]
 """An iteration: the iterator, the number of its messages, and the urgent entries of each endpoint when it began.
@@ -30,14 +30,16 @@ _NOBODY: Final[dict[Endpoint, tuple[Entry, ...]]] = {}
 class Taken:
     """The ready messages of one locked conversation group, and how many of them were handed out."""
 
-    __slots__ = ("_later", "_members", "_received", "_scope", "_shut", "_walks", "dialog", "fresh", "locked")
+    __slots__ = ("_context", "_later", "_members", "_received", "_shut", "_walks", "dialog", "fresh", "locked")
 
-    def __init__(self, members: list[tuple[Endpoint, list[Entry]]], locked: list[Endpoint], scope: Scope) -> None:
+    def __init__(
+        self, members: list[tuple[Endpoint, list[Entry]]], locked: list[Endpoint], context: MessageContext
+    ) -> None:
         self._members = members
         self.dialog = members[0][0]
         """First conversation of the group; usually the only one. `members` has all."""
-        self._scope = scope
-        self._shut = self.fresh = scope.done is not None
+        self._context = context
+        self._shut = self.fresh = False
         """No call is allowed: the `with` block has ended, or has not begun. `fresh` tells the latter."""
         self._received: dict[int, int] | None = None
         """The receive positions when the block ended: an iterator that lives longer consumes nothing."""
@@ -64,18 +66,20 @@ class Taken:
         """
         if self._shut:
             self.refuse_shut()
-        scope, make = self._scope, tuple.__new__  # calling Message() takes three times as long
+        context, make = self._context, tuple.__new__  # calling Message() takes three times as long
         messages: list[Message] = []
         overtook = _NOBODY
         for endpoint, entries in self._members:
             urgent = endpoint.urgent  # read once: a session's END may change it at any time
             if urgent:
                 for offset, kind, body, stamp in urgent:
-                    messages.append(make(Message, (kind, body or b"", SYSTEM_SEQUENCE, endpoint, offset, stamp, scope)))
+                    messages.append(
+                        make(Message, (kind, body or b"", SYSTEM_SEQUENCE, endpoint, offset, stamp, context))
+                    )
                 overtook = {**overtook, endpoint: urgent}
             sequence = endpoint.consumed
             for offset, kind, body, stamp in entries:
-                messages.append(make(Message, (kind, body or b"", sequence, endpoint, offset, stamp, scope)))
+                messages.append(make(Message, (kind, body or b"", sequence, endpoint, offset, stamp, context)))
                 sequence += 1
         walk = iter(messages)
         if self._walks is _NONE:
@@ -108,7 +112,7 @@ class Taken:
             ready = [(SYSTEM_SEQUENCE, entry) for entry in urgent] + numbered
             for sequence, entry in ready[: None if count is None else count - len(messages)]:
                 offset, kind, body, stamp = entry
-                messages.append(Message(kind, body or b"", sequence, endpoint, offset, stamp, self._scope))
+                messages.append(Message(kind, body or b"", sequence, endpoint, offset, stamp, self._context))
                 position += 1 << SYSTEM_BITS if sequence >= 0 else system_bit(entry)
                 later[endpoint.index] = position
         return messages

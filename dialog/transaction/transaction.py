@@ -4,16 +4,15 @@ A transaction changes no state. It reads the messages that waited when it was ma
 owner puts a finished transaction into its next COMMIT. When a transaction is rolled back, its staged work is dropped
 and the messages wait as before (behaviour 74).
 
-    Regrouped    MOVE CONVERSATION, and further groups
-    Timed        timers, which are set and cancelled by the COMMIT (behaviours 96 to 104)
-    Transaction  all other calls of a handler
-    Staged       a copy of the staged work, for savepoints
-    More         extra fields of transactions with moves or several groups
+    Transaction         the calls of a handler
+    TransactionContext  what all transactions of a partition share
+    TransactionHost     the process that has handed a transaction out: locks groups, and learns how the work has ended
+    Staged              a copy of the staged work, for savepoints
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, Self, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, Protocol, Self, cast
 from uuid import UUID
 
 from konverse.dialog.state.endpoint import NO_TIME, Endpoint, Entry
@@ -23,7 +22,6 @@ from konverse.schemas.errors import (
     BadInput,
     DialogNotFound,
     ForeignGroup,
-    GroupLocked,
     InvalidState,
     MoveRefused,
     NullHandle,
@@ -40,13 +38,12 @@ from konverse.schemas.wire.operations import Cleanup, Finish, GiveBack, Move, Mo
 from konverse.schemas.wire.records import FOR_EVER, NO_TIMER
 
 from .begun import Begun
-from .received import Clauses, Scope
+from .groups import More
+from .received import BeginRule, Clauses, MessageContext, Rule
 from .savepoints import Savepoints
 from .taken import Taken
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from konverse.schemas.identifiers import Address
 
 _NONE: Final[list[Any]] = []
@@ -64,160 +61,88 @@ _MOVE_AWAY_BYTES: Final = _MOVE_BYTES + 3 + TOPIC_NAME_LENGTH_MAX + 8
 """Bytes of a move to a group in another partition: the address besides."""
 
 
-class Regrouped(Taken):
-    """The part of a transaction that moves conversations to other groups, and works on further groups."""
+class TransactionHost(Protocol):
+    """The process that hands transactions out. They ask it for groups while their handlers run."""
 
-    __slots__ = ("_dialog", "endings", "more")
+    def lock(self, transaction: Transaction, dialog: Endpoint | Begun, group: bytes, /) -> Address | None:
+        """Lock the group to which a dialog moves. Returns the address of a group in another partition. It may raise."""
 
-    _dialog: Endpoint | Begun
-    begins: list[Begun]
-    size_bytes: int
-    endings: int
-    more: More | None
-    """None unless it moves conversations or has further groups."""
+    def further(self, transaction: Transaction, /) -> Transaction | None:
+        """Lock another group of the partition, as a part of the transaction; None when no group is free."""
 
-    def _stage_move(self: Transaction, dialog: Endpoint | Begun, group: UUID) -> None:  # type: ignore[misc]
-        self._check_move(dialog, group)
-        if group.bytes == dialog.group_id:
-            more_of(self).stay(dialog)
-            return
-        self._stage_move_to(dialog, group.bytes, self._scope.lock(self, dialog, group.bytes))
-
-    def _check_move(self: Transaction, dialog: Endpoint | Begun, group: UUID) -> None:  # type: ignore[misc]
-        if self._shut or dialog.__class__ not in SPEAKERS:
-            self._refuse_use(dialog)
-        if dialog is not self.dialog:
-            self._check_member(dialog)
-        if not isinstance(group, UUID):
-            raise BadInput(
-                f"a conversation moves to a group that is named by its id, a UUID, not by {group!r}; of the bytes of a "
-                "`group_id`, uuid.UUID(bytes=…) makes one"
-            )
-        if dialog.committed in OVER or self._ends(dialog):
-            raise MoveRefused(f"cannot move conversation {dialog.id}: this side has ended it")
-        more_of(self)  # `More.steps_back` must exist if locking the group raises GroupLocked
-
-    def _stage_move_to(  # type: ignore[misc]
-        self: Transaction, dialog: Endpoint | Begun, group: bytes, to: Address | None
-    ) -> None:
-        """Stage the move. The group is locked here, or lives at `to`."""
-        more = more_of(self)
-        for one in family(self):
-            one.endings = -1  # so that the owner checks before the COMMIT whether the move is still possible
-        more.moves = [move for move in more.moves if move.endpoint != dialog.index]
-        here = Move(dialog.index, group)
-        self.size_bytes += _MOVE_BYTES if to is None else _MOVE_AWAY_BYTES
-        more.moves.append(here if to is None else MoveAway(*here, to))
-
-    def shut(self) -> None:
-        """Refuse all further calls."""
-        self._received = self.received
-        self._shut, self._dialog = True, NO_DIALOG
-
-    def speaks_anew(self) -> None:
-        """Make the next send run all checks."""
-        self._dialog = NO_DIALOG
-
-    def join(self, first: Transaction) -> None:
-        """Become a further group of the transaction `first`."""
-        self._shut = self.fresh = False
-        self.more = More(first)
-        self.endings = first.endings
-
-    @property
-    def moves(self) -> list[Move | MoveAway]:
-        """Conversations that move to other groups."""
-        return _NONE if self.more is None else self.more.moves
-
-    def group_of(self, dialog: Endpoint | Begun) -> bytes:
-        """The group of a dialog once this transaction has committed."""
-        moved = [move.group for move in self.moves if move.endpoint == dialog.index]
-        return moved[0] if moved else dialog.group_id
+    def done(self, transaction: Transaction, commits: bool, /) -> None:  # noqa: FBT001  # a callback's shape
+        """A `with` block has ended, once: commit the work, or roll it back."""
 
 
-class Timed(Regrouped):
-    """The part of a transaction that sets and cancels timers."""
+class NoHost:
+    """Host of transactions that no process waits for: a move locks nothing, and no further group is free."""
 
     __slots__ = ()
 
+    def lock(self, _transaction: Transaction, _dialog: Endpoint | Begun, _group: bytes, /) -> None:
+        """Lock nothing."""
+
+    def further(self, _transaction: Transaction, /) -> None:
+        """No group is free."""
+
+    def done(self, _transaction: Transaction, _commits: bool, /) -> None:  # noqa: FBT001  # a callback's shape
+        """Do nothing: the driver looks at the transaction itself."""
+
+
+class TransactionContext:
+    """What all transactions of a partition share."""
+
+    __slots__ = ("begin", "host", "messages", "rule")
+
+    def __init__(self, messages: MessageContext, rule: Rule) -> None:
+        self.messages = messages
+        self.rule = rule
+        self.begin: BeginRule | None = None
+        """Called when a handler begins a dialog; None: handlers cannot begin any."""
+        self.host: TransactionHost = NoHost()
+        """Another one takes its place when the partition is lost, for the transactions that are still out."""
+
+
+class Staged(NamedTuple):
+    """A copy of the staged work of a transaction."""
+
+    begins: list[Begun]
+    sends: list[tuple[int, str, list[bytes], int]]
+    """Runs, each with the number of its bodies: an existing run only grows."""
+    ends: list[EndOperation]
+    cleanups: list[Cleanup | GiveBack]
+    finishes: list[Finish]
     timers: list[SetTimer]
-
-    def set_timer(self: Transaction, dialog: Endpoint | Begun, timeout: float) -> None:  # type: ignore[misc]
-        """Have a DialogTimer received on this side, once, `timeout` seconds after the transaction commits.
-
-        It replaces a timer that is set, and the end of this side cancels it (behaviours 96 to 104). Raises
-        InvalidTimeout (8411), TimerBeyondLifetime (8410), TimerRefused (8458) when either side has ended,
-        TransactionTooLarge.
-        """
-        timeout_ms = milliseconds(timeout, "the timeout of a timer")
-        self._check_timer(dialog)
-        if dialog.committed not in SENDING:
-            raise TimerRefused(f"cannot set a timer of conversation {dialog.id}: it is {dialog.committed.name}. End it")
-        self.remind(dialog, timeout_ms)
-
-    def remind(self: Transaction, dialog: Endpoint | Begun, timeout_ms: int) -> None:  # type: ignore[misc]
-        """Set a timer of `timeout_ms`, also when the peer has ended the conversation.
-
-        A pool does so to leave such a conversation to its sender for a while.
-        """
-        self._check_timer(dialog)
-        check_timer(timeout_ms, self._left_ms(dialog), dialog.id)
-        self._stage_timer(dialog, timeout_ms)
-
-    def cancel_timer(self: Transaction, dialog: Endpoint | Begun) -> None:  # type: ignore[misc]
-        """Cancel the timer of this side when the transaction commits. A DialogTimer that waits is still received.
-
-        Raises TimerRefused (8458) when this side has ended, TransactionTooLarge.
-        """
-        self._check_timer(dialog)
-        self._stage_timer(dialog, NO_TIMER)
-
-    def _check_timer(self: Transaction, dialog: Endpoint | Begun) -> None:  # type: ignore[misc]
-        if self._shut or dialog.__class__ not in SPEAKERS:
-            self._refuse_use(dialog)
-        if dialog.committed in OVER or self._ends(dialog):
-            raise TimerRefused(f"cannot set or cancel a timer of conversation {dialog.id}: this side has ended it")
-        if dialog is not self.dialog:
-            self._check_member(dialog)
-
-    def _stage_timer(self: Transaction, dialog: Endpoint | Begun, timeout_ms: int) -> None:  # type: ignore[misc]
-        timers = [timer for timer in self.timers if timer.endpoint != dialog.index]
-        total = self.size_bytes + END_BYTES * (len(timers) == len(self.timers))
-        if total > TRANSACTION_BYTES_MAX:
-            refuse_size(0, total)
-        self.size_bytes = total
-        self.timers = [*timers, SetTimer(dialog.index, timeout_ms)]
-
-    def _left_ms(self: Transaction, dialog: Endpoint | Begun) -> int:  # type: ignore[misc]
-        """Milliseconds left of the conversation's lifetime."""
-        if isinstance(dialog, Begun):
-            lifetime_ms = dialog.begin.lifetime_ms
-            return TIMEOUT_MS_MAX if lifetime_ms == FOR_EVER else lifetime_ms
-        clock = dialog.clock
-        if clock is None:
-            return TIMEOUT_MS_MAX
-        if clock.expires_after_ms != NO_TIME:
-            return clock.expires_after_ms
-        return TIMEOUT_MS_MAX if clock.expires_ms == NO_TIME else clock.expires_ms - self._scope.now_ms()
+    moves: list[Move | MoveAway]
+    size_bytes: int
+    received: dict[int, int]
 
 
-class Transaction(Timed):
+_NOTHING: Final = Staged([], [], [], [], [], [], [], 0, {})
+
+
+class Transaction(Taken):
     """The ready messages of one conversation group, and the work of a handler on them.
 
     One is made for every group that is handed out, so it allocates each list only when it is needed.
     """
 
     __slots__ = (
-        "_bodies", "_entered", "_type", "begins", "cleanups", "ends", "finishes", "savepoints", "sends", "size_bytes",
-        "timers",
+        "_bodies", "_dialog", "_entered", "_shared", "_type", "begins", "cleanups", "endings", "ends", "finishes",
+        "more", "savepoints", "sends", "size_bytes", "timers",
     )  # fmt: skip
 
     def __init__(
-        self, members: list[tuple[Endpoint, list[Entry]]], locked: list[Endpoint], endings: int, scope: Scope
+        self,
+        members: list[tuple[Endpoint, list[Entry]]],
+        locked: list[Endpoint],
+        endings: int,
+        context: TransactionContext,
     ) -> None:
-        super().__init__(members, locked, scope)
+        super().__init__(members, locked, context.messages)
+        self._shared = context
         self._entered = False
-        self._dialog = NO_DIALOG
+        self._dialog: Endpoint | Begun = NO_DIALOG
         """Dialog of the last send, with its `_type` and `_bodies`: an equal send after it skips the checks."""
         self.endings = endings
         """`Partition.endings` when this was made. Once it differs, a session's END may have overtaken this
@@ -228,9 +153,14 @@ class Transaction(Timed):
         self.cleanups: list[Cleanup | GiveBack] = _NONE
         self.finishes: list[Finish] = _NONE
         self.timers: list[SetTimer] = _NONE
-        self.more = None
+        self.more: More[Transaction] | None = None
+        """None unless it moves conversations or has further groups."""
         self.size_bytes = 0  # of the staged work in a COMMIT
         self.savepoints: Savepoints[dict[Transaction, Staged]] | None = None  # of all groups; on the first one
+
+    def await_block(self) -> None:
+        """Refuse calls until the `with` block begins, because the end of the block commits the work."""
+        self._shut = self.fresh = True
 
     def hold(self) -> None:
         """Allow calls before the `with` block, so that several transactions can be worked on together."""
@@ -255,11 +185,15 @@ class Transaction(Timed):
             return
         self._received = self.received
         self._shut, self._dialog = True, NO_DIALOG
-        done = self._scope.done
         if self.more is not None:
-            self.more.end(kind, done)
-        elif done is not None:
-            done(self, kind is None)
+            self.more.end(kind, self._shared.host.done)
+        else:
+            self._shared.host.done(self, kind is None)
+
+    def shut(self) -> None:
+        """Refuse all further calls."""
+        self._received = self.received
+        self._shut, self._dialog = True, NO_DIALOG
 
     def begin(  # noqa: PLR0913  # the clauses of BEGIN DIALOG
         self,
@@ -282,7 +216,7 @@ class Transaction(Timed):
         """
         if self._shut or related_to.__class__ not in _RELATABLE:
             self._refuse_use(related_to)
-        if self._scope.begin is None:
+        if self._shared.begin is None:
             raise InvalidState("this reader begins no dialogs: use `broker.begin_dialog`")
         if related_to is not None:
             self._check_member(related_to)
@@ -294,7 +228,7 @@ class Transaction(Timed):
         group = None if related_to is None else self.group_of(related_to)
         lifetime_ms = FOR_EVER if lifetime is None else milliseconds(lifetime, "a lifetime")
         clauses = Clauses(from_service, to_service, contract, group, key, lifetime_ms, hops)
-        conversation, begin = self._scope.begin(clauses)
+        conversation, begin = self._shared.begin(clauses)
         begun = Begun(conversation, begin, len(self.begins))
         total = self.size_bytes + begun.size_bytes
         if total > TRANSACTION_BYTES_MAX:
@@ -348,7 +282,7 @@ class Transaction(Timed):
             self._refuse_use(dialog)
         if not isinstance(message_type, str):
             raise BadInput(f"a message type is named by a text, not by {type(message_type).__name__}")
-        self._scope.rule(dialog.terms.contract, dialog.role, message_type)
+        self._shared.rule(dialog.terms.contract, dialog.role, message_type)
         if dialog.committed not in SENDING or self.ends or self.cleanups:
             self._refuse_ended(dialog, "send on")
         if dialog.finished is not None or self.finishes:
@@ -411,7 +345,12 @@ class Transaction(Timed):
 
     def give_back(self, dialog: Endpoint, message_type: str, body: bytes) -> None:
         """End a target's side, and return its unreceived messages to their sender's mailbox, after a note (233)."""
-        stage_give_back(self, dialog, GiveBack(dialog.index, message_type, body))
+        if dialog.role is not Role.TARGET:
+            raise InvalidState(
+                f"cannot give back what came on conversation {dialog.id}: this side began it. End it instead"
+            )
+        self.conclude(dialog, len(message_type.encode()) + len(body))
+        self.cleanups = [*self.cleanups, GiveBack(dialog.index, message_type, body)]
 
     def _take_back(self, dialog: Endpoint | Begun) -> None:
         """Drop what this transaction has sent on the dialog."""
@@ -454,6 +393,52 @@ class Transaction(Timed):
         ended = [end.endpoint for end in self.ends] + [cleanup.endpoint for cleanup in self.cleanups]
         return dialog.index in ended
 
+    def set_timer(self, dialog: Endpoint | Begun, timeout: float) -> None:
+        """Have a DialogTimer received on this side, once, `timeout` seconds after the transaction commits.
+
+        It replaces a timer that is set, and the end of this side cancels it (behaviours 96 to 104). Raises
+        InvalidTimeout (8411), TimerBeyondLifetime (8410), TimerRefused (8458) when either side has ended,
+        TransactionTooLarge.
+        """
+        timeout_ms = milliseconds(timeout, "the timeout of a timer")
+        self._check_timer(dialog)
+        if dialog.committed not in SENDING:
+            raise TimerRefused(f"cannot set a timer of conversation {dialog.id}: it is {dialog.committed.name}. End it")
+        self.remind(dialog, timeout_ms)
+
+    def remind(self, dialog: Endpoint | Begun, timeout_ms: int) -> None:
+        """Set a timer of `timeout_ms`, also when the peer has ended the conversation.
+
+        A pool does so to leave such a conversation to its sender for a while.
+        """
+        self._check_timer(dialog)
+        check_timer(timeout_ms, _left_ms(dialog, self._context), dialog.id)
+        self._stage_timer(dialog, timeout_ms)
+
+    def cancel_timer(self, dialog: Endpoint | Begun) -> None:
+        """Cancel the timer of this side when the transaction commits. A DialogTimer that waits is still received.
+
+        Raises TimerRefused (8458) when this side has ended, TransactionTooLarge.
+        """
+        self._check_timer(dialog)
+        self._stage_timer(dialog, NO_TIMER)
+
+    def _check_timer(self, dialog: Endpoint | Begun) -> None:
+        if self._shut or dialog.__class__ not in SPEAKERS:
+            self._refuse_use(dialog)
+        if dialog.committed in OVER or self._ends(dialog):
+            raise TimerRefused(f"cannot set or cancel a timer of conversation {dialog.id}: this side has ended it")
+        if dialog is not self.dialog:
+            self._check_member(dialog)
+
+    def _stage_timer(self, dialog: Endpoint | Begun, timeout_ms: int) -> None:
+        timers = [timer for timer in self.timers if timer.endpoint != dialog.index]
+        total = self.size_bytes + END_BYTES * (len(timers) == len(self.timers))
+        if total > TRANSACTION_BYTES_MAX:
+            refuse_size(0, total)
+        self.size_bytes = total
+        self.timers = [*timers, SetTimer(dialog.index, timeout_ms)]
+
     def move(self, dialog: Endpoint | Begun, group: UUID) -> None:
         """MOVE CONVERSATION when the transaction commits: its waiting and later messages then belong to `group`.
 
@@ -464,7 +449,45 @@ class Transaction(Timed):
         after a moment, and no attempt is counted; InvalidState or QueueFull when the conversation cannot leave its
         partition; KafkaUnavailable when the search for the group cannot read the journals.
         """
-        self._stage_move(dialog, group)
+        self._check_move(dialog, group)
+        if group.bytes == dialog.group_id:
+            more_of(self).stay(dialog)
+            return
+        self._stage_move_to(dialog, group.bytes, self._shared.host.lock(self, dialog, group.bytes))
+
+    def _check_move(self, dialog: Endpoint | Begun, group: UUID) -> None:
+        if self._shut or dialog.__class__ not in SPEAKERS:
+            self._refuse_use(dialog)
+        if dialog is not self.dialog:
+            self._check_member(dialog)
+        if not isinstance(group, UUID):
+            raise BadInput(
+                f"a conversation moves to a group that is named by its id, a UUID, not by {group!r}; of the bytes of a "
+                "`group_id`, uuid.UUID(bytes=…) makes one"
+            )
+        if dialog.committed in OVER or self._ends(dialog):
+            raise MoveRefused(f"cannot move conversation {dialog.id}: this side has ended it")
+        more_of(self)  # `More.steps_back` must exist if locking the group raises GroupLocked
+
+    def _stage_move_to(self, dialog: Endpoint | Begun, group: bytes, to: Address | None) -> None:
+        """Stage the move. The group is locked here, or lives at `to`."""
+        more = more_of(self)
+        for one in family(self):
+            one.endings = -1  # so that the owner checks before the COMMIT whether the move is still possible
+        more.moves = [move for move in more.moves if move.endpoint != dialog.index]
+        here = Move(dialog.index, group)
+        self.size_bytes += _MOVE_BYTES if to is None else _MOVE_AWAY_BYTES
+        more.moves.append(here if to is None else MoveAway(*here, to))
+
+    @property
+    def moves(self) -> list[Move | MoveAway]:
+        """Conversations that move to other groups."""
+        return _NONE if self.more is None else self.more.moves
+
+    def group_of(self, dialog: Endpoint | Begun) -> bytes:
+        """The group of a dialog once this transaction has committed."""
+        moved = [move.group for move in self.moves if move.endpoint == dialog.index]
+        return moved[0] if moved else dialog.group_id
 
     def next_group(self) -> Transaction | None:
         """GET CONVERSATION GROUP again: another group of this partition with messages, locked (behaviour 85).
@@ -475,7 +498,13 @@ class Transaction(Timed):
         """
         if self._shut:
             self.refuse_shut()
-        return self._scope.further(self)
+        return self._shared.host.further(self)
+
+    def join(self, first: Transaction) -> None:
+        """Become a further group of the transaction `first`."""
+        self._shut = self.fresh = False
+        self.more = More(first)
+        self.endings = first.endings
 
     def savepoint(self, name: str) -> None:
         """SAVE TRANSACTION: `rollback` can undo the work after this point, also repeatedly.
@@ -488,7 +517,7 @@ class Transaction(Timed):
         first = mates[0]
         if first.savepoints is None:
             first.savepoints = Savepoints()
-        first.savepoints.save(name, {one: staged_by(one) for one in mates})
+        first.savepoints.save(name, {one: one.staged() for one in mates})
 
     def rollback(self, savepoint: str) -> None:
         """ROLLBACK TRANSACTION to a savepoint: undo all sends, begins, ends, timers and receives since then.
@@ -500,7 +529,37 @@ class Transaction(Timed):
         if self._shut:
             self.refuse_shut()
         mates = family(self)
-        back_to(mates, (mates[0].savepoints or Savepoints()).back_to(savepoint))
+        kept = (mates[0].savepoints or Savepoints()).back_to(savepoint)
+        for one in mates:
+            one.restore(kept.get(one, _NOTHING))  # one that joined after the savepoint has none
+
+    def staged(self) -> Staged:
+        """A copy of the work that is staged now."""
+        return Staged(
+            [*self.begins],
+            [(index, kind, bodies, len(bodies)) for index, kind, bodies in self.sends],
+            [*self.ends],
+            [*self.cleanups],
+            [*self.finishes],
+            [*self.timers],
+            [*self.moves],
+            self.size_bytes,
+            {**self.received},
+        )
+
+    def restore(self, staged: Staged) -> None:
+        """Restore the staged work from a copy."""
+        self.begins = [*staged.begins]
+        self.sends = [(index, kind, bodies[:count]) for index, kind, bodies, count in staged.sends]
+        self.ends = [*staged.ends]
+        self.cleanups = [*staged.cleanups]
+        self.finishes = [*staged.finishes]
+        self.timers = [*staged.timers]
+        if self.more is not None:
+            self.more.moves = [*staged.moves]
+        self.size_bytes = staged.size_bytes
+        self.go_back(staged.received)
+        self._dialog = NO_DIALOG
 
     def clear(self) -> None:
         """Drop everything that was staged, and make all messages receivable again."""
@@ -568,112 +627,7 @@ def refuse_size(body_bytes: int, transaction_bytes: int) -> NoReturn:
     )
 
 
-def stage_give_back(transaction: Transaction, dialog: Endpoint, operation: GiveBack) -> None:
-    """Stage a GIVE_BACK, which ends the side. Raises what `end` raises, and InvalidState on an initiator's side."""
-    if dialog.role is not Role.TARGET:
-        raise InvalidState(
-            f"cannot give back what came on conversation {dialog.id}: this side began it. End it instead"
-        )
-    transaction.conclude(dialog, len(operation.message_type.encode()) + len(operation.body))
-    transaction.cleanups = [*transaction.cleanups, operation]
-
-
-class Staged(NamedTuple):
-    """A copy of the staged work of a transaction."""
-
-    begins: list[Begun]
-    sends: list[tuple[int, str, list[bytes], int]]
-    """Runs, each with the number of its bodies: an existing run only grows."""
-    ends: list[EndOperation]
-    cleanups: list[Cleanup | GiveBack]
-    finishes: list[Finish]
-    timers: list[SetTimer]
-    moves: list[Move | MoveAway]
-    size_bytes: int
-    received: dict[int, int]
-
-
-def staged_by(transaction: Transaction) -> Staged:
-    """A copy of the work that is staged now."""
-    return Staged(
-        [*transaction.begins],
-        [(index, kind, bodies, len(bodies)) for index, kind, bodies in transaction.sends],
-        [*transaction.ends],
-        [*transaction.cleanups],
-        [*transaction.finishes],
-        [*transaction.timers],
-        [*transaction.moves],
-        transaction.size_bytes,
-        {**transaction.received},
-    )
-
-
-def back_to(transactions: list[Transaction], kept: dict[Transaction, Staged]) -> None:
-    """Restore the staged work of these transactions. One that joined after the savepoint has none."""
-    for transaction in transactions:
-        _stage_again(transaction, kept.get(transaction, _NOTHING))
-
-
-def _stage_again(transaction: Transaction, staged: Staged) -> None:
-    transaction.begins = [*staged.begins]
-    transaction.sends = [(index, kind, bodies[:count]) for index, kind, bodies, count in staged.sends]
-    transaction.ends = [*staged.ends]
-    transaction.cleanups = [*staged.cleanups]
-    transaction.finishes = [*staged.finishes]
-    transaction.timers = [*staged.timers]
-    if transaction.more is not None:
-        transaction.more.moves = [*staged.moves]
-    transaction.size_bytes = staged.size_bytes
-    transaction.go_back(staged.received)
-    transaction.speaks_anew()
-
-
-_NOTHING: Final = Staged([], [], [], [], [], [], [], 0, {})
-
-
-class More:
-    """Extra fields of a transaction with moves or several groups."""
-
-    __slots__ = ("first", "held", "moves", "parts", "steps_back", "targets")
-
-    def __init__(self, first: Transaction) -> None:
-        self.first = first
-        """The transaction to which all groups belong."""
-        self.parts: list[Transaction] = _NONE
-        """Further groups; on the first transaction."""
-        self.moves: list[Move | MoveAway] = _NONE
-        self.targets: dict[bytes, list[Endpoint]] = {}
-        """Groups that were locked as targets of moves -> their members at that time."""
-        self.held: list[bytes] = _NONE
-        """All groups that are locked or moved to, noted before the COMMIT; on the first transaction."""
-        self.steps_back = False
-        """It rolls back because another transaction has a group that it needs."""
-
-    @property
-    def does_something(self) -> bool:
-        """Whether anything is staged beside the first transaction's own work."""
-        return bool(self.moves) or any(not part.idle for part in self.parts)
-
-    def end(self, kind: type[BaseException] | None, done: Callable[[Transaction, bool], None] | None) -> None:
-        """End the `with` block of the first transaction: report to `done`, and refuse further calls on its groups."""
-        for part in self.parts:
-            part.shut()
-        self.steps_back = kind is not None and issubclass(kind, GroupLocked)
-        fits = sum(one.size_bytes for one in (self.first, *self.parts)) <= TRANSACTION_BYTES_MAX
-        if done is not None:
-            done(self.first, kind is None and fits)
-        if kind is None and not fits:
-            raise TransactionTooLarge(
-                f"the groups of the transaction send more than {TRANSACTION_BYTES_MAX} bytes, which is what fits into "
-                "one commit: all of them were rolled back. Work on fewer groups at a time, or send smaller messages"
-            )
-
-    def stay(self, dialog: Endpoint | Begun) -> None:
-        """Drop the move of a dialog, which was ended or is in the group already."""
-        self.moves = [move for move in self.moves if move.endpoint != dialog.index]
-
-
-def more_of(transaction: Transaction) -> More:
+def more_of(transaction: Transaction) -> More[Transaction]:
     """The `More` of a transaction, made on first use."""
     if transaction.more is None:
         transaction.more = More(transaction)
@@ -688,12 +642,19 @@ def family(transaction: Transaction) -> list[Transaction]:
     return [first, *more_of(first).parts]
 
 
-def _begun_in(transaction: Transaction, group: bytes) -> list[Begun]:
+def begun_in(transaction: Transaction, group: bytes) -> list[Begun]:
+    """The dialogs that a transaction begins in a group."""
     return [one for mate in family(transaction) for one in mate.begins if mate.group_of(one) == group]
 
 
-def unlock(transaction: Transaction) -> None:
-    """Clear a transaction and unlock its group, without making it ready."""
-    transaction.clear()
-    for member in transaction.dialog.members:
-        member.held = False
+def _left_ms(dialog: Endpoint | Begun, context: MessageContext) -> int:
+    """Milliseconds left of the conversation's lifetime."""
+    if isinstance(dialog, Begun):
+        lifetime_ms = dialog.begin.lifetime_ms
+        return TIMEOUT_MS_MAX if lifetime_ms == FOR_EVER else lifetime_ms
+    clock = dialog.clock
+    if clock is None:
+        return TIMEOUT_MS_MAX
+    if clock.expires_after_ms != NO_TIME:
+        return clock.expires_after_ms
+    return TIMEOUT_MS_MAX if clock.expires_ms == NO_TIME else clock.expires_ms - context.now_ms()

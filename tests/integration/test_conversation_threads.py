@@ -224,7 +224,7 @@ def test_work_on_a_partition_that_is_taken_away_meanwhile_is_done_by_the_next_ow
                     with transaction:
                         for message in transaction:
                             transaction.send(message.dialog, RECEIPT, uuid.uuid4().bytes)
-                assert answer_with_nonces(second) == sum(len(t) for t in held if t._scope.partition == lost)
+                assert answer_with_nonces(second) == sum(len(t) for t in held if t._context.partition == lost)
             with pytest.raises(SteppedDown, match="was lost or given back"):
                 first.settle()
             first.settle()

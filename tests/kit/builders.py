@@ -30,6 +30,8 @@ from konverse.schemas.wire.envelope import decode, encode_envelope
 from konverse.schemas.wire.journal import GENESIS_HASH, Commit, EndOperation, Operations
 from konverse.schemas.wire.records import FIRST, NO_SEQUENCE, Begin, Bounce, End, Envelope, Kind, Suffix
 
+from .hosts import host_of
+
 GARBAGE: Final = b"\xff" * 60
 """Bytes that do not decode as an envelope."""
 
@@ -281,9 +283,11 @@ def of(
     side.state.ready.clear()
     side.state.ready.append(endpoint)
     staging = Staging(side.state, rule or anything, OwnerSettings())
-    staging.scope.done = done
     transaction = staging.take()
     assert transaction is not None, "nothing waits for the group"
+    if done is not None:
+        host_of(staging).done = done
+        transaction.await_block()
     return transaction
 
 

@@ -23,7 +23,7 @@ class Desk:
         self.side = self.pair.target
         self.depot = Side("depot")
         self.staging = finds(Staging(self.side.state, anything, OwnerSettings()))
-        self.staging.scope.begin = self._begin
+        self.staging.context.begin = self._begin
         self._count = 0
 
     def _begin(self, clauses: Clauses) -> tuple[bytes, Begin]:

@@ -29,6 +29,7 @@ from konverse.dialog.transaction.received import Message
 from tests.kit.digests import digest
 
 from .builders import Row, anything, columns_of, identifier, log_of
+from .hosts import host_of
 from .staging import finds
 
 
@@ -46,7 +47,7 @@ class Driver:
         self.snapshots: list[bytes] = []
         self.owner = Owner(log_of(), identifier(claim), anything, OwnerSettings(**{"view_interval_ms": 0, **settings}))
         finds(self.owner.staging)
-        self.owner.staging.scope.further = partial(take_further, self.owner)
+        host_of(self.owner.staging).further = partial(take_further, self.owner)
         self.now_ms = 0
         self.recovered = b""
         """Digest of the state before the CLAIM."""

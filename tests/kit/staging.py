@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from konverse.dialog.owner.locks import is_here, lock
 from konverse.dialog.owner.staging import Staging
 from konverse.dialog.state.endpoint import Endpoint
 from konverse.dialog.transaction.begun import Begun
@@ -14,6 +13,7 @@ from konverse.schemas.identifiers import Address
 from konverse.schemas.wire.journal import Operations
 
 from .builders import Side
+from .hosts import host_of
 
 
 def taken(staging: Staging) -> Transaction:
@@ -27,10 +27,10 @@ def finds(staging: Staging, elsewhere: Callable[[bytes], Found | None] = lambda 
     """Its transactions lock groups of this partition, and look for others with `elsewhere`."""
 
     def lock_or_find(transaction: Transaction, dialog: Endpoint | Begun, group: bytes) -> Address | None:
-        here = is_here(staging, transaction, dialog, group)
-        return lock(staging, transaction, dialog, group, None if here else elsewhere(group))
+        here = staging.locks.is_here(transaction, dialog, group)
+        return staging.lock(transaction, dialog, group, None if here else elsewhere(group))
 
-    staging.scope.lock = lock_or_find
+    host_of(staging).lock = lock_or_find
     return staging
 
 

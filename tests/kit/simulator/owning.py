@@ -27,7 +27,7 @@ from konverse.dialog.owner.events import (
     Truncate,
     ViewLost,
 )
-from konverse.dialog.owner.handing_out import HandingOut, take_further
+from konverse.dialog.owner.handing_out import HandingOut
 from konverse.dialog.owner.owner import Owner
 from konverse.dialog.owner.settings import OwnerSettings
 from konverse.dialog.owner.view import Show
@@ -161,9 +161,9 @@ class OwnerProcess:
         swarm = world.swarm
         settings = OwnerSettings(swarm.batch, swarm.max_messages, swarm.view_interval_ms, handlers=swarm.handlers)
         owner = self.owner = Owner(self.place.identity, world.identifier(b"claim"), lambda *_: None, settings)
-        owner.staging.scope.begin = partial(begin_here, world, self.place)
+        owner.staging.context.begin = partial(begin_here, world, self.place)
         owner.staging.judge = world.rejections if world.swarm.rejecting or world.swarm.priorities else None
-        owner.staging.scope.further = partial(take_further, owner)
+        owner.staging.context.host = taking.Host(owner)
         self.handing_out = HandingOut()
         self.handing_out.join(owner)
         self._snapshots.watch(owner)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from konverse.dialog.owner.handing_out import let_others_pass, should_commit, take
+from konverse.dialog.owner.handing_out import let_others_pass, should_commit, take, take_further
 from konverse.dialog.owner.owner import Owner
-from konverse.dialog.transaction.transaction import Transaction, family, more_of
+from konverse.dialog.transaction.transaction import NoHost, Transaction, family, more_of
 
 from . import altering, priorities, regrouping
 from .handlers import Work
@@ -16,6 +16,17 @@ if TYPE_CHECKING:
 
 PLENTY: Final = (1, 4, 1_000)
 """Messages that may wait before no more are fetched; each process picks one."""
+
+
+class Host:
+    """Gives transactions further groups. They end, and move conversations, as their handlers decide."""
+
+    def __init__(self, owner: Owner) -> None:
+        self._owner = owner
+        self.lock, self.done = NoHost().lock, NoHost().done
+
+    def further(self, transaction: Transaction, /) -> Transaction | None:
+        return take_further(self._owner, transaction)
 
 
 def hands_out(process: OwnerProcess) -> bool:

@@ -22,7 +22,7 @@ def test_a_late_transaction_is_counted_and_gets_no_further_group() -> None:
     group = UUID(bytes=other.dialog.group_id)
     with pytest.raises(GroupLocked):
         one.move(one.dialog, group)
-    late.attach(driver.owner.staging.scope)
+    late.attach(driver.owner.staging.context)
     with one:
         one.move(one.dialog, group)
         assert one.next_group() is None

@@ -31,7 +31,7 @@ from konverse.schemas.errors import (
 from konverse.schemas.limits import ERROR_DESCRIPTION_CHARACTERS_MAX
 
 SCOPE = SimpleNamespace(now_ms=lambda: 0)
-MESSAGE: Any = SimpleNamespace(id="an id", type="//sales/Order", dialog=SimpleNamespace(id=UUID(int=7)), scope=SCOPE)
+MESSAGE: Any = SimpleNamespace(id="an id", type="//sales/Order", dialog=SimpleNamespace(id=UUID(int=7)), context=SCOPE)
 
 
 def classify(message: konverse.Message) -> str:

@@ -204,7 +204,7 @@ def test_too_many_dialogs_are_refused(desk: Desk) -> None:
 
 
 def test_who_reads_without_a_catalog_begins_nothing(desk: Desk) -> None:
-    desk.staging.scope.begin = None
+    desk.staging.context.begin = None
     with pytest.raises(InvalidState, match="begins no dialogs"):
         begin(desk.order())
 

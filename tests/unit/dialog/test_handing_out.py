@@ -41,7 +41,7 @@ class Process:
         return found[1]
 
     def ended(self, transaction: Transaction, *, commits: bool = True, now_ms: int = 0) -> int:
-        owner = next(d.owner for d in self.drivers if d.owner.staging.scope is transaction._scope)
+        owner = next(d.owner for d in self.drivers if d.owner.staging.context is transaction._shared)
         return self.handing_out.ended(owner, transaction, commits=commits, error="no", now_ms=now_ms)
 
     def worked(self, transaction: Transaction) -> None:

@@ -103,7 +103,7 @@ def begun_in(pair: Pair) -> tuple[Transaction, Any]:
     """A transaction, and a dialog that it begins."""
     target = pair.receiver(pair.begin())
     transaction = of(pair.target, target)
-    transaction._scope.begin = lambda _: (identifier("begun"), begin_block(group=identifier("begun")))
+    transaction._shared.begin = lambda _: (identifier("begun"), begin_block(group=identifier("begun")))
     return transaction, transaction.begin("shop", "store", "orders")
 
 
@@ -123,7 +123,7 @@ def test_what_was_begun_behind_a_savepoint_is_not_found_when_that_is_gone_back_t
     target = pair.receiver(pair.begin())
     transaction = of(pair.target, target)
     transaction.savepoint("before")
-    transaction._scope.begin = lambda _: (identifier("begun"), begin_block(group=identifier("begun")))
+    transaction._shared.begin = lambda _: (identifier("begun"), begin_block(group=identifier("begun")))
     transaction.begin("shop", "store", "orders")
     transaction.rollback("before")
     assert transaction.dialogs == [target]

@@ -159,7 +159,7 @@ def test_a_handlers_dialog_has_its_level_with_its_commit(owner: Ordered) -> None
         conversation = identifier(f"to {far}")
         return conversation, Begin(near, far, contract, address_of(), address_of("depot"), conversation, None)
 
-    owner.owner.staging.scope.begin = begin
+    owner.owner.staging.context.begin = begin
     owner.begin("gone", "shop")
     transaction = owner.take()
     list(transaction)

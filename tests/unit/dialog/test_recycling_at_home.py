@@ -46,7 +46,7 @@ def test_the_timer_of_what_was_recycled_waits_on_and_of_what_was_never_received_
     assert endpoint.finished is not None
     endpoint.finished = endpoint.finished._replace(answer=())
     shop.pair.home.state.table[endpoint.index] = endpoint
-    again = Transaction([(endpoint, [])], [], 0, transaction._scope).__enter__()
+    again = Transaction([(endpoint, [])], [], 0, transaction._shared).__enter__()
     endpoint.urgent = ((0, DIALOG_TIMER, None, 0),)
     answered(again)
     assert again.ends == [EndOperation(endpoint.index, 0, "")]

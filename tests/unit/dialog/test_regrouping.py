@@ -168,7 +168,7 @@ def test_what_is_begun_in_a_group_that_its_transaction_moves_away_from_is_let_go
     one, two = two_lone(pair)
     staging = staging_of(pair.target)
     block = begin_block(from_service=one.service, home="orders", target="replies", group=one.group_id)
-    staging.scope.begin = lambda _: (identifier("begun"), block)
+    staging.context.begin = lambda _: (identifier("begun"), block)
     transaction = taken(staging)
     begun = transaction.begin(one.service, "//far", related_to=one)
     transaction.move(one, group_of(two))

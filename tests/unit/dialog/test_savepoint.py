@@ -156,8 +156,7 @@ def test_a_savepoint_that_is_not_there_changes_nothing(transaction: Transaction)
 
 def test_a_dialog_that_was_begun_since_is_not_begun(pair: Pair, transaction: Transaction) -> None:
     conversation = iter(map(identifier, ("one", "two")))
-    scope = transaction._scope
-    scope.begin = lambda _: (next(conversation), begin_block("orders", "depot"))
+    transaction._shared.begin = lambda _: (next(conversation), begin_block("orders", "depot"))
     transaction.savepoint("a")
     gone = transaction.begin("shop", "store", "orders")
     transaction.send(gone, "pick")

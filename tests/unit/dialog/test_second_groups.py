@@ -16,6 +16,7 @@ from konverse.schemas.wire.journal import SYSTEM_BITS, EndOperation
 from konverse.schemas.wire.operations import Attempt, Move, Suspend
 from tests.kit.builders import Scribe, conversations
 from tests.kit.driver import Driver
+from tests.kit.hosts import host_of
 from tests.kit.trials import said
 
 
@@ -144,7 +145,7 @@ def test_something_moves_from_one_of_its_groups_to_another(driver: Driver) -> No
 def test_its_with_block_ends_all_and_it_has_none_of_its_own(driver: Driver) -> None:
     driver.arrive(*conversations("a", "b"))
     outcomes: list[bool] = []
-    driver.owner.staging.scope.done = lambda _, commits: outcomes.append(commits)
+    host_of(driver.owner.staging).done = lambda _, commits: outcomes.append(commits)
     with taken(driver) as one:
         with next_group(one) as other:
             other.send(other.dialog, "reply", b"")
@@ -160,7 +161,7 @@ def test_its_with_block_ends_all_and_it_has_none_of_its_own(driver: Driver) -> N
 def test_who_lets_a_locked_group_pass_out_of_the_block_steps_back(driver: Driver) -> None:
     driver.arrive(*conversations("a", "b"))
     ended: list[Transaction] = []
-    driver.owner.staging.scope.done = lambda transaction, _: ended.append(transaction)
+    host_of(driver.owner.staging).done = lambda transaction, _: ended.append(transaction)
     other = taken(driver)
     with pytest.raises(GroupLocked), taken(driver) as one:
         one.move(one.dialog, UUID(bytes=other.dialog.group_id))
@@ -174,7 +175,7 @@ def test_all_groups_together_fit_into_one_commit(driver: Driver) -> None:
         for _ in range(TRANSACTION_BYTES_MAX // BODY_BYTES_MAX // 2 + 1):
             part.send(part.dialog, "reply", bytes(BODY_BYTES_MAX))
     outcomes: list[bool] = []
-    driver.owner.staging.scope.done = lambda _, commits: outcomes.append(commits)
+    host_of(driver.owner.staging).done = lambda _, commits: outcomes.append(commits)
     with pytest.raises(TransactionTooLarge), one:
         pass
     assert outcomes == [False]

@@ -18,6 +18,7 @@ from konverse.schemas.errors import (
 )
 from konverse.schemas.limits import ERROR_DESCRIPTION_CHARACTERS_MAX
 from tests.kit.builders import GROUP, Pair, of
+from tests.kit.hosts import Host
 
 
 @pytest.fixture
@@ -171,7 +172,8 @@ def test_a_member_of_the_group_without_messages_can_be_used(pair: Pair) -> None:
 def test_a_with_block_commits_or_rolls_back_once(pair: Pair, fails: bool) -> None:
     outcomes: list[bool] = []
     transaction = of(pair.target, pair.receiver(pair.begin()))
-    transaction._scope.done = lambda _, commits: outcomes.append(commits)
+    host = transaction._shared.host = Host()
+    host.done = lambda _, commits: outcomes.append(commits)
     try:
         with transaction as the_same:
             assert the_same is transaction

@@ -1,0 +1,29 @@
+"""What answers the transactions of a partition in place of a reader."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from konverse.dialog.owner.staging import Staging
+from konverse.dialog.state.endpoint import Endpoint
+from konverse.dialog.transaction.begun import Begun
+from konverse.dialog.transaction.transaction import NoHost, Transaction
+from konverse.schemas.identifiers import Address
+
+
+class Host:
+    """A `TransactionHost` whose answers its user chooses; at first it answers as nobody does."""
+
+    def __init__(self) -> None:
+        nobody = NoHost()
+        self.lock: Callable[[Transaction, Endpoint | Begun, bytes], Address | None] = nobody.lock
+        self.further: Callable[[Transaction], Transaction | None] = nobody.further
+        self.done: Callable[[Transaction, bool], None] = nobody.done
+
+
+def host_of(staging: Staging) -> Host:
+    """The host of its transactions."""
+    host = staging.context.host
+    if not isinstance(host, Host):
+        host = staging.context.host = Host()
+    return host
