@@ -20,9 +20,18 @@ EXTRAS_OF_FOLDER: Final = {"spark": ["spark"]}
 """Extras that the modules of a folder need for their import. All other modules need none."""
 
 
-def imported(tree: ast.AST, package: str = "", modules: Collection[str] = ()) -> Iterator[str]:
-    """Dotted names of the modules that a module of `package` imports."""
-    for node in runtime_nodes(tree):
+ALL_THE_WAY: Final = ("konverse.dialog", "konverse.schemas", "konverse.routing", "konverse.bridge.verifier")
+"""Packages without circles of imports between modules, imports for type checkers included."""
+
+
+def imported(
+    tree: ast.AST, package: str = "", modules: Collection[str] = (), *, checkers: bool = False
+) -> Iterator[str]:
+    """Dotted names of the modules that a module of `package` imports.
+
+    With `checkers` the imports that only type checkers see are among them.
+    """
+    for node in ast.walk(tree) if checkers else runtime_nodes(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -42,12 +51,16 @@ def circle(graph: dict[str, set[str]]) -> list[str]:
     return []
 
 
-def imports_between(sources: dict[str, ast.Module], packages: Collection[str]) -> dict[str, set[str]]:
+def imports_between(
+    sources: dict[str, ast.Module], packages: Collection[str], *, checkers: bool = False
+) -> dict[str, set[str]]:
     """Module → modules that it imports, anywhere in its code."""
     return {
         module: {
             name
-            for name in imported(tree, module if module in packages else module.rpartition(".")[0], sources)
+            for name in imported(
+                tree, module if module in packages else module.rpartition(".")[0], sources, checkers=checkers
+            )
             if name in sources
         }
         for module, tree in sources.items()
@@ -58,6 +71,14 @@ def test_the_library_has_no_circle_of_imports() -> None:
     sources = {module_of(path): syntax(path) for path in library_files()}
     packages = [module_of(path) for path in library_files() if path.name == "__init__.py"]
     assert circle(imports_between(sources, packages)) == []
+
+
+@pytest.mark.parametrize("package", ALL_THE_WAY)
+def test_the_core_has_no_circle_of_imports_for_type_checkers_either(package: str) -> None:
+    sources = {module_of(path): syntax(path) for path in library_files()}
+    sources = {module: tree for module, tree in sources.items() if f"{module}.".startswith(f"{package}.")}
+    packages = [module_of(path) for path in library_files() if path.name == "__init__.py"]
+    assert circle(imports_between(sources, packages, checkers=True)) == []
 
 
 def test_no_module_has_the_name_of_what_its_package_defines() -> None:
@@ -92,6 +113,13 @@ def test_an_import_for_type_checkers_closes_no_circle() -> None:
     assert list(imported(ast.parse("if TYPE_CHECKING:\n    from .fold import Fold\nelse:\n    import json"))) == [
         "json"
     ]
+
+
+def test_an_import_for_type_checkers_closes_a_circle_in_the_core() -> None:
+    states = ast.parse("if TYPE_CHECKING:\n    from .fold import Fold")
+    sources = {"konverse.dialog.states": states, "konverse.dialog.fold": ast.parse("from .states import State")}
+    assert circle(imports_between(sources, [])) == []
+    assert len(circle(imports_between(sources, [], checkers=True))) == 3
 
 
 # ------------------------------------------------------------------------------------------------------- declarations
