@@ -49,12 +49,10 @@ from konverse.schemas.wire.records import (
 )
 from konverse.schemas.wire.snapshot import CLEANED, LEAVING, LEVELS, NAMED, RECENT, encode_section
 
-OPEN: Final = -1
-CLOSED: Final = -1
-"""Code of a WriterClosed among answers; a Notice has its reason there."""
+ABSENT: Final = -1
+"""Where a number is missing: a writer is not closed, an endpoint has no key, an answer is no Notice and has no reason,
+a side lives and has no `How`."""
 _ROLES: Final = {int(role): role for role in Role}
-LIVES: Final = -1
-"""Code of a side that has not ended; one that has ended has its `How` there."""
 WRITER_BYTES = WRITER.stop - WRITER.start
 
 
@@ -154,7 +152,7 @@ def writers_of(state: Partition) -> dict[str, Any]:
         "lost_to": state.lost_to,
         "writers": b"".join(state.writers),
         "next": pack("Q", [writer.next for writer in writers]),
-        "closed_at": pack("q", [OPEN if writer.closed_at is None else writer.closed_at for writer in writers]),
+        "closed_at": pack("q", [ABSENT if writer.closed_at is None else writer.closed_at for writer in writers]),
         "noted": pack("q", [writer.noted for writer in writers]),
         "noted_ms": pack("Q", [writer.noted_ms for writer in writers]),
         "heirs": [
@@ -175,7 +173,7 @@ def writers_of(state: Partition) -> dict[str, Any]:
 def _answer(said: Notice | WriterClosed) -> dict[str, Any]:
     value = {"writer": said.writer, "at": address_to_avro(said.at)}
     if isinstance(said, WriterClosed):
-        return {**value, "code": CLOSED, "number": said.closed_at, "heir": said.heir}
+        return {**value, "code": ABSENT, "number": said.closed_at, "heir": said.heir}
     return {**value, "code": said.reason, "number": said.next, "heir": None}
 
 
@@ -191,7 +189,7 @@ def restore_writers(state: Partition, base: dict[str, Any]) -> None:
     ):
         writer = state.writers[identifier] = Writer(identifier)
         writer.next = following
-        writer.closed_at = None if closed_at == OPEN else closed_at
+        writer.closed_at = None if closed_at == ABSENT else closed_at
         writer.noted, writer.noted_ms = noted, noted_ms
         writer.carry()
     known = list(state.writers.values())
@@ -204,7 +202,7 @@ def restore_writers(state: Partition, base: dict[str, Any]) -> None:
     state.noticed = {item["writer"]: item["of"] for item in base["noticed"]}
     for item in base["answers"]:
         at = address_from_avro(item["at"])
-        if item["code"] == CLOSED:
+        if item["code"] == ABSENT:
             state.keep_answer(WriterClosed(item["writer"], item["number"], at, item["heir"]))
         else:
             state.keep_answer(Notice(item["writer"], item["number"], at, NoticeReason(item["code"])))
@@ -338,7 +336,7 @@ def named_of(state: Partition) -> tuple[str, dict[str, Any], str, list[dict[str,
         what = {"role": key[0], "conversation": key[1], "how": how, "at_ms": at_ms, "heard": heard(key)}
         return what | {"openers": openers, "former": former}
 
-    entries = [entry(key, LIVES, 0) for key in state.named.living]
+    entries = [entry(key, ABSENT, 0) for key in state.named.living]
     entries += [entry(key, int(over.how), over.at_ms) for key, over in state.named.over.items()]
     return NAMED, {}, "entries", entries
 
@@ -347,7 +345,7 @@ def restore_named(state: Partition, entries: list[dict[str, Any]]) -> None:
     """Restore conversations whose id the caller chose."""
     for item in entries:
         key = Role(item["role"]), item["conversation"]
-        if item["how"] == LIVES:
+        if item["how"] == ABSENT:
             state.named.living[key] = None
         else:
             state.named.over[key] = Over(How(item["how"]), item["at_ms"])
