@@ -16,7 +16,7 @@ from konverse.bridge.admin.operations import Operations
 from konverse.bridge.catalog.catalog import Catalog
 from konverse.bridge.catalog.judge import CatalogJudge, Rules
 from konverse.bridge.catalog.lookups import bound
-from konverse.bridge.client.begin import Wanted, begin_here
+from konverse.bridge.client.begin import BeginClauses, begin_here
 from konverse.bridge.client.client import Client
 from konverse.bridge.client.connection import Connection
 from konverse.bridge.client.dialog import Dialog
@@ -143,7 +143,7 @@ class Broker(Routing):
         service accepts the contract, and refuses with an Error (-8408; 16).
         """
         self._check_open()
-        clauses = Wanted(
+        clauses = BeginClauses(
             from_service,
             to_service,
             contract,

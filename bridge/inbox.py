@@ -40,7 +40,7 @@ class Cursor(Protocol):
         """Close the cursor."""
 
 
-class Connection(Protocol):
+class DatabaseConnection(Protocol):
     """The part of a DB-API connection (PEP 249) that the inbox uses."""
 
     def cursor(self) -> Any:
@@ -53,7 +53,7 @@ class Connection(Protocol):
         """Roll the database transaction back."""
 
 
-class Step:
+class InboxStep:
     """One message inside an `Inbox.once` block."""
 
     def __init__(self, *, first: bool, result: bytes | None) -> None:
@@ -72,7 +72,7 @@ class Inbox:
             raise BadInput(f"{table!r} is no name of a table; use letters, digits, _ and at most one point")
         self.table = table
 
-    def create(self, connection: Connection) -> None:
+    def create(self, connection: DatabaseConnection) -> None:
         """Create the table if it does not exist. Works with SQLite (3.24 or newer) and PostgreSQL."""
         with _committed(connection) as cursor:
             cursor.execute(
@@ -81,7 +81,7 @@ class Inbox:
             )
 
     @contextmanager
-    def once(self, connection: Connection, message: Message) -> Iterator[Step]:
+    def once(self, connection: DatabaseConnection, message: Message) -> Iterator[InboxStep]:
         """Apply the effects of a message in a `with` block if `step.first`; the end of the block commits them.
 
         Raises BadInput for a connection that is in a transaction already, for instance in another thread's (give each
@@ -96,7 +96,7 @@ class Inbox:
         update = f"UPDATE {self.table} SET result = {mark} WHERE id = {mark}"  # noqa: S608
         with _committed(connection) as cursor:
             cursor.execute(insert, (key, message.context.now_ms() / 1000))
-            step = Step(first=cursor.rowcount == 1, result=None)
+            step = InboxStep(first=cursor.rowcount == 1, result=None)
             if not step.first:
                 cursor.execute(select, (key,))
                 (found,) = cursor.fetchone()
@@ -106,7 +106,7 @@ class Inbox:
                 _check_size(message, step.result)
                 cursor.execute(update, (step.result, key))
 
-    def forget(self, connection: Connection, older_than: timedelta) -> int:
+    def forget(self, connection: DatabaseConnection, older_than: timedelta) -> int:
         """Delete rows that are older than the newest row by `older_than`, in Kafka's time; returns how many.
 
         A message can come again until its commit counts. So choose several days, plus the longest time for which a
@@ -120,7 +120,7 @@ class Inbox:
 
 
 @contextmanager
-def _committed(connection: Connection) -> Iterator[Cursor]:
+def _committed(connection: DatabaseConnection) -> Iterator[Cursor]:
     """A database transaction: committed at the end of the block, rolled back when the block raises."""
     _check_transactional(connection)
     cursor: Cursor = connection.cursor()
@@ -142,7 +142,7 @@ def _check_size(message: Message, result: bytes) -> None:
         )
 
 
-def _check_transactional(connection: Connection) -> None:
+def _check_transactional(connection: DatabaseConnection) -> None:
     """Raise BadInput for a connection in autocommit mode or inside a transaction."""
     by_itself = getattr(connection, "autocommit", False) is True
     if _driver(connection) == "sqlite3" and by_itself is False:
@@ -156,11 +156,11 @@ def _check_transactional(connection: Connection) -> None:
         )
 
 
-def _driver(connection: Connection) -> str:
+def _driver(connection: DatabaseConnection) -> str:
     return type(connection).__module__.partition(".")[0]
 
 
-def _placeholder(connection: Connection) -> str:
+def _placeholder(connection: DatabaseConnection) -> str:
     """The placeholder of a parameter in the driver's SQL (PEP 249 `paramstyle`)."""
     driver = _driver(connection)
     style = getattr(sys.modules.get(driver), "paramstyle", None)

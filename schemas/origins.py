@@ -15,7 +15,7 @@ PASSED_ON_ERROR: Final = 10001
 _PASSED_ON: Final = re.compile(r"Error (-?\d+) from service (?=\")")
 
 
-class Origin(NamedTuple):
+class ErrorOrigin(NamedTuple):
     """Service, code and description of an Error that a router has passed on."""
 
     service: str
@@ -33,7 +33,7 @@ def passed_on(service: str, body: bytes) -> str:
     return shortened(f"Error {code} from service {json.dumps(service, ensure_ascii=False)}: {text}")
 
 
-def origin_of(description: str) -> Origin | None:
+def origin_of(description: str) -> ErrorOrigin | None:
     """The original Error in the description of one that a router has passed on; None for any other description.
 
     If several routers passed it on, the result names the last of them, and its description has an origin again.
@@ -47,7 +47,7 @@ def origin_of(description: str) -> Origin | None:
         return None
     if not description.startswith(": ", end):
         return None
-    return Origin(service, int(match[1]), description[end + 2 :])
+    return ErrorOrigin(service, int(match[1]), description[end + 2 :])
 
 
 def first_code(code: int, description: str) -> int:

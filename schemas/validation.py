@@ -15,7 +15,7 @@ from konverse.schemas.catalog.objects import Validation
 from .limits import XML_DEPTH_ENTRIES_MAX
 
 
-class Refused(Exception):
+class ForbiddenXml(Exception):
     """The document may be well-formed, but has something that is not allowed."""
 
 
@@ -51,18 +51,18 @@ def document_fault(body: bytes) -> str:
         nonlocal depth
         depth += 1
         if depth > XML_DEPTH_ENTRIES_MAX:
-            raise Refused(f"more than {XML_DEPTH_ENTRIES_MAX} elements inside of each other")
+            raise ForbiddenXml(f"more than {XML_DEPTH_ENTRIES_MAX} elements inside of each other")
 
     def higher(_name: str) -> None:
         nonlocal depth
         depth -= 1
 
     def refuse(*_: object) -> None:
-        raise Refused("a document type of its own")
+        raise ForbiddenXml("a document type of its own")
 
     def declared(_version: str, encoding: str | None, _standalone: int) -> None:
         if encoding is not None and body.startswith(BOM_UTF8) and encoding.lower() not in ("utf-8", "utf8"):
-            raise Refused(
+            raise ForbiddenXml(
                 f"encoding {encoding} in the XML declaration is incorrect, behind the byte order mark of UTF-8"
             )
 
@@ -72,7 +72,7 @@ def document_fault(body: bytes) -> str:
     parser.StartDoctypeDeclHandler = refuse
     try:
         parser.Parse(body, True)  # noqa: FBT003  # this is all of it
-    except (ExpatError, Refused, LookupError, ValueError) as error:  # LookupError: an unknown encoding
+    except (ExpatError, ForbiddenXml, LookupError, ValueError) as error:  # LookupError: an unknown encoding
         return str(error)
     return ""
 

@@ -101,7 +101,7 @@ def map_arrow(
 
     from .receive import mapping  # noqa: PLC0415  # after `require`
 
-    return mapping.map_arrow(spark, mapping.Source(Settings.load(**settings), queue, rows, timeout), function)
+    return mapping.map_arrow(spark, mapping.QueueSource(Settings.load(**settings), queue, rows, timeout), function)
 
 
 def process(
@@ -124,7 +124,7 @@ def process(
 
     from .receive import mapping  # noqa: PLC0415  # after `require`
 
-    return mapping.process(spark, mapping.Source(Settings.load(**settings), queue, rows, timeout), transform)
+    return mapping.process(spark, mapping.QueueSource(Settings.load(**settings), queue, rows, timeout), transform)
 
 
 def route(  # noqa: PLR0913  # the ways to route
@@ -167,9 +167,9 @@ def route(  # noqa: PLR0913  # the ways to route
     from .receive import mapping  # noqa: PLC0415  # after `require`
     from .routing import routing  # noqa: PLC0415  # after `require`
 
-    source = mapping.Source(Settings.load(**settings), queue, rows, timeout)
+    source = mapping.QueueSource(Settings.load(**settings), queue, rows, timeout)
     with showing(progress=progress) as shown:
-        return routing.route(spark, source, classifier, routing.Manner(mode, redirect_type), shown)
+        return routing.route(spark, source, classifier, routing.RoutingMode(mode, redirect_type), shown)
 
 
 def route_arrow(  # noqa: PLR0913  # as above
@@ -199,10 +199,10 @@ def route_arrow(  # noqa: PLR0913  # as above
     from .receive import mapping  # noqa: PLC0415  # after `require`
     from .routing import routing  # noqa: PLC0415  # after `require`
 
-    source = mapping.Source(Settings.load(**settings), queue, rows, timeout)
+    source = mapping.QueueSource(Settings.load(**settings), queue, rows, timeout)
     with showing(progress=progress) as shown:
         return routing.route_arrow(
-            spark, source, function, routing.Manner(mode, redirect_type), shown if progress else None
+            spark, source, function, routing.RoutingMode(mode, redirect_type), shown if progress else None
         )
 
 

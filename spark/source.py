@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.types import StructType
 
-    from konverse.spark.connection.settings import Settings
+    from konverse.spark.connection.settings import ConnectionSettings
     from konverse.spark.log.columns import Column
 
 _WRITE_PLANNER: Final = "pyspark.sql.worker.write_into_data_source"
@@ -50,7 +50,7 @@ class KonverseDataSource(DataSource):
             self._known = parse(options)
 
     @property
-    def _settings(self) -> Settings:
+    def _settings(self) -> ConnectionSettings:
         """Settings of a reader; InvalidSettings when the options are those of a writer."""
         if self._writes:
             from konverse.schemas.errors import InvalidSettings  # noqa: PLC0415  # as above

@@ -14,8 +14,8 @@ from konverse.bridge.client.connection import Connection
 from konverse.bridge.client.transmission import NAME
 from konverse.bridge.kafka.clock import kafka_time_ms
 from konverse.bridge.runtime.arguments import checked
-from konverse.bridge.validation.rules import Rule
-from konverse.bridge.validation.validator import Known
+from konverse.bridge.validation.rules import SchemaRule
+from konverse.bridge.validation.validator import EncodedRule
 from konverse.schemas.catalog.objects import (
     KEEP_FOR_EVER,
     Contract,
@@ -543,10 +543,10 @@ class Administration:
         """Raise InvalidSchema when the type's schema cannot be used for validation."""
         rule = rule_of(self._catalog, value)
         if rule is not None:
-            self._validator.check(Known.of(rule))
+            self._validator.check(EncodedRule.of(rule))
 
     def _check_collection(self, value: XmlSchemaCollection) -> None:
-        self._validator.check(Known.of(Rule(Validation.VALID_XML, value.documents)))
+        self._validator.check(EncodedRule.of(SchemaRule(Validation.VALID_XML, value.documents)))
 
     def _check_priority(self, value: BrokerPriority) -> None:
         if value.contract != ANY:

@@ -189,15 +189,15 @@ class Instructions:
 
     def parked(
         self, following: Following, queue: Queue, partition: int, wanted: Callable[[Suspended], bool]
-    ) -> Iterator[Parked]:
+    ) -> Iterator[SuspendedGroup]:
         """The suspended groups of a partition, each with those of its conversations that are wanted."""
-        groups: dict[bytes, Parked] = {}
+        groups: dict[bytes, SuspendedGroup] = {}
         sides = suspended_sides(following.catch_up())
         now_ms = kafka_time_ms(self._kafka) if sides else 0
         for one in sides:
             told = shown(queue, partition, one, now_ms)
             if wanted(told):
-                group = groups.setdefault(one.group_id, Parked(following, queue.name, [], {}))
+                group = groups.setdefault(one.group_id, SuspendedGroup(following, queue.name, [], {}))
                 group.shown.append(told)
                 group.firsts[one.role, one.conversation] = first_of(one)
         yield from groups.values()
@@ -246,7 +246,7 @@ def shown(queue: Queue, partition: int, endpoint: Endpoint, now_ms: int) -> Susp
     )
 
 
-class Parked(NamedTuple):
+class SuspendedGroup(NamedTuple):
     """A suspended conversation group: its conversations are resumed together."""
 
     following: Following
@@ -270,11 +270,11 @@ class Parked(NamedTuple):
         return sum(one is not None and waits(one) and first_of(one) == first for one, first in sides)
 
 
-def wait_until_resumed(groups: Iterable[Parked], deadline: float) -> None:
+def wait_until_resumed(groups: Iterable[SuspendedGroup], deadline: float) -> None:
     """Return when none of these groups is suspended on the same message any more. Raises OutcomeUnknown."""
     left = list(groups)
 
-    def look() -> list[Parked]:
+    def look() -> list[SuspendedGroup]:
         for following in dict.fromkeys(group.following for group in left):
             following.catch_up()
         left[:] = [group for group in left if group.left()]

@@ -27,7 +27,7 @@ from konverse.bridge.owner.follower import partitions_of
 from konverse.bridge.views.listing import Source, View
 from konverse.bridge.views.partitions import Folded, Looking
 from konverse.dialog.fold.journal import JournalFeed
-from konverse.dialog.queries.leaks import Cause, Side, cause_of, explained, side_of, worked_on
+from konverse.dialog.queries.leaks import Cause, SideFacts, cause_of, explained, side_of, worked_on
 from konverse.dialog.rules.loss import said_of_loss
 from konverse.dialog.state.endpoint import NO_TIME
 from konverse.schemas.catalog.objects import KEEP_FOR_EVER, Queue
@@ -83,7 +83,7 @@ class _Found(NamedTuple):
     partition: int
     endpoint: int
     """Index of the endpoint."""
-    side: Side
+    side: SideFacts
     peer_at: Address
     """Address of the peer, to which its outputs go."""
 

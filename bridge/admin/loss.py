@@ -26,7 +26,7 @@ from konverse.bridge.owner.driver import Owning
 from konverse.bridge.owner.follower import Following, partitions_of
 from konverse.dialog.owner.events import Phase
 from konverse.dialog.owner.settings import OwnerSettings
-from konverse.dialog.rules.accepted_loss import Acceptance, expected_by
+from konverse.dialog.rules.accepted_loss import AcceptedLoss, expected_by
 from konverse.dialog.rules.replies import other
 from konverse.dialog.state.endpoint import Endpoint
 from konverse.dialog.state.partition import Partition
@@ -150,7 +150,7 @@ class LossAcceptance:
                 following.begin_anew()
                 time.sleep(LOOK_EVERY_S)
 
-    def _told(self, queue: Queue, number: int, state: Partition, acceptance: Acceptance) -> Loss:
+    def _told(self, queue: Queue, number: int, state: Partition, acceptance: AcceptedLoss) -> Loss:
         with closing(LogReader(self._kafka)) as log_reader:
             begins, data_end = log_reader.ends(queue.topic, number)
             end = max(begins, acceptance.ingested_to)
@@ -223,7 +223,7 @@ class LossAcceptance:
         )
         with closing(owning):
             expected = {at: self._expected(at, state) for at in addresses}
-            owning.acceptance = Acceptance(expected)
+            owning.acceptance = AcceptedLoss(expected)
             if owning.take_over(number) is None:
                 reasons = "; ".join(effect.reason for _, _, effect in owning.stopped())
                 raise InvalidState(f"partition {number} of queue {queue.name!r} was not taken: {reasons}. Try again")

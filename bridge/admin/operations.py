@@ -31,8 +31,8 @@ from .instructions import (
     SWEEP_CONVERSATIONS,
     Command,
     Instructions,
-    Parked,
     Suspended,
+    SuspendedGroup,
     shown,
     suspended_sides,
     wait_until_resumed,
@@ -123,7 +123,7 @@ class Operations:
             return (reason or "").casefold() in one.reason.casefold() and one.age_s >= (older_than or 0)
 
         with ExitStack() as exits:
-            found: list[Parked] = []
+            found: list[SuspendedGroup] = []
             for each, partition in self._instructions.partitions(queue):
                 with ExitStack() as unneeded:
                     following = unneeded.enter_context(Following(self._kafka, each, partition))

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from konverse.bridge.runtime.log_throttle import Seldom
-from konverse.bridge.validation.rules import Rule as SchemaRule
-from konverse.bridge.validation.validator import Finding, Known, Validator
+from konverse.bridge.validation.rules import SchemaRule
+from konverse.bridge.validation.validator import BodyFinding, EncodedRule, Validator
 from konverse.dialog.state.endpoint import Terms
 from konverse.dialog.transaction.received import Clauses, Rule
 from konverse.schemas.catalog.objects import Contract, MessageType, Queue, Service, Validation
@@ -50,7 +50,7 @@ class Demand(NamedTuple):
     """The check that a message type demands of bodies."""
 
     validation: Validation
-    schema: Known | None
+    schema: EncodedRule | None
     """The schema, encoded for the validator; None: no schema."""
 
 
@@ -118,11 +118,11 @@ class CatalogJudge:
 
     def _demand(self, message_type: MessageType) -> Demand:
         rule = rule_of(self._catalog, message_type)
-        return Demand(message_type.validation, None if rule is None else Known.of(rule))
+        return Demand(message_type.validation, None if rule is None else EncodedRule.of(rule))
 
-    def _look(self, demand: Demand, body: bytes | None) -> Finding:
+    def _look(self, demand: Demand, body: bytes | None) -> BodyFinding:
         if demand.schema is None:
-            return Finding(fault_of(demand.validation, body))
+            return BodyFinding(fault_of(demand.validation, body))
         try:
             return self._validator.look(demand.schema, body or b"")
         except ValidatorUnavailable as error:  # the partition is claimed again, and its messages are validated again

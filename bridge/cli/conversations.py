@@ -27,7 +27,7 @@ from .view import ROWS_SHOWN, unseen
 STATES: Final = tuple(state.code for state in State if state is not State.CLOSED)
 
 
-class Wanted(NamedTuple):
+class Filter(NamedTuple):
     """Which sides are wanted."""
 
     queue: str | None
@@ -76,7 +76,7 @@ def conversations(
     if end:
         check_answer("--end", yes=yes, asks=not as_json)
     older_than_s = SILENT_S if older_than is None else seconds(older_than)
-    wanted = Wanted(queue, service, state)
+    wanted = Filter(queue, service, state)
     with opened(kafka, database=database) as broker:
         wanted.check(broker)
         if not leaked:
@@ -92,7 +92,7 @@ def conversations(
         typer.echo(line, err=True)
 
 
-def _only(wanted: Wanted, found: View[Any]) -> View[Any]:
+def _only(wanted: Filter, found: View[Any]) -> View[Any]:
     return View([one for one in found if wanted.has(one)], found.sources)
 
 

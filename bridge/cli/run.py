@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 
-class Readers(StrEnum):
+class ReaderUnit(StrEnum):
     """What `max_readers` counts."""
 
     THREADS = "threads"
@@ -18,8 +18,8 @@ class Readers(StrEnum):
 def run(
     app: Annotated[str, typer.Argument(metavar="MODULE:APP", help="Where the application is, like shop:app")],
     readers: Annotated[
-        Readers, typer.Option(help="What max_readers counts: threads of one process, or processes")
-    ] = Readers.THREADS,
+        ReaderUnit, typer.Option(help="What max_readers counts: threads of one process, or processes")
+    ] = ReaderUnit.THREADS,
     exit_when_drained: Annotated[
         bool, typer.Option("--exit-when-drained", help="End when nothing waits in the queues any more.")
     ] = False,
@@ -46,7 +46,7 @@ def run(
             f"@{app.partition(':')[2]}.router(service) over a classifier"
         )
     job = Job(app, None, exit_when_drained, grace, as_json)
-    found = jobs(loaded, job, processes=readers is Readers.PROCESSES)
+    found = jobs(loaded, job, processes=readers is ReaderUnit.PROCESSES)
     if not found:
         typer.echo("konverse: max_readers is 0 everywhere: nothing is started", err=True)
         return

@@ -17,7 +17,7 @@ from konverse.bridge.redis.view import Header, ViewStore
 from konverse.bridge.runtime.arguments import did_you_mean
 from konverse.bridge.views.reading_state import ReadingState, said_of_forged
 from konverse.bridge.views.views import COLUMNS
-from konverse.dialog.owner.view import Row
+from konverse.dialog.owner.view import ViewRow
 from konverse.schemas.catalog.objects import Contract, MessageType, Queue, Service
 from konverse.schemas.catalog.priorities import BrokerPriority
 from konverse.schemas.catalog.routes import NEVER, Route
@@ -136,7 +136,7 @@ def _queue(broker: Broker, name: str) -> Queue:
     return queue
 
 
-def _find(broker: Broker, conversation: UUID) -> list[tuple[Where, Row]]:
+def _find(broker: Broker, conversation: UUID) -> list[tuple[Where, ViewRow]]:
     found = [
         ((queue.name, partition), row)
         for queue in broker.catalog.all(Queue)
@@ -207,14 +207,14 @@ def _partition_as_dict(header: Header | None, state: ReadingState) -> dict[str, 
     }
 
 
-def _show_rows(rows: list[tuple[Where, Row]], *, as_json: bool) -> None:
+def _show_rows(rows: list[tuple[Where, ViewRow]], *, as_json: bool) -> None:
     if as_json:
         print_json([_as_dict(*pair) for pair in rows])
     else:
         _print_rows(rows)
 
 
-def _print_rows(rows: list[tuple[Where, Row]]) -> None:
+def _print_rows(rows: list[tuple[Where, ViewRow]]) -> None:
     """Print rows with the whole conversation id, to be copied, and without some fields that --json has."""
     columns = ("conversation", "side", "state", "sent", "received", "unread", "in")
     print_table(
@@ -237,13 +237,13 @@ def _print_rows(rows: list[tuple[Where, Row]]) -> None:
         typer.echo(f"… and {len(rows) - ROWS_SHOWN:,} more; --json prints all")
 
 
-def _trouble(row: Row) -> str:
+def _trouble(row: ViewRow) -> str:
     if row.suspended:
         return " suspended"
     return f" ({row.attempts} failed)" if row.attempts else ""
 
 
-def _as_dict(where: Where, row: Row) -> dict[str, Any]:
+def _as_dict(where: Where, row: ViewRow) -> dict[str, Any]:
     fields = {name: value for name, value in row._asdict().items() if name not in NOT_YET}
     return {
         "queue": where[0],

@@ -30,7 +30,7 @@ SHORT: Final[dict[str, tuple[str, ...]]] = {
 """Columns that a table shows, for views that have more than fit on a terminal."""
 
 
-class Wanted(NamedTuple):
+class Selection(NamedTuple):
     """The wanted view, and which of its columns and rows."""
 
     name: str
@@ -86,7 +86,7 @@ def view(
             show(broker, what, as_json=as_json)
         return
     chosen = tuple(name.strip() for name in columns.split(",")) if columns else (() if as_json else SHORT.get(what, ()))
-    wanted = Wanted(what, queue, chosen or COLUMNS[what], dict(map(_condition, where or ())))
+    wanted = Selection(what, queue, chosen or COLUMNS[what], dict(map(_condition, where or ())))
     wanted.check()
     with opened(kafka, redis=redis_url, database=database) as broker:
         found = wanted.read(broker)
@@ -106,7 +106,7 @@ def _condition(text: str) -> tuple[str, str]:
     return column.strip(), {"true": "1", "false": "0"}.get(value.lower(), value)
 
 
-def _print(wanted: Wanted, found: View[Any]) -> None:
+def _print(wanted: Selection, found: View[Any]) -> None:
     cells = ([_text(getattr(row, name)) for name in wanted.columns] for row in found[:ROWS_SHOWN])
     print_table(f"{wanted.name}: {len(found):,} row{'' if len(found) == 1 else 's'}", wanted.columns, cells)
     if len(found) > ROWS_SHOWN:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from konverse.dialog.session import adoption as adopting
-from konverse.dialog.session.adoption import Adopting, Standing
+from konverse.dialog.session.adoption import Adopting, FoundState
 from konverse.dialog.session.dialogs import SessionDialog
 from konverse.dialog.session.lanes import Hand
 from konverse.dialog.session.session import Session
@@ -19,7 +19,7 @@ from konverse.dialog.state.partition import Partition
 from konverse.schemas.errors import BadInput, KafkaUnavailable, OutcomeUnknown
 from konverse.schemas.identifiers import Address
 
-from .begin import Prepared, Wanted, check_same
+from .begin import BeginClauses, Prepared, check_same
 from .dialog import Dialog
 from .mailboxes import POLL_S, Mailboxes
 from .sender import Sender
@@ -30,26 +30,28 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 
-class Adopted(NamedTuple):
+class AdoptedConversation(NamedTuple):
     """A conversation that another session began and this one has taken over."""
 
     dialog: Dialog
     """Takes messages only when `standing` is OPEN; `bounced` and `end` work in any case."""
-    standing: Standing
+    standing: FoundState
 
 
 class Adopter:
     """Adopts conversations into the session of a sender."""
 
     def __init__(
-        self, sender: Sender, catalog: Catalog, mailboxes: Mailboxes, begin_block: Callable[[Wanted], Prepared]
+        self, sender: Sender, catalog: Catalog, mailboxes: Mailboxes, begin_block: Callable[[BeginClauses], Prepared]
     ) -> None:
         self._sender = sender
         self._catalog = catalog
         self._mailboxes = mailboxes
         self._begin_block = begin_block
 
-    def adopt(self, wanted: Sequence[Wanted], writers: Collection[bytes], timeout_s: float) -> list[Adopted]:
+    def adopt(
+        self, wanted: Sequence[BeginClauses], writers: Collection[bytes], timeout_s: float
+    ) -> list[AdoptedConversation]:
         """Take over conversations whose sender is gone, and return them in the same order.
 
         `wanted` has the BEGIN DIALOG clauses and the id of each conversation. Its home must have ingested the BEGIN
@@ -64,11 +66,11 @@ class Adopter:
         closed meanwhile, QueueNotFound.
         """
         deadline = time.monotonic() + timeout_s
-        cases: list[adopting.Wanted] = []
+        cases: list[adopting.AdoptRequest] = []
         placed: list[int] = []
         for one in wanted:
             prepared = self._begin_block(one)
-            cases.append(adopting.Wanted(prepared.conversation, prepared.begin, one.returning))
+            cases.append(adopting.AdoptRequest(prepared.conversation, prepared.begin, one.returning))
             placed.append(prepared.placed)
         if len({case.conversation for case in cases}) < len(cases):
             raise BadInput("a conversation is adopted once; name each of them once")
@@ -86,7 +88,7 @@ class Adopter:
             time.sleep(POLL_S)
         found = self._decided(lambda _session: machine.finish())
         return [
-            Adopted(check_same(self._dialog(staged, at), one), standing)
+            AdoptedConversation(check_same(self._dialog(staged, at), one), standing)
             for (staged, standing), at, one in zip(found, placed, wanted, strict=True)
         ]
 

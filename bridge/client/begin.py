@@ -17,7 +17,7 @@ from konverse.bridge.reader.readers import Readers
 from konverse.bridge.runtime.ids import random_id
 from konverse.bridge.runtime.settings import Settings
 from konverse.dialog.rules.reused_ids import refusal
-from konverse.dialog.session.dialogs import Manner
+from konverse.dialog.session.dialogs import BeginOptions
 from konverse.dialog.state.partition import Partition
 from konverse.dialog.transaction.received import Clauses
 from konverse.routing.loops import with_hops
@@ -43,7 +43,7 @@ CURRENT_DATABASE: Final = "CURRENT DATABASE"
 """Given as a broker instance, it stands for the database of the caller."""
 
 
-class Wanted(NamedTuple):
+class BeginClauses(NamedTuple):
     """The clauses of BEGIN DIALOG."""
 
     from_service: str
@@ -71,11 +71,11 @@ class Prepared(NamedTuple):
     begin: Begin
     placed: int
     """`Catalog.placed` of the initiator's service: a number that changes when the service moves to another queue."""
-    manner: Manner
+    manner: BeginOptions
 
 
 def begin_block(
-    settings: Settings, catalog: Catalog, owned: Callable[[Queue], AbstractSet[int]], wanted: Wanted
+    settings: Settings, catalog: Catalog, owned: Callable[[Queue], AbstractSet[int]], wanted: BeginClauses
 ) -> Prepared:
     """Conversation id and addresses of a client's dialog.
 
@@ -118,7 +118,7 @@ def begin_block(
     begin = begin._replace(lifetime_ms=lifetime_ms, broker_instance=broker_instance)
     level = level_of(catalog.known(BrokerPriority), contract, from_service, to_service)
     named = conversation_id is not None and not wanted.own_id
-    return Prepared(conversation, begin, placed, Manner(wanted.returning, named, wanted.anew, level))
+    return Prepared(conversation, begin, placed, BeginOptions(wanted.returning, named, wanted.anew, level))
 
 
 def check_not_over(readers: Readers, prepared: Prepared) -> None:
@@ -142,7 +142,7 @@ def _placed(catalog: Catalog, from_service: str, to_service: str, contract: str)
             return placed, queues
 
 
-def _instance(catalog: Catalog, wanted: Wanted) -> str | None:
+def _instance(catalog: Catalog, wanted: BeginClauses) -> str | None:
     """The broker id of this database when `broker_instance` was given, which must name it (behaviours 42, 134)."""
     named = wanted.broker_instance
     if named is None:
@@ -212,7 +212,7 @@ def _begin(  # noqa: PLR0913, PLR0917  # what a BEGIN names
     return Begin(from_service, to_service, contract, home, target, group, key)
 
 
-def check_same(dialog: Dialog, wanted: Wanted) -> Dialog:
+def check_same(dialog: Dialog, wanted: BeginClauses) -> Dialog:
     """The dialog itself; BadInput when this id was begun before with other services, contract or `returning`."""
     known, returning = dialog.begin, dialog.staged.returning
     if (known.from_service, known.to_service, known.contract, returning) != (*wanted[:3], wanted.returning):

@@ -13,8 +13,8 @@ from konverse.bridge.reader.readers import Readers
 from konverse.dialog.session.outcome import Outcome
 from konverse.schemas.catalog.objects import Queue
 
-from .adoption import Adopted, Adopter
-from .begin import Prepared, Wanted, begin_block, check_not_over, check_same
+from .adoption import AdoptedConversation, Adopter
+from .begin import BeginClauses, Prepared, begin_block, check_not_over, check_same
 from .connection import Connection
 from .dialog import Dialog
 from .fire_and_forget import FireAndForget
@@ -45,7 +45,7 @@ class Client:
         """None before anything was begun or sent."""
         self._transmission: Transmission | None = None
 
-    def begin(self, clauses: Wanted) -> Dialog:
+    def begin(self, clauses: BeginClauses) -> Dialog:
         """BEGIN DIALOG. Returns at once. Raises the errors of `Broker.begin_dialog`."""
         sender = self.open_sender()
         conversation, begin, placed, manner = self._prepare(clauses)
@@ -57,8 +57,8 @@ class Client:
         return ClientTransaction(self._open_transmission(), self._connection.catalog, self.mailboxes, self._prepare)
 
     def adopt(
-        self, wanted: Sequence[Wanted], *, writers: Collection[bytes] = (), timeout: float | None = None
-    ) -> list[Adopted]:
+        self, wanted: Sequence[BeginClauses], *, writers: Collection[bytes] = (), timeout: float | None = None
+    ) -> list[AdoptedConversation]:
         """Take over conversations of a dead process: see `Adopter.adopt`. `timeout` is in seconds."""
         adopter = Adopter(self.open_sender(), self._connection.catalog, self.mailboxes, self._begin_block)
         return adopter.adopt(wanted, writers, self._connection.settings.send_timeout_s if timeout is None else timeout)
@@ -104,7 +104,7 @@ class Client:
                     )
         return sender
 
-    def _prepare(self, clauses: Wanted) -> Prepared:
+    def _prepare(self, clauses: BeginClauses) -> Prepared:
         """Addresses and id of a dialog. Raises ConversationOver when a reader of this process knows that it is over."""
         prepared = self._begin_block(clauses)
         if prepared.manner.named:

@@ -22,7 +22,7 @@ from konverse.bridge.kafka.topic_watch import WATCH_EVERY_S
 from konverse.bridge.reader.readers import Readers
 from konverse.bridge.runtime.exits import leave_at_exit
 from konverse.dialog.queries.hearing import hear_of_end, hear_of_id, needs_another_id
-from konverse.dialog.session.dialogs import DialogState, Manner, SessionDialog
+from konverse.dialog.session.dialogs import BeginOptions, DialogState, SessionDialog
 from konverse.dialog.session.lanes import Hand, Lane
 from konverse.dialog.session.session import Session
 from konverse.dialog.state.endpoint import Endpoint
@@ -106,7 +106,7 @@ class Sender(Hearing):
 
     # ------------------------------------------------------------------------------------------------------- calls
 
-    def begin(self, conversation: bytes, begin: Begin, manner: Manner) -> SessionDialog:
+    def begin(self, conversation: bytes, begin: Begin, manner: BeginOptions) -> SessionDialog:
         """Begin a dialog. Returns at once; its messages leave when its home has the BEGIN.
 
         Waits only while the window to the home is full; QueueFull after `send_timeout_s`. Raises ConversationOver,

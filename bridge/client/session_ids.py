@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from konverse.bridge.owner.follower import Following
 from konverse.bridge.runtime.clock import now_ms
 from konverse.dialog.session.lanes import Hand
-from konverse.dialog.session.rotation import Age, Unheard, Wanted, reply
+from konverse.dialog.session.rotation import Age, CloseQuery, Unheard, reply
 from konverse.dialog.session.session import Session
 from konverse.schemas.errors import KonverseError
 from konverse.schemas.identifiers import Address
@@ -107,7 +107,7 @@ class Renewing:
             return False
         return self._read_ms is None or now_ms() - self._read_ms >= READ_EVERY_S * 1_000
 
-    def answers(self) -> Iterator[tuple[Wanted, WriterClosed | Unheard]]:
+    def answers(self) -> Iterator[tuple[CloseQuery, WriterClosed | Unheard]]:
         """What destinations answer to questions about former ids. Reads their logs, so it may take a while."""
         self._read_ms, self.trouble = now_ms(), None
         awaited = self.session.takeover.wanted()
@@ -128,7 +128,7 @@ class Renewing:
         if not self.session.takeover.behind:
             self.close()
 
-    def _asks_again(self, wanted: Wanted) -> bool:
+    def _asks_again(self, wanted: CloseQuery) -> bool:
         """Whether to ask a destination again that answered LATER: at once, then every `ASK_AGAIN_S`."""
         of = wanted.address, wanted.asked
         asked_ms = self._asked_ms.get(of)

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Self
 
 from konverse.bridge.catalog.catalog import Catalog
 from konverse.bridge.runtime.arguments import Timeout, checked
-from konverse.dialog.session.transactions import Transaction
+from konverse.dialog.session.transactions import StagedTransaction
 from konverse.schemas.errors import BadInput, InvalidState, NullHandle
 from konverse.schemas.identifiers import Role
 from konverse.schemas.system_messages import DEFAULT, check_error, error_body
 from konverse.schemas.wire.bodies import as_bytes
 from konverse.schemas.wire.records import NO_TIMER, Kind
 
-from .begin import Prepared, Wanted, check_same
+from .begin import BeginClauses, Prepared, check_same
 from .dialog import Dialog, check_type, timer_ms
 from .mailboxes import Mailboxes
 from .sender import Sender
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from konverse.dialog.session.dialogs import SessionDialog
 
-BeginBlock = Callable[[Wanted], Prepared]
+BeginBlock = Callable[[BeginClauses], Prepared]
 
 
 class ClientTransaction:
@@ -42,7 +42,7 @@ class ClientTransaction:
         self._catalog = catalog
         self._mailboxes = mailboxes
         self._begin_block = begin_block
-        self._transaction = Transaction(sender.session)
+        self._transaction = StagedTransaction(sender.session)
         self._entered = False
 
     @checked
@@ -64,7 +64,7 @@ class ClientTransaction:
     ) -> Dialog:
         """BEGIN DIALOG as `broker.begin_dialog`; until the block ends, only this transaction may use the dialog."""
         self._check_entered()
-        wanted = Wanted(
+        wanted = BeginClauses(
             from_service,
             to_service,
             contract,

@@ -13,13 +13,13 @@ from confluent_kafka import Message
 
 from konverse.dialog.fold.journal import JournalRecord
 from konverse.dialog.state.endpoint import Stamp
-from konverse.dialog.state.recent import Columns
+from konverse.dialog.state.recent import RecordColumns
 from konverse.schemas.wire.envelope import HEADER
 
 from .headers import header_of
 
 
-def columns_of(messages: list[Message], span: tuple[int, int] | None = None) -> tuple[Columns, list[Message]]:
+def columns_of(messages: list[Message], span: tuple[int, int] | None = None) -> tuple[RecordColumns, list[Message]]:
     """A run of records of one partition as columns, and the client's events that stood between them.
 
     `span` is the first offset and the end of the range that was read. Without it the columns span the records alone.
@@ -33,12 +33,12 @@ def columns_of(messages: list[Message], span: tuple[int, int] | None = None) -> 
         headers, bodies, stamps = _unusual(messages)
     if not messages:
         start, end = span or (0, 0)
-        return Columns((), (), (), (), end, start), events
+        return RecordColumns((), (), (), (), end, start), events
     first, last = messages[0].offset() or 0, messages[-1].offset() or 0
     contiguous = last - first + 1 == len(messages)
     offsets: Sequence[int] = range(first, last + 1) if contiguous else [m.offset() or 0 for m in messages]
     start, end = span or (first, last + 1)
-    return Columns(offsets, headers, bodies, stamps, end, start), events
+    return RecordColumns(offsets, headers, bodies, stamps, end, start), events
 
 
 def journal_record(message: Message) -> JournalRecord:

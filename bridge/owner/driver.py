@@ -53,7 +53,7 @@ from konverse.dialog.owner.handing_out import HandingOut
 from konverse.dialog.owner.owner import Owner
 from konverse.dialog.owner.settings import OwnerSettings
 from konverse.dialog.owner.view import Show
-from konverse.dialog.rules.accepted_loss import Acceptance
+from konverse.dialog.rules.accepted_loss import AcceptedLoss
 from konverse.dialog.state.endpoint import Endpoint
 from konverse.dialog.transaction.begun import Begun
 from konverse.dialog.transaction.transaction import Transaction, TransactionContext
@@ -125,7 +125,7 @@ class Owning:
         self._standby: Standby | None = None
         self.late = Late()
         self.groups = Groups(kafka, queue, self.owners)
-        self.acceptance: Acceptance | None = None
+        self.acceptance: AcceptedLoss | None = None
         """Lets the next owner give up commits whose data are gone; without it the owner halts (section 7.7)."""
         self.attach: Callable[[Owner], None] | None = None
         """Connects an owner's transactions to the reader, which answers them and learns when their blocks end."""

@@ -16,7 +16,7 @@ from konverse.dialog.fold.fold import Fold, Overtaken
 from konverse.dialog.fold.journal import JournalHead
 from konverse.dialog.owner.events import DataRead, JournalRead, OutOfRange, ReadData, SnapshotsRead
 from konverse.dialog.owner.recovery import Recovery
-from konverse.dialog.rules.accepted_loss import Acceptance
+from konverse.dialog.rules.accepted_loss import AcceptedLoss
 from konverse.dialog.state.partition import Partition
 from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import KafkaUnavailable
@@ -96,7 +96,7 @@ class Following:
         """Discard what was read."""
         self._fold = _Observed(self._identity, self._see)
         self._recovery = Recovery(self._fold)
-        self._recovery.acceptance = self.acceptance = Acceptance() if self.accepts_loss else None
+        self._recovery.acceptance = self.acceptance = AcceptedLoss() if self.accepts_loss else None
 
     def _see(self, state: Partition, commit: Commit) -> None:
         if self.on_commit is not None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from konverse.bridge.kafka.clients import Kafka
 from konverse.dialog.queries.searching import Journaled, ReadBehind, ReadState, Search
 from konverse.dialog.state.partition import Partition
-from konverse.dialog.state.recent import Columns
+from konverse.dialog.state.recent import RecordColumns
 from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.limits import FOLLOWED_BYTES_MAX, FOLLOWED_ENTRIES_MAX
 
@@ -56,7 +56,7 @@ class Groups:
         finally:
             self._let_go()
 
-    def _answer(self, question: ReadState | ReadBehind) -> Journaled | Iterable[Columns]:
+    def _answer(self, question: ReadState | ReadBehind) -> Journaled | Iterable[RecordColumns]:
         if isinstance(question, ReadBehind):
             return self._read().data_behind(question.partition, question.start)
         following = self._follow(question.partition)

@@ -20,7 +20,7 @@ from konverse.dialog.transaction.transaction import Transaction
 log: Final = logging.getLogger("konverse.appending")
 
 
-class _Flight:
+class _AppendFlight:
     """An append on its way; a large commit has several records."""
 
     __slots__ = ("last", "owner", "since", "together", "waiting")
@@ -49,7 +49,7 @@ class Appending:
     def append(self, owner: Owner, effect: Append) -> None:
         """Hand the records to the producer."""
         self._tell_of_overtaken(owner)
-        flight = _Flight(owner, len(effect.records))
+        flight = _AppendFlight(owner, len(effect.records))
         report = partial(self._reported, flight)
         try:
             for record in effect.records:
@@ -85,7 +85,7 @@ class Appending:
         discard(self._producer)
         self._producer = self._kafka.journal_producer()
 
-    def _reported(self, flight: _Flight, error: Any, message: Message) -> None:
+    def _reported(self, flight: _AppendFlight, error: Any, message: Message) -> None:
         if not flight.waiting:
             return
         if error is not None:
@@ -104,7 +104,7 @@ class Appending:
     def _words(self, error: object) -> str:
         return self._kafka.words(error, Need.topic("WRITE", self._topic))
 
-    def _unknown(self, flight: _Flight) -> None:
+    def _unknown(self, flight: _AppendFlight) -> None:
         """Report an unknown outcome, once: later reports on records of the same append are ignored."""
         flight.waiting = 0
         self._outcomes.append((flight.owner, Appended(None)))

@@ -25,7 +25,7 @@ from konverse.dialog.owner.events import (
     Recover,
     SnapshotsRead,
 )
-from konverse.dialog.state.recent import Columns
+from konverse.dialog.state.recent import RecordColumns
 from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import AccessDenied, KafkaUnavailable
 from konverse.schemas.identifiers import journal_topic, snapshot_topic
@@ -68,7 +68,7 @@ class LogReading:
         except KafkaUnavailable:
             return None
 
-    def data_behind(self, partition: int, start: int) -> Iterator[Columns]:
+    def data_behind(self, partition: int, start: int) -> Iterator[RecordColumns]:
         """Data from `start` to the log's present end, at most what VIEW_AHEAD_… allows; ends early where data are gone.
 
         Raises KafkaUnavailable.

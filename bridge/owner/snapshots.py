@@ -105,7 +105,7 @@ class Truncation:
         return [positions[topic] for topic in topics]
 
 
-class _Flight:
+class _SnapshotFlight:
     """A snapshot on its way."""
 
     __slots__ = ("complete", "failed", "first", "waiting")
@@ -125,7 +125,7 @@ class SnapshotTopic:
         self._kafka = kafka
         self._producer: Producer | None = None
         self._broken = False
-        self._flights: dict[Owner, _Flight] = {}
+        self._flights: dict[Owner, _SnapshotFlight] = {}
         self._outcomes: deque[tuple[Owner, SnapshotWritten]] = deque()
 
     def append(self, owner: Owner, effect: AppendSnapshot) -> None:
@@ -134,7 +134,7 @@ class SnapshotTopic:
             self.close()
         if self._producer is None:
             self._producer = self._kafka.journal_producer(TIMEOUT_S)
-        flight = self._flights.setdefault(owner, _Flight())
+        flight = self._flights.setdefault(owner, _SnapshotFlight())
         report = partial(self._reported, owner, flight)
         try:
             for record in () if flight.failed else effect.records:
@@ -167,7 +167,7 @@ class SnapshotTopic:
             discard(producer)
         self._broken = False
 
-    def _reported(self, owner: Owner, flight: _Flight, error: Any, message: Message) -> None:
+    def _reported(self, owner: Owner, flight: _SnapshotFlight, error: Any, message: Message) -> None:
         flight.waiting -= 1
         if error is not None:
             self._warn("not written", error)
@@ -181,6 +181,6 @@ class SnapshotTopic:
         why = self._kafka.words(error, Need.topic("WRITE", self.topic))
         log.warning("a snapshot of %s is %s: %s", self.topic, what, why)
 
-    def _look(self, owner: Owner, flight: _Flight) -> None:
+    def _look(self, owner: Owner, flight: _SnapshotFlight) -> None:
         if flight.complete and not flight.waiting and self._flights.pop(owner, None) is flight:
             self._outcomes.append((owner, SnapshotWritten(None if flight.failed else flight.first)))

@@ -34,7 +34,7 @@ from konverse.dialog.owner.handing_out import (
     take_further,
 )
 from konverse.dialog.owner.owner import Owner
-from konverse.dialog.queries.searching import Wanted, lock_found, search_for
+from konverse.dialog.queries.searching import GroupRequest, lock_found, search_for
 from konverse.dialog.state.endpoint import Endpoint, bytes_of
 from konverse.dialog.state.transitions import State
 from konverse.dialog.transaction.begun import Begun
@@ -99,7 +99,7 @@ class OwnerHost:
 
         The guard is free while the journals of other partitions are read, so that other threads go on.
         """
-        staging, groups, wanted = self._owner.staging, self._owning.groups, Wanted(transaction, dialog, group)
+        staging, groups, wanted = self._owner.staging, self._owning.groups, GroupRequest(transaction, dialog, group)
         with self._guard:
             search = search_for(staging, groups.ours, groups.addresses, wanted)
             if search is None:

@@ -55,7 +55,7 @@ def reading(error: redis.RedisError, url: str) -> RedisUnavailable:
     )
 
 
-class Trouble:
+class WriteFailures:
     """Logs failed writes: each kind of refusal once, an absent server every 30 s, and the recovery."""
 
     def __init__(self, log: logging.Logger, what: str, done: str) -> None:

@@ -22,13 +22,13 @@ from typing import Any, Final
 import redis
 
 from konverse.bridge.runtime.threads import in_background
-from konverse.dialog.owner.view import Row, Show, bucket_of, unpack
+from konverse.dialog.owner.view import Show, ViewRow, bucket_of, unpack
 from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import view_key
 from konverse.schemas.limits import VIEW_BUCKETS
 
-from .client import Trouble, connect_redis
+from .client import WriteFailures, connect_redis
 
 Rows = list[tuple[bytes, bytes]]
 
@@ -107,7 +107,7 @@ class ViewStore:
         (values,) = self._read([("HGETALL", self._key(partition, "header"))])
         return _header(values)
 
-    def whole(self, partition: int) -> tuple[Header, list[Row]] | None:
+    def whole(self, partition: int) -> tuple[Header, list[ViewRow]] | None:
         """Header and rows, read atomically; None when rows are missing or the view is of an earlier incarnation."""
         buckets = [("HGETALL", self._bucket(partition, number)) for number in range(VIEW_BUCKETS)]
         values, *found = self._read([("HGETALL", self._key(partition, "header")), *buckets], together=True)
@@ -117,12 +117,12 @@ class ViewStore:
         rows = self._rows(partition, found)
         return (header, rows) if len(rows) == header.open else None
 
-    def rows(self, partition: int) -> list[Row]:
+    def rows(self, partition: int) -> list[ViewRow]:
         """Every endpoint in the view; malformed rows are left out."""
         buckets = self._read([("HGETALL", self._bucket(partition, number)) for number in range(VIEW_BUCKETS)])
         return self._rows(partition, buckets)
 
-    def find(self, conversation: bytes) -> list[tuple[int, Row]]:
+    def find(self, conversation: bytes) -> list[tuple[int, ViewRow]]:
         """The endpoints of a conversation that live in this queue, each with its partition."""
         fields = (conversation + b"I", conversation + b"T")
         places = [(partition, field) for partition in range(self._queue.partitions) for field in fields]
@@ -153,11 +153,11 @@ class ViewStore:
                 raise reply
         return [None if isinstance(reply, Exception) else reply for reply in replies]
 
-    def _rows(self, partition: int, buckets: list[Any]) -> list[Row]:
+    def _rows(self, partition: int, buckets: list[Any]) -> list[ViewRow]:
         shown = [self._row(partition, field, value) for bucket in buckets for field, value in (bucket or {}).items()]
         return [row for row in shown if row is not None]
 
-    def _row(self, partition: int, field: bytes, value: bytes) -> Row | None:
+    def _row(self, partition: int, field: bytes, value: bytes) -> ViewRow | None:
         try:
             return unpack(field, value)
         except MalformedRecord:
@@ -212,7 +212,7 @@ class ViewWriter:
         """Partitions with shows that were dropped while Redis did not answer. Once it answers, they go to `lost`."""
         self.lost: deque[int] = deque()
         """Partitions whose view must be written whole. The reader takes them from here."""
-        self._trouble = Trouble(log, "the view", "written")
+        self._trouble = WriteFailures(log, "the view", "written")
         self._thread = in_background("konverse-view", self._run)
 
     def show(self, partition: int, show: Show) -> None:

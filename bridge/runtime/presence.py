@@ -19,7 +19,7 @@ _IN_A_HANDLER = b"\1"
 _ELSEWHERE = b"\0"
 
 
-class Seen:
+class PresenceReader:
     """The supervisor's side: makes the file that a worker process inherits."""
 
     def __init__(self) -> None:

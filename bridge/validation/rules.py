@@ -1,4 +1,4 @@
-"""`Rule`, a schema that bodies are validated against, and the choice of the module that reads it.
+"""`SchemaRule`, a schema that bodies are validated against, and the choice of the module that reads it.
 
 A check is a function that takes a body and returns what is wrong with it, or an empty text. A schema is never fetched:
 one that refers to another document is refused.
@@ -18,7 +18,7 @@ from konverse.schemas.errors import InvalidSchema
 Check = Callable[[bytes], str]
 
 
-class Rule(NamedTuple):
+class SchemaRule(NamedTuple):
     """A schema and its kind."""
 
     validation: Validation
@@ -30,10 +30,10 @@ class Rule(NamedTuple):
         return json.dumps([self.validation, *self.documents], ensure_ascii=False).encode()
 
 
-def decoded(data: bytes) -> Rule:
-    """The inverse of `Rule.encoded`."""
+def decoded(data: bytes) -> SchemaRule:
+    """The inverse of `SchemaRule.encoded`."""
     validation, *documents = json.loads(data)
-    return Rule(Validation(validation), tuple(documents))
+    return SchemaRule(Validation(validation), tuple(documents))
 
 
 def digest_of(encoded: bytes) -> bytes:
@@ -60,7 +60,7 @@ MODULES: Final = {
 """Kind of schema -> module of this package that makes its checks."""
 
 
-def check_of(rule: Rule) -> Check:
+def check_of(rule: SchemaRule) -> Check:
     """Read a rule's schema and make its check. Raises InvalidSchema, MissingLibrary."""
     module, distribution = NEEDED[rule.validation]
     try:

@@ -21,8 +21,8 @@ from typing import Final, NamedTuple
 from konverse.schemas.errors import InvalidSchema, ValidatorUnavailable
 from konverse.schemas.limits import VALIDATION_BYTES_MAX, VALIDATION_RECORDS_MAX, VALIDATION_WAIT_MS_MAX
 
-from .rules import Rule, digest_of
-from .worker import ANSWER, QUESTION, Answer, Operation, Verdict, packed, take
+from .rules import SchemaRule, digest_of
+from .worker import ANSWER, QUESTION, Answer, AnswerKind, RequestKind, packed, take
 
 log: Final = logging.getLogger("konverse.validating")
 
@@ -30,7 +30,7 @@ DEATHS_MAX: Final = 2
 """After this many deaths in a row over one body, the body counts as the cause."""
 
 
-class Finding(NamedTuple):
+class BodyFinding(NamedTuple):
     """The result for one body."""
 
     fault: str
@@ -39,14 +39,14 @@ class Finding(NamedTuple):
     """Whether the body could be validated within the limits."""
 
 
-class Known(NamedTuple):
+class EncodedRule(NamedTuple):
     """A rule, encoded for the validation process."""
 
     encoded: bytes
     digest: bytes
 
     @classmethod
-    def of(cls, rule: Rule) -> Known:
+    def of(cls, rule: SchemaRule) -> EncodedRule:
         """Encode a rule."""
         encoded = rule.encoded()
         return cls(encoded, digest_of(encoded))
@@ -63,28 +63,28 @@ class Validator:
         self.deaths = 0
         """Number of validation processes that died."""
 
-    def look(self, known: Known, body: bytes) -> Finding:
+    def look(self, known: EncodedRule, body: bytes) -> BodyFinding:
         """Validate a body against a rule. Raises ValidatorUnavailable when this machine cannot do it."""
         with self._lock:
             answer = self._judge(known, body)
         return _finding(answer)
 
-    def look_at_each(self, known: Known, bodies: Sequence[bytes]) -> list[Finding]:
+    def look_at_each(self, known: EncodedRule, bodies: Sequence[bytes]) -> list[BodyFinding]:
         """Validate several bodies in fewer requests. A body that kills the process does not affect other results."""
-        findings: list[Finding] = []
+        findings: list[BodyFinding] = []
         while len(findings) < len(bodies):
             with self._lock:
                 answers = self._judge_each(known, _head(bodies, len(findings)))
             findings += map(_finding, answers)
         return findings
 
-    def check(self, known: Known) -> None:
+    def check(self, known: EncodedRule) -> None:
         """Raise InvalidSchema unless the rule's schema can be read within the limits. Raises ValidatorUnavailable."""
         with self._lock:
-            verdict, words = self._ask(Operation.READ, known, known.encoded)
-        if verdict is Verdict.MISSING:
+            verdict, words = self._ask(RequestKind.READ, known, known.encoded)
+        if verdict is AnswerKind.MISSING:
             raise ValidatorUnavailable(words)
-        if verdict is not Verdict.FINE:
+        if verdict is not AnswerKind.FINE:
             raise InvalidSchema(words)
 
     def close(self) -> None:
@@ -104,42 +104,42 @@ class Validator:
             self._process.returncode = 0  # not a child of this process, so Popen must not wait for it
             self._process = None
 
-    def _judge(self, known: Known, body: bytes) -> Answer:
+    def _judge(self, known: EncodedRule, body: bytes) -> Answer:
         """The answer for one body. If the process dies, a second one is asked: the first may have died by chance."""
-        answer = Verdict.DIED, ""
+        answer = AnswerKind.DIED, ""
         for _ in range(DEATHS_MAX):
-            answer = self._ask(Operation.CHECK, known, body)
-            if answer[0] is Verdict.UNKNOWN:
+            answer = self._ask(RequestKind.CHECK, known, body)
+            if answer[0] is AnswerKind.UNKNOWN:
                 answer = self._learn(known)
-                if answer[0] is Verdict.FINE:
-                    answer = self._ask(Operation.CHECK, known, body)
-            if answer[0] is not Verdict.DIED:
+                if answer[0] is AnswerKind.FINE:
+                    answer = self._ask(RequestKind.CHECK, known, body)
+            if answer[0] is not AnswerKind.DIED:
                 break
         return answer
 
-    def _judge_each(self, known: Known, bodies: Sequence[bytes]) -> list[Answer]:
+    def _judge_each(self, known: EncodedRule, bodies: Sequence[bytes]) -> list[Answer]:
         """Answers for the first of these bodies, at least one. The caller asks again for bodies after a deadly one."""
         data = packed(bodies)
-        answers = self._answers(Operation.CHECK_EACH, known, data, len(bodies))
-        if answers[0][0] is Verdict.UNKNOWN:
+        answers = self._answers(RequestKind.CHECK_EACH, known, data, len(bodies))
+        if answers[0][0] is AnswerKind.UNKNOWN:
             answer = self._learn(known)
-            if answer[0] in (Verdict.MISSING, Verdict.TOO_MUCH):
+            if answer[0] in (AnswerKind.MISSING, AnswerKind.TOO_MUCH):
                 return [answer] * len(bodies)
-            answers = self._answers(Operation.CHECK_EACH, known, data, len(bodies))
-        said = list(takewhile(lambda answer: answer[0] not in (Verdict.UNKNOWN, Verdict.DIED), answers))
+            answers = self._answers(RequestKind.CHECK_EACH, known, data, len(bodies))
+        said = list(takewhile(lambda answer: answer[0] not in (AnswerKind.UNKNOWN, AnswerKind.DIED), answers))
         return said or [self._judge(known, bodies[0])]
 
-    def _learn(self, known: Known) -> Answer:
+    def _learn(self, known: EncodedRule) -> Answer:
         """Send the rule to the process, which reads it."""
-        verdict, words = self._ask(Operation.READ, known, known.encoded)
+        verdict, words = self._ask(RequestKind.READ, known, known.encoded)
         # The schema was readable where it was created, so its fault here must not count as a fault of the body.
-        return (Verdict.TOO_MUCH if verdict is Verdict.FAULT else verdict), words
+        return (AnswerKind.TOO_MUCH if verdict is AnswerKind.FAULT else verdict), words
 
-    def _ask(self, operation: Operation, known: Known, data: bytes) -> Answer:
+    def _ask(self, operation: RequestKind, known: EncodedRule, data: bytes) -> Answer:
         """Send one request, receive one answer."""
         return self._answers(operation, known, data, 1)[0]
 
-    def _answers(self, operation: Operation, known: Known, data: bytes, count: int) -> list[Answer]:
+    def _answers(self, operation: RequestKind, known: EncodedRule, data: bytes, count: int) -> list[Answer]:
         """Send one request and receive `count` answers; fewer if the process dies, with its death as the last one."""
         connection = self._connected()
         answers: list[Answer] = []
@@ -148,7 +148,7 @@ class Validator:
                 connection.sendall(QUESTION.pack(operation, known.digest, len(data)) + data)
                 while len(answers) < count and (head := take(connection, ANSWER.size)):
                     verdict, size = ANSWER.unpack(head)
-                    answers.append((Verdict(verdict), take(connection, size).decode("utf-8", "replace")))
+                    answers.append((AnswerKind(verdict), take(connection, size).decode("utf-8", "replace")))
             except TimeoutError:
                 self._end()
                 raise ValidatorUnavailable(
@@ -164,9 +164,9 @@ class Validator:
         code = self._end()
         self.deaths += 1
         if code == -signal.SIGPROF:
-            return Verdict.TOO_MUCH, "it takes more processor time than is allowed"
+            return AnswerKind.TOO_MUCH, "it takes more processor time than is allowed"
         log.warning("the process that validates has died with code %d", code)
-        return Verdict.DIED, f"the process that validated it has died, with code {code}"
+        return AnswerKind.DIED, f"the process that validated it has died, with code {code}"
 
     def _connected(self) -> socket.socket:
         if self._closed:
@@ -214,12 +214,12 @@ class Validator:
         return code
 
 
-def _finding(answer: Answer) -> Finding:
+def _finding(answer: Answer) -> BodyFinding:
     """An answer as a Finding. Raises ValidatorUnavailable when the library is missing."""
     verdict, words = answer
-    if verdict is Verdict.MISSING:
+    if verdict is AnswerKind.MISSING:
         raise ValidatorUnavailable(words)
-    return Finding(words, verdict in (Verdict.FINE, Verdict.FAULT))
+    return BodyFinding(words, verdict in (AnswerKind.FINE, AnswerKind.FAULT))
 
 
 def _head(bodies: Sequence[bytes], start: int) -> Sequence[bytes]:

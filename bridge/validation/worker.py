@@ -1,7 +1,7 @@
 """The validation process: `python -m konverse.bridge.validation.worker`, started by a `Validator`.
 
 Its standard input is a socket. A request is an operation, the digest of a rule, and bytes: the rule itself, one body,
-or several. An answer is a `Verdict` and a text. Several bodies get one answer each, sent as soon as it is known, so
+or several. An answer is a `AnswerKind` and a text. Several bodies get one answer each, sent as soon as it is known, so
 that the validator can tell which body killed this process. Requests are handled one at a time. A first answer, sent
 unasked, says that the process is ready.
 
@@ -45,7 +45,7 @@ SIZE: Final = Struct("!I")
 """Length prefix of each of several bodies, in bytes."""
 
 
-class Operation(IntEnum):
+class RequestKind(IntEnum):
     """The operation of a request."""
 
     READ = 1
@@ -56,7 +56,7 @@ class Operation(IntEnum):
     """Validate each of the bodies that follow against the rule."""
 
 
-class Verdict(IntEnum):
+class AnswerKind(IntEnum):
     """The verdict of an answer."""
 
     FINE = 0
@@ -72,13 +72,13 @@ class Verdict(IntEnum):
     """Never sent: the validator sets it when the process dies."""
 
 
-Answer = tuple[Verdict, str]
+Answer = tuple[AnswerKind, str]
 
 Given = TypeVar("Given")
 Made = TypeVar("Made")
 
 
-class Checks:
+class CheckCache:
     """The checks that were made of rules; the least recently used are dropped."""
 
     def __init__(self) -> None:
@@ -87,28 +87,28 @@ class Checks:
     def answer(self, operation: int, digest: bytes, data: bytes) -> Answer:
         """The answer to a request. Any exception becomes an answer too."""
         try:
-            if operation == Operation.READ:
+            if operation == RequestKind.READ:
                 return self._read(digest, data)
             check = self._known.get(digest)
             if check is None:
-                return Verdict.UNKNOWN, ""
+                return AnswerKind.UNKNOWN, ""
             self._known.move_to_end(digest)
             fault = limited(VALIDATION_CPU_MS_MAX, check, data)
         except InvalidSchema as error:
-            return Verdict.FAULT, str(error)
+            return AnswerKind.FAULT, str(error)
         except MissingLibrary as error:
-            return Verdict.MISSING, str(error)
+            return AnswerKind.MISSING, str(error)
         except (MemoryError, RecursionError) as error:
-            return Verdict.TOO_MUCH, f"it needs more memory than is allowed ({type(error).__name__})"
+            return AnswerKind.TOO_MUCH, f"it needs more memory than is allowed ({type(error).__name__})"
         except Exception as error:  # noqa: BLE001  # a library may raise anything for a stranger's bytes
-            return Verdict.TOO_MUCH, f"it cannot be validated: {error!r}"
-        return (Verdict.FAULT, fault) if fault else (Verdict.FINE, "")
+            return AnswerKind.TOO_MUCH, f"it cannot be validated: {error!r}"
+        return (AnswerKind.FAULT, fault) if fault else (AnswerKind.FINE, "")
 
     def _read(self, digest: bytes, data: bytes) -> Answer:
         self._known[digest] = limited(SCHEMA_CPU_MS_MAX, lambda rule: check_of(decoded(rule)), data)
         if len(self._known) > COMPILED_SCHEMA_ENTRIES_MAX:
             self._known.popitem(last=False)
-        return Verdict.FINE, ""
+        return AnswerKind.FINE, ""
 
 
 def limited(cpu_ms: int, work: Callable[[Given], Made], given: Given) -> Made:
@@ -122,12 +122,12 @@ def limited(cpu_ms: int, work: Callable[[Given], Made], given: Given) -> Made:
 
 def serve(connection: socket.socket) -> None:
     """Answer requests until the validator closes the connection."""
-    checks = Checks()
-    connection.sendall(ANSWER.pack(Verdict.FINE, 0))
+    checks = CheckCache()
+    connection.sendall(ANSWER.pack(AnswerKind.FINE, 0))
     while head := take(connection, QUESTION.size):
         operation, digest, size = QUESTION.unpack(head)
         data = take(connection, size)
-        for each in unpacked(data) if operation == Operation.CHECK_EACH else (data,):
+        for each in unpacked(data) if operation == RequestKind.CHECK_EACH else (data,):
             verdict, words = checks.answer(operation, digest, each)
             said = printable(words).encode()
             connection.sendall(ANSWER.pack(verdict, len(said)) + said)

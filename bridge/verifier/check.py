@@ -20,7 +20,7 @@ from .bounces import astray
 from .journal import JournalJudge
 from .records import Key, LogRecord
 from .snapshots import differences
-from .starting_state import UNKNOWN, Start, begin_at
+from .starting_state import UNKNOWN, StartingState, begin_at
 
 KINDS: Final = {
     "I3": "contradiction",
@@ -81,9 +81,9 @@ class Place(NamedTuple):
     journal_start: int = 0
     shown_at: int = -1
     """Journal offset of the view in Redis; -1: without a view."""
-    start: Start | None = None
+    start: StartingState | None = None
     """The snapshot at which the verification begins; None: the beginning of the logs."""
-    snapshots: Sequence[Start] = ()
+    snapshots: Sequence[StartingState] = ()
     """Snapshots to compare with the second fold at their journal offsets."""
     held: Held = Held()
 
@@ -219,7 +219,7 @@ def judge(
     return verdict
 
 
-def _recall(verdict: PartitionVerdict, start: Start) -> None:
+def _recall(verdict: PartitionVerdict, start: StartingState) -> None:
     fold = verdict.fold
     fold.problems += differences(start, fold, is_whole=verdict.place.start is None)
 

@@ -34,7 +34,7 @@ from konverse.schemas.wire.records import Kind
 from .check import Finding, Held, PartitionVerdict, Place, compare, judge
 from .journal import JournalJudge
 from .records import Record
-from .starting_state import Start, beginning, resume, starts
+from .starting_state import StartingState, beginning, resume, starts
 from .view import Shown, compare_view
 
 DIGEST_BYTES: Final = 16
@@ -119,7 +119,9 @@ class PartitionReading:
             verdict.findings += compare_view(verdict, shown)
         return verdict
 
-    def _lost_before(self, extent: Extent, start: Start, snapshots: Iterable[Start]) -> Iterator[Finding]:
+    def _lost_before(
+        self, extent: Extent, start: StartingState, snapshots: Iterable[StartingState]
+    ) -> Iterator[Finding]:
         """Report each LOST before `start`, for a verification that begins there because the logs were cut."""
         place = extent.place
         judge, at = JournalJudge(place.identity), place.journal_start
@@ -134,7 +136,7 @@ class PartitionReading:
             if hole is not None:
                 yield Finding("lost", place.name, f"{said_to_be_lost(*hole)}: so says the journal at {record.offset}")
 
-    def _snapshots(self, extent: Extent) -> list[Start]:
+    def _snapshots(self, extent: Extent) -> list[StartingState]:
         """The whole snapshots that were made by the same rules, the oldest first."""
         first, end = self._log.ends(extent.snapshots, extent.place.partition)
         records = self._read(extent.snapshots, extent.place.partition, first, end, lambda _: None)

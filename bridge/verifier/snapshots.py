@@ -14,12 +14,12 @@ from konverse.bridge.verifier.fold.state import NOT_YET, Said, SecondState, Side
 from konverse.schemas.wire.snapshot import sections
 
 from .journal import JournalJudge
-from .starting_state import Start, begin_at
+from .starting_state import StartingState, begin_at
 
 DETAIL_CHARACTERS_MAX: Final = 500
 
 
-def differences(start: Start, fold: SecondFold, *, is_whole: bool) -> Iterator[str]:
+def differences(start: StartingState, fold: SecondFold, *, is_whole: bool) -> Iterator[str]:
     """Report where a snapshot differs from `fold`, which has come to the snapshot's offset.
 
     `is_whole`: the fold began at the beginning of the logs, so the statistics can be compared too.

@@ -67,14 +67,14 @@ UNKNOWN: Final = Said(-1, Kind.MESSAGE, 0, b"", -1, "", b"", None)
 """Stands for an output that was acknowledged before the snapshot."""
 
 
-class Start(NamedTuple):
+class StartingState(NamedTuple):
     """A whole snapshot: its END chunk, and its data with the right SHA-256."""
 
     end: SnapshotEnd
     data: bytes
 
 
-def starts(records: Iterable[LogRecord], identity: tuple[bytes, bytes, bytes]) -> list[Start]:
+def starts(records: Iterable[LogRecord], identity: tuple[bytes, bytes, bytes]) -> list[StartingState]:
     """The whole snapshots of the log with these ids, oldest state first. Malformed records are skipped."""
     chunks: dict[bytes, dict[int, bytes]] = {}
     ends: list[SnapshotEnd] = []
@@ -92,13 +92,13 @@ def starts(records: Iterable[LogRecord], identity: tuple[bytes, bytes, bytes]) -
         pieces = chunks.get(end.snapshot, {})
         data = b"".join(pieces.get(number, b"") for number in range(end.chunks))
         if hashlib.sha256(data).digest() == end.sha256:
-            whole.append(Start(end, data))
+            whole.append(StartingState(end, data))
     return whole
 
 
 def beginning(
-    snapshots: Iterable[Start], journal_start: int, data_start: int, since_ms: int | None = None
-) -> Start | None:
+    snapshots: Iterable[StartingState], journal_start: int, data_start: int, since_ms: int | None = None
+) -> StartingState | None:
     """Choose the snapshot to begin at, where the logs begin at these offsets; None: begin with the logs.
 
     With `since_ms` it is the last snapshot from before that time. Otherwise one is needed only where the logs were cut:
@@ -113,14 +113,14 @@ def beginning(
     return usable[0] if is_cut and usable else None
 
 
-def resume(start: Start, judge: JournalJudge) -> None:
+def resume(start: StartingState, judge: JournalJudge) -> None:
     """Set a journal judge to the offset of a snapshot."""
     end = start.end
     judge.epoch, judge.owner, judge.number, judge.link = end.epoch, end.owner, end.number, end.hash
     judge.claimed_at, judge.now_ms = end.claim_offset, end.now_ms
 
 
-def begin_at(start: Start, fold: SecondFold, judge: JournalJudge) -> dict[bytes, int]:
+def begin_at(start: StartingState, fold: SecondFold, judge: JournalJudge) -> dict[bytes, int]:
     """Set a fold and its journal judge to a snapshot; return each writer's next counter."""
     end = start.end
     resume(start, judge)

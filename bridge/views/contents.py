@@ -9,7 +9,7 @@ from uuid import UUID
 from konverse.bridge.catalog.catalog import Catalog
 from konverse.bridge.catalog.judge import letter_of
 from konverse.dialog.rules.replies import other
-from konverse.dialog.state.batches import Row
+from konverse.dialog.state.batches import PendingRow
 from konverse.dialog.state.endpoint import Endpoint, Terms
 from konverse.dialog.state.partition import Partition
 from konverse.dialog.state.transitions import State
@@ -87,7 +87,7 @@ def _undecided(state: Partition, context: MessageContext) -> Iterator[Message]:
             yield Message(kind, row.body or b"", NO_SEQUENCE, endpoint, row.offset, row.stamp, context)
 
 
-def _receiver(state: Partition, row: Row) -> Endpoint:
+def _receiver(state: Partition, row: PendingRow) -> Endpoint:
     """The endpoint that would receive the row: a known one, or a new one made from the row's BEGIN."""
     role = other(row.role)
     known = state.endpoint(role, row.conversation)

@@ -8,7 +8,7 @@ from typing import Final
 from uuid import UUID
 
 from konverse.bridge.catalog.catalog import Catalog
-from konverse.dialog.owner.view import Row, field_of, pack, unpack
+from konverse.dialog.owner.view import ViewRow, field_of, pack, unpack
 from konverse.dialog.state.endpoint import NO_TIME, Endpoint
 from konverse.dialog.state.partition import Partition
 from konverse.schemas.catalog.objects import Contract, Service
@@ -25,7 +25,7 @@ NOT_IN_REDIS: Final = frozenset(
 _NO_OFFSET: Final = bytes(8)
 
 
-def shown_endpoint(row: Row, broker_id: str) -> ConversationEndpointRow:
+def shown_endpoint(row: ViewRow, broker_id: str) -> ConversationEndpointRow:
     """The row of an endpoint, from its packed row. Columns of NOT_IN_REDIS are None; the priority is the default."""
     return ConversationEndpointRow(
         row.conversation,

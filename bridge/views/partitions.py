@@ -25,7 +25,7 @@ from konverse.bridge.owner.follower import Ahead, Following
 from konverse.bridge.redis.client import connect_redis
 from konverse.bridge.redis.view import Header, ViewStore
 from konverse.bridge.validation.validator import Validator
-from konverse.dialog.owner.view import Row
+from konverse.dialog.owner.view import ViewRow
 from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import journal_topic
@@ -88,7 +88,7 @@ class Looking:
             now_ms = kafka_time_ms(self._kafka)
             return Folded(queue, partition, following.look_ahead(self._judge, now_ms), now_ms)
 
-    def shown(self, queue: Queue, partition: int) -> list[Row] | str:
+    def shown(self, queue: Queue, partition: int) -> list[ViewRow] | str:
         """The rows in Redis, or a text that says why they cannot be used. Raises KafkaUnavailable."""
         if self._redis is None or self._trouble:
             return self._trouble

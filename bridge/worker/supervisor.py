@@ -14,7 +14,7 @@ from typing import Final
 from konverse.bridge.broker import Broker
 from konverse.bridge.reader.activation import Activation
 from konverse.bridge.runtime.exit_codes import CUT_OFF
-from konverse.bridge.runtime.presence import Seen
+from konverse.bridge.runtime.presence import PresenceReader
 from konverse.schemas.catalog.objects import Queue
 
 from .app import App, connection
@@ -92,7 +92,7 @@ class Child:
         self._start_at = 0.0
         self._started_at = 0.0
         self._process: subprocess.Popen[bytes] | None = None
-        self._seen: Seen | None = None
+        self._seen: PresenceReader | None = None
         """Tells whether the process is inside a handler."""
         self.code: int | None = None
         """Final exit code; None while a process runs or is to be restarted."""
@@ -116,7 +116,7 @@ class Child:
         self._started_at = time.monotonic()
         # Its own process session: Ctrl-C reaches only the supervisor, which lets the worker finish.
         try:
-            self._seen = Seen()
+            self._seen = PresenceReader()
             file = self._seen.file
             self._process = subprocess.Popen(  # noqa: S603  # ourselves
                 command(self._job, file), stdin=subprocess.PIPE, start_new_session=True, pass_fds=(file,)

@@ -29,7 +29,7 @@ from konverse.schemas.wire.records import NO_SEQUENCE, Kind, Suffix
 from .task import Report, too_large
 
 
-class Phase(Enum):
+class BatchPhase(Enum):
     """What a driver does at present."""
 
     IDLE = "idle"
@@ -37,7 +37,7 @@ class Phase(Enum):
     WAITING = "waiting"
 
 
-class Start(NamedTuple):
+class BatchStart(NamedTuple):
     """Event: a batch begins, with this number of tasks."""
 
     batch: int
@@ -52,7 +52,7 @@ class Close(NamedTuple):
     """Event: no batch follows the decided one. Only for a query whose id is the writer id of its driver."""
 
 
-class Seen(NamedTuple):
+class QuerySeen(NamedTuple):
     """Event: the query in the state of the transmission partition (see `look`)."""
 
     decided: int
@@ -84,7 +84,7 @@ class Decided(NamedTuple):
     """The rows of this driver's tasks are the batch."""
 
 
-class Refused(NamedTuple):
+class BatchRefused(NamedTuple):
     """Effect: no row of this driver's tasks is received; `reason` says what to do."""
 
     batch: int
@@ -98,16 +98,16 @@ class Unclear(NamedTuple):
     reason: str
 
 
-Effect = Put | Decided | Refused | Unclear
+Effect = Put | Decided | BatchRefused | Unclear
 
 
-def look(state: Partition, query: bytes, run: bytes, places: Iterable[Address]) -> Seen:
+def look(state: Partition, query: bytes, run: bytes, places: Iterable[Address]) -> QuerySeen:
     """A query in the state of the transmission partition. `run` is the driver's writer id, `places` its partitions."""
     known = state.judgements.get(query)
     judgement = known or Judgement()
     writer = state.writers.get(run)
     streams = [(place, state.streams[place]) for place in places if place in state.streams]
-    return Seen(
+    return QuerySeen(
         judgement.decided,
         judgement.by,
         known is None and len(state.judgements) >= QUERY_ENTRIES_MAX,
@@ -131,7 +131,7 @@ class Driver:
         """Every partition that may hold BEGINs of the query, from any attempt."""
         self.targets = targets
         """Every partition that may hold messages of the query."""
-        self.phase = Phase.IDLE
+        self.phase = BatchPhase.IDLE
         self.batch = -1
         self.tasks = 0
         self.reports: dict[int, Report] = {}
@@ -152,11 +152,11 @@ class Driver:
         """Take an event; return the effects."""
         return _STEPS[type(event)](self, event)
 
-    def _start(self, event: Start) -> list[Effect]:
-        assert self.phase is Phase.IDLE, "one batch at a time"
+    def _start(self, event: BatchStart) -> list[Effect]:
+        assert self.phase is BatchPhase.IDLE, "one batch at a time"
         self.batch, self.tasks = event
         self.reports = {}
-        self.phase = Phase.COLLECTING if self.tasks else Phase.WAITING
+        self.phase = BatchPhase.COLLECTING if self.tasks else BatchPhase.WAITING
         self._awaited = None
         self._sent = False
         return []
@@ -164,7 +164,7 @@ class Driver:
     def _report(self, event: Report) -> list[Effect]:
         task = event.task
         ours = (task.query, task.run, task.batch) == (self.query, self.run, self.batch)
-        if self.phase is not Phase.COLLECTING or not ours or not 0 <= task.number < self.tasks:
+        if self.phase is not BatchPhase.COLLECTING or not ours or not 0 <= task.number < self.tasks:
             return []  # of another run, of a batch that is over, or too late
         strange = [a for a, begins in event.counts if a not in (self.homes if begins else self.targets)]
         if strange:
@@ -174,19 +174,19 @@ class Driver:
             )
         self.reports.setdefault(task.number, event)
         if len(self.reports) == self.tasks:
-            self.phase = Phase.WAITING
+            self.phase = BatchPhase.WAITING
         return []
 
-    def _seen(self, event: Seen) -> list[Effect]:
+    def _seen(self, event: QuerySeen) -> list[Effect]:
         del self._put[: max(0, len(self._put) - (self._next - event.heard))]
-        if self.phase is Phase.IDLE:
+        if self.phase is BatchPhase.IDLE:
             return []
         if self._sent and (event.over or event.decided == ABANDONED or event.decided > self.batch):
             return self._lose_sight(event)
         if event.decided == ABANDONED:
             return self._refuse("the query was abandoned; begin a new one, with a new checkpoint")
         if event.decided >= self.batch:
-            self.phase = Phase.IDLE
+            self.phase = BatchPhase.IDLE
             return [Decided(self.batch, ours=(event.decided, event.by) == (self.batch, self.run))]
         if event.over:
             return self._refuse("the query has ended, or began too long ago; begin a new one")
@@ -199,7 +199,7 @@ class Driver:
                 "so much came behind its rows that a partition has no room for them; write it again, in smaller "
                 "batches, with fewer queries at a time, or into a queue with more partitions"
             )
-        if self.phase is not Phase.WAITING:
+        if self.phase is not BatchPhase.WAITING:
             return []
         if self._awaited is None:
             self._awaited = {place: made for place, (_, made) in event.outputs.items()}
@@ -235,31 +235,31 @@ class Driver:
 
     def _close(self, _event: Close) -> list[Effect]:
         assert self.query == self.run, "others may write under that id"
-        assert self.phase is Phase.IDLE, "it is not decided"
+        assert self.phase is BatchPhase.IDLE, "it is not decided"
         prefix = head(Kind.CLOSE_WRITER, 0, Role.INITIATOR, self.judge.tag, self.run) + self.run
         self._put.append((encode(prefix, self._next, NO_SEQUENCE, _EMPTY), self.run, None))
         self._next += 1
         return self._again(Again())
 
-    def _lose_sight(self, event: Seen) -> list[Effect]:
+    def _lose_sight(self, event: QuerySeen) -> list[Effect]:
         """Give up: the journal keeps only the last decision of a query, and the writer of its BATCH."""
-        self.phase = Phase.IDLE
+        self.phase = BatchPhase.IDLE
         what = f"another run has written batch {event.decided} since"
         if event.over or event.decided == ABANDONED:
             what = "the query has ended since" if event.over else "the query was abandoned since"
         return [Unclear(self.batch, what)]
 
     def _refuse(self, reason: str) -> list[Effect]:
-        self.phase = Phase.IDLE
-        return [Refused(self.batch, reason)]
+        self.phase = BatchPhase.IDLE
+        return [BatchRefused(self.batch, reason)]
 
 
 _EMPTY: Final = encode_suffix(Suffix())
 
 _STEPS: Final[dict[type, Callable[[Driver, Any], list[Effect]]]] = {
-    Start: Driver._start,  # noqa: SLF001  # the table belongs to the class
+    BatchStart: Driver._start,  # noqa: SLF001  # the table belongs to the class
     Report: Driver._report,  # noqa: SLF001
-    Seen: Driver._seen,  # noqa: SLF001
+    QuerySeen: Driver._seen,  # noqa: SLF001
     Again: Driver._again,  # noqa: SLF001
     Close: Driver._close,  # noqa: SLF001
 }

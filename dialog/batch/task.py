@@ -44,7 +44,7 @@ class Report(NamedTuple):
     counts: Counts
 
 
-class Row(NamedTuple):
+class ProduceRow(NamedTuple):
     """Effect: hand this record to the producer."""
 
     address: Address
@@ -62,12 +62,12 @@ class Task:
         self.unacknowledged = 0
         self._suffixes: dict[tuple[str, Address], bytes] = {}
 
-    def begin(self, conversation: bytes, begin: Begin) -> Row:
+    def begin(self, conversation: bytes, begin: Begin) -> ProduceRow:
         """BEGIN DIALOG, at the dialog's home."""
         suffix = encode_suffix(Suffix(begin=begin, detail=self._detail(begins=True)))
         number = self._take((begin.home, True), 1, 0)
         header = encode(self._head(begin.home) + conversation, number, NO_SEQUENCE, suffix)
-        return Row(begin.home, (header, begin.key or conversation, None))
+        return ProduceRow(begin.home, (header, begin.key or conversation, None))
 
     def opening(self, conversation: bytes, begin: Begin, message_type: str) -> tuple[bytes, bytes]:
         """Header prefix and suffix of the first message of a dialog; its row number goes between them."""

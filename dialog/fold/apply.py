@@ -28,7 +28,7 @@ from konverse.dialog.state.transitions import Event, State, next_state
 from konverse.schemas.errors import PartitionHalted
 from konverse.schemas.system_messages import error_body
 from konverse.schemas.wire.envelope import encode_suffix
-from konverse.schemas.wire.journal import SYSTEM_BITS, TOOK_SYSTEM, TOOK_TIMER, Commit, Operations
+from konverse.schemas.wire.journal import SYSTEM_BITS, TOOK_SYSTEM, TOOK_TIMER, Commit, CommitOperations
 from konverse.schemas.wire.operations import (
     Abandon,
     Attempt,
@@ -87,7 +87,7 @@ def apply(state: Partition, commit: Commit) -> None:
     state.recent.contested = {}
 
 
-def _receive(state: Partition, operations: Operations) -> None:
+def _receive(state: Partition, operations: CommitOperations) -> None:
     table = state.table
     for index, position in zip(operations.receive_endpoints, operations.receive_positions, strict=True):
         # a call of `at` for each endpoint would be felt here
@@ -117,7 +117,7 @@ def _receive(state: Partition, operations: Operations) -> None:
                 state.clocks.expect(endpoint)
 
 
-def _send(state: Partition, operations: Operations) -> None:
+def _send(state: Partition, operations: CommitOperations) -> None:
     """Append the outputs to the streams of their destinations, one run per conversation and message type."""
     make = tuple.__new__  # calling Run() takes twice as long
     suffixes = state.suffixes

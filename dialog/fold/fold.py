@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from konverse.dialog.rules.accepted_loss import Acceptance
+from konverse.dialog.rules.accepted_loss import AcceptedLoss
 from konverse.dialog.rules.attempts import claimed
 from konverse.dialog.rules.loss import lost_by
 from konverse.dialog.rules.timers import settle
 from konverse.dialog.state.partition import Partition
-from konverse.dialog.state.recent import Columns, alarm_of, alarm_of_session, alarm_of_unknown
+from konverse.dialog.state.recent import RecordColumns, alarm_of, alarm_of_session, alarm_of_unknown
 from konverse.schemas.identifiers import LogIdentity
 from konverse.schemas.wire.journal import Claim, Commit
 
@@ -35,9 +35,9 @@ class Fold:
         self.state = Partition(identity)
         self.journal = JournalFeed(self.head.where)
         self.waiting: deque[Decided] = deque()
-        self.data: deque[Columns] = deque()
+        self.data: deque[RecordColumns] = deque()
         """Data that was read and is not ingested yet."""
-        self.given_up: Acceptance | None = None
+        self.given_up: AcceptedLoss | None = None
         """Set when an operator accepted a loss of data: COMMITs are judged and no longer folded, until the owner
         leads."""
         self._has_said_unknown = False
@@ -53,7 +53,7 @@ class Fold:
         """Take records of the journal, in offset order, each once."""
         self.waiting += self.journal.decisions(records)
 
-    def feed_data(self, columns: Columns) -> list[tuple[int, int]]:
+    def feed_data(self, columns: RecordColumns) -> list[tuple[int, int]]:
         """Take records of the data log from `data_to` on. Records below `data_to` are dropped.
 
         Returns the ranges that the driver must read again: at most one. A range is missing when `columns` begins after
@@ -100,7 +100,7 @@ class Fold:
             self.waiting.popleft()
         return None
 
-    def give_up(self, acceptance: Acceptance) -> None:
+    def give_up(self, acceptance: AcceptedLoss) -> None:
         """Stop folding COMMITs: data that they ingested is gone. `acceptance` notes what the journal says of them."""
         self.data.clear()
         self._missed_to = 0
@@ -164,7 +164,7 @@ class Fold:
             self._ingest(columns)
         return count
 
-    def _ingest(self, columns: Columns) -> None:
+    def _ingest(self, columns: RecordColumns) -> None:
         ingest(self.state, columns)
         recent, where = self.state.recent, self.head.where
         while recent.found:

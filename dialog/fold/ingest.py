@@ -25,7 +25,7 @@ from konverse.dialog.rules.timers import hear_set_timer
 from konverse.dialog.rules.writers import admit, closing_of, hear_close_writer, hear_contested, hear_gap
 from konverse.dialog.state.endpoint import Record, Stamp
 from konverse.dialog.state.partition import Partition
-from konverse.dialog.state.recent import Columns
+from konverse.dialog.state.recent import RecordColumns
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.wire.envelope import CONVERSATION_AT, PREFIX_BYTES, decode, encode_envelope
 from konverse.schemas.wire.records import Envelope, Kind
@@ -34,7 +34,7 @@ from konverse.schemas.wire.varint import LOW_MASK
 _Handler = Callable[[Partition, int, bytes, Envelope, Record], None]
 
 
-def ingest(state: Partition, columns: Columns) -> None:
+def ingest(state: Partition, columns: RecordColumns) -> None:
     """Take records in log order, each counter of a writer once and in order (invariants I4, I5)."""
     lanes = {} if state.rejected else state.lanes  # what is rejected may look like what is predicted
     accepted = judged_bytes = 0

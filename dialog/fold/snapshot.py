@@ -20,7 +20,7 @@ from konverse.dialog.state.endpoint import (
     FarStamp,
     Finished,
     Group,
-    Lane,
+    HeaderPrediction,
     Stamp,
     Terms,
 )
@@ -76,7 +76,7 @@ _STATES: Final = {int(state): state for state in State}
 """A dict lookup takes a third of the time of `State(number)`."""
 
 
-class _Row(NamedTuple):
+class _EndpointRow(NamedTuple):
     """An endpoint as it was when the snapshot began."""
 
     place: int
@@ -106,7 +106,7 @@ class Freeze:
         self._table = state.table.copy()
         self._done = 0
         """Endpoints below this place are in a piece."""
-        self._kept: dict[int, _Row] = {}
+        self._kept: dict[int, _EndpointRow] = {}
         self._terms: dict[Terms, int] = {terms: at for at, terms in enumerate(state.terms.values())}
         self._streams: dict[Stream, int] = {stream: at for at, stream in enumerate(state.streams.values())}
         self._writers: dict[Writer, int] = {writer: at for at, writer in enumerate(state.writers.values())}
@@ -134,8 +134,8 @@ class Freeze:
         if self._done <= place < len(self._table) and self._table[place] is endpoint and place not in self._kept:
             self._kept[place] = self._row(endpoint)
 
-    def _row(self, endpoint: Endpoint) -> _Row:
-        return _Row(
+    def _row(self, endpoint: Endpoint) -> _EndpointRow:
+        return _EndpointRow(
             endpoint.index,
             endpoint.conversation,
             endpoint.opener,
@@ -180,8 +180,8 @@ class Freeze:
         yield from _pieces_of(*self._named, size)
         yield from _pieces_of(*self._leaving, size)
 
-    def _rows(self, first: int, count: int) -> list[_Row]:
-        rows: list[_Row] = []
+    def _rows(self, first: int, count: int) -> list[_EndpointRow]:
+        rows: list[_EndpointRow] = []
         for place, endpoint in enumerate(self._table[first : first + count], first):
             if endpoint is not None:
                 row = self._kept.pop(place, None) or self._row(endpoint)
@@ -189,7 +189,7 @@ class Freeze:
                 self._look_at(row)
         return rows
 
-    def _look_at(self, row: _Row) -> None:
+    def _look_at(self, row: _EndpointRow) -> None:
         waiting = [entry[0] for entry in (*row.queue, *row.urgent)]
         if waiting:
             known = self.oldest_waiting
@@ -236,7 +236,7 @@ def _base(state: Partition) -> bytes:
     })  # fmt: skip
 
 
-def _endpoints(rows: Sequence[_Row]) -> bytes:
+def _endpoints(rows: Sequence[_EndpointRow]) -> bytes:
     places, conversations, openers, roles, states, terms, streams, keys, received, consumed, sent, lanes, *_ = zip(
         *rows, strict=True
     )
@@ -268,7 +268,7 @@ def _finished(place: int, finished: Finished) -> dict[str, Any]:
     return {"place": place, "own": own, "peer": peer, "answer": received, "askers": [*askers]}
 
 
-def _waiting(row: _Row) -> Iterator[dict[str, Any]]:
+def _waiting(row: _EndpointRow) -> Iterator[dict[str, Any]]:
     entries = [(False, entry) for entry in row.queue] + [(True, entry) for entry in row.urgent]
     for overtakes, (offset, name, body, stamp) in entries:
         timestamp_ms, headers = (stamp, []) if isinstance(stamp, int) else stamp[:2]
@@ -371,7 +371,7 @@ def _restore_endpoints(
             at += size
         endpoint.received, endpoint.consumed, endpoint.sent = received, consumed, sent
         for writer, last in reversed([*islice(lanes, count)]):
-            lane = endpoint.lane = Lane(b"", writers[writer], endpoint)
+            lane = endpoint.lane = HeaderPrediction(b"", writers[writer], endpoint)
             lane.last = last
         state.table[place] = state.sides[role][conversation] = endpoint
     for item in value["finished"]:

@@ -26,12 +26,12 @@ from itertools import islice
 from typing import Any, Final
 
 from konverse.dialog.rules.groups import set_level
-from konverse.dialog.state.batches import Attempt, Judgement, Row
+from konverse.dialog.state.batches import Attempt, Judgement, PendingRow
 from konverse.dialog.state.endpoint import Stamp
 from konverse.dialog.state.mailbox import Bounced
 from konverse.dialog.state.named import How, Key, Over
 from konverse.dialog.state.partition import Cleaned, Partition
-from konverse.dialog.state.recent import DIGEST_BYTES, WRITER, Known, Recent
+from konverse.dialog.state.recent import DIGEST_BYTES, WRITER, DigestedRecord, Recent
 from konverse.dialog.state.relocations import Arrival, Stub
 from konverse.dialog.state.writer import NOBODY, Hole, Writer
 from konverse.schemas.identifiers import Role
@@ -86,7 +86,7 @@ def pending_rows(state: Partition) -> Iterator[dict[str, Any]]:
     return _rows([rows.copy() for rows in state.pending.attempts.values()])
 
 
-def _rows(attempts: list[dict[int, Row]]) -> Iterator[dict[str, Any]]:
+def _rows(attempts: list[dict[int, PendingRow]]) -> Iterator[dict[str, Any]]:
     for at, rows in enumerate(attempts):
         for number, row in rows.items():
             timestamp_ms, headers = (row.stamp, []) if isinstance(row.stamp, int) else row.stamp[:2]
@@ -130,7 +130,7 @@ def restore_rows(state: Partition, rows: list[dict[str, Any]]) -> None:
     for item in rows:
         headers = [(header["name"], header["value"]) for header in item["headers"]]
         stamp: Stamp = (item["timestamp_ms"], headers) if headers else item["timestamp_ms"]
-        row = Row(
+        row = PendingRow(
             item["offset"],
             item["flags"],
             Role(item["role"]),
@@ -361,7 +361,7 @@ def pieces_of(recent: Recent) -> Iterator[bytes]:
     return _pieces(recent.known())
 
 
-def _pieces(known: Iterator[Known]) -> Iterator[bytes]:
+def _pieces(known: Iterator[DigestedRecord]) -> Iterator[bytes]:
     while chunk := list(islice(known, SNAPSHOT_PIECE_ENTRIES_MAX)):
         yield encode_section(RECENT, {
             "writers": b"".join(one.writer for one in chunk),
@@ -377,4 +377,6 @@ def restore_recent(recent: Recent, value: dict[str, Any]) -> None:
     numbers = zip(unpack("q", value["counters"]), unpack("q", value["offsets"]), strict=True)
     for place, (counter, offset) in enumerate(numbers):
         writer = writers[place * WRITER_BYTES : (place + 1) * WRITER_BYTES]
-        recent.recall(Known(writer, counter, offset, digests[place * DIGEST_BYTES : (place + 1) * DIGEST_BYTES]))
+        recent.recall(
+            DigestedRecord(writer, counter, offset, digests[place * DIGEST_BYTES : (place + 1) * DIGEST_BYTES])
+        )

@@ -20,7 +20,7 @@ from konverse.schemas.limits import (
     OUTBOX_RECORDS_MAX,
     SUSPENSION_REASON_CHARACTERS_MAX,
 )
-from konverse.schemas.wire.journal import END_BYTES, EndOperation, Operations
+from konverse.schemas.wire.journal import END_BYTES, CommitOperations, EndOperation
 from konverse.schemas.wire.operations import (
     Attempt,
     Cleanup,
@@ -78,7 +78,7 @@ class Orders:
         self._keep(endpoint)
         return True
 
-    def fill(self, operations: Operations) -> None:
+    def fill(self, operations: CommitOperations) -> None:
         """Add the orders that can be carried out now: one per group, within the size of a COMMIT."""
         named = {end.endpoint for end in operations.ends}
         for operation in operations.rare:
@@ -147,7 +147,7 @@ def _counts(endpoint: Endpoint, order: Order, first: Entry | None) -> bool:
             return endpoint.committed is not State.DISCONNECTED_OUTBOUND
 
 
-def _say(endpoint: Endpoint, order: Order, operations: Operations) -> None:
+def _say(endpoint: Endpoint, order: Order, operations: CommitOperations) -> None:
     rare: list[Rare] = operations.rare
     if isinstance(order, EndOperation):
         operations.ends.append(order)

@@ -13,7 +13,7 @@ from konverse.dialog.state.endpoint import Endpoint
 from konverse.dialog.state.partition import Partition
 from konverse.dialog.state.transitions import SENDING, State
 from konverse.schemas.limits import COMMIT_BYTES_TARGET, COMMIT_GROUPS_MAX, OUTBOX_RECORDS_MAX
-from konverse.schemas.wire.journal import END_BYTES, EndOperation, Operations
+from konverse.schemas.wire.journal import END_BYTES, CommitOperations, EndOperation
 from konverse.schemas.wire.operations import Attempt, Cleanup, Fail, GiveBack, Resume, Skip, Suspend, Try
 
 SERVICE_DROPPED: Final = -8470
@@ -54,7 +54,7 @@ class Dropping:
         self._left = deque(found)
         return bool(gone or broken)
 
-    def fill(self, operations: Operations) -> None:
+    def fill(self, operations: CommitOperations) -> None:
         """Add ends to the COMMIT, up to its size.
 
         A conversation that a handler has waits, and so does one that the COMMIT names already. All wait while the

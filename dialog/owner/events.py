@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from konverse.dialog.fold.journal import JournalRecord
-from konverse.dialog.state.recent import Columns
+from konverse.dialog.state.recent import RecordColumns
 from konverse.schemas.identifiers import Address
 
 from .emitter import Emit
@@ -61,7 +61,7 @@ class JournalRead(NamedTuple):
 class DataRead(NamedTuple):
     """Event: records of the data log that were asked for, or that the consumer delivered."""
 
-    columns: Columns
+    columns: RecordColumns
 
 
 class DataGone(NamedTuple):

@@ -36,7 +36,7 @@ class HandingOut:
     def __init__(self) -> None:
         self.owners: list[Owner] = []
         """The owner that was served longest ago comes first."""
-        self.resting = Resting()
+        self.resting = RestingGroups()
 
     def join(self, owner: Owner) -> None:
         """Add an owner, in place of an earlier one of the same partition."""
@@ -63,7 +63,7 @@ class HandingOut:
     def ended(self, owner: Owner, transaction: Transaction, *, commits: bool, error: str, now_ms: int) -> int:
         """Process the end of a handler's work: its group is committed, rests, or has failed with `error`.
 
-        Returns what `Resting.add` returns.
+        Returns what `RestingGroups.add` returns.
         """
         if owner.phase is not LEADING:
             return 0
@@ -156,7 +156,7 @@ def _rest_ms(times: int) -> int:
     return min(REST_MAX_MS, REST_MS << min(times - 1, 10)) if times else 0
 
 
-class Resting:
+class RestingGroups:
     """The resting groups of one process."""
 
     def __init__(self) -> None:

@@ -21,10 +21,10 @@ from konverse.schemas.errors import GroupLocked, InvalidGroup, MoveRefused
 from konverse.schemas.groups import own_group
 
 from .commands import Orders
-from .relocations import Leaving, Moving
+from .relocations import LeavingGroups, Moving
 
 if TYPE_CHECKING:
-    from konverse.dialog.transaction.received import Found
+    from konverse.dialog.transaction.received import GroupPlace
     from konverse.dialog.transaction.transaction import Transaction
     from konverse.schemas.identifiers import Address
 
@@ -35,7 +35,7 @@ class GroupLocks:
     def __init__(self, state: Partition) -> None:
         self._state = state
         self.moving = Moving(state, self.free)
-        self.leaving = Leaving(state, self.moving)
+        self.leaving = LeavingGroups(state, self.moving)
         self.orders = Orders(state, self.free)
 
     # ------------------------------------------------------------------------------------------ a transaction's groups
@@ -90,7 +90,13 @@ class GroupLocks:
         return is_new or bool(self._state.members(group) or begun_in(transaction, group))
 
     def lock(
-        self, transaction: Transaction, dialog: Endpoint | Begun, group: bytes, found: Found | None, *, careful: bool
+        self,
+        transaction: Transaction,
+        dialog: Endpoint | Begun,
+        group: bytes,
+        found: GroupPlace | None,
+        *,
+        careful: bool,
     ) -> Address | None:
         """Lock the group to which `dialog` moves. Returns the address of a group elsewhere, which cannot be locked.
 
@@ -129,11 +135,11 @@ class GroupLocks:
         more_of(transaction).targets[group] = members.copy()
         return None
 
-    def _founds(self, dialog: Endpoint | Begun, group: bytes, found: Found | None) -> bool:
+    def _founds(self, dialog: Endpoint | Begun, group: bytes, found: GroupPlace | None) -> bool:
         """Whether the dialog may found the group here: it is its own and lives nowhere, or it is on its way here."""
         return _is_own(dialog, group) if found is None else found.address == self._state.address
 
-    def _away(self, dialog: Endpoint | Begun, name: str, found: Found | None) -> Address:
+    def _away(self, dialog: Endpoint | Begun, name: str, found: GroupPlace | None) -> Address:
         """The address of a group in another partition, when the conversation can go there."""
         if found is None:
             raise InvalidGroup(

@@ -29,7 +29,7 @@ from konverse.schemas.limits import (
     TRY_FIRST_GROUPS_MAX,
     TRY_GROUPS_MAX,
 )
-from konverse.schemas.wire.journal import Operations
+from konverse.schemas.wire.journal import CommitOperations
 from konverse.schemas.wire.operations import Attempt, Suspend, Try
 
 from .commands import Order, reason_of
@@ -174,7 +174,7 @@ class Trial:
 
     # ------------------------------------------------------------------------------------------------- the next COMMIT
 
-    def fill(self, operations: Operations, now_ms: int, *, releasing: bool) -> None:
+    def fill(self, operations: CommitOperations, now_ms: int, *, releasing: bool) -> None:
         """Add to the next COMMIT: suspensions, failed attempts, orders, a TRY, and ends because of a DROP."""
         rare = operations.rare
         for endpoint in self._condemned:
@@ -229,7 +229,7 @@ class Trial:
         """End this partition's turn."""
         self._turns.give_back(self, self._now_ms)
 
-    def _count(self, transaction: Transaction, error: str, operations: Operations, now_ms: int) -> None:
+    def _count(self, transaction: Transaction, error: str, operations: CommitOperations, now_ms: int) -> None:
         members = [member for member in transaction.members if self._lives(member)]
         attempts = 0
         if members:

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple, NoReturn
 from konverse.dialog.fold.fold import Fold, Overtaken
 from konverse.dialog.fold.journal import NewerFold
 from konverse.dialog.fold.snapshot import restore
-from konverse.dialog.rules.accepted_loss import Acceptance, command
+from konverse.dialog.rules.accepted_loss import AcceptedLoss, command
 from konverse.schemas.errors import MalformedRecord, PartitionHalted
 from konverse.schemas.identifiers import LogIdentity
 from konverse.schemas.wire.journal import FOLD_VERSION
@@ -45,7 +45,7 @@ WAY_ON: Final = (
 """Advice to an operator when the logs no longer yield the state."""
 
 
-class Found(NamedTuple):
+class FoundSnapshot(NamedTuple):
     """A snapshot that is complete and intact."""
 
     end: SnapshotEnd
@@ -69,7 +69,7 @@ class SnapshotSearch:
     """The search for a snapshot in one partition of a snapshot topic."""
 
     def __init__(self, identity: LogIdentity, bounds: Recover) -> None:
-        self.found: Found | None = None
+        self.found: FoundSnapshot | None = None
         self._identity = identity
         self._bounds = bounds
         self._data_start = bounds.data_start
@@ -159,7 +159,7 @@ class SnapshotSearch:
             if reaches and end.snapshot not in self._spoilt and self._is_ours(end):
                 yield offset, end
 
-    def _intact(self) -> Iterator[Found]:
+    def _intact(self) -> Iterator[FoundSnapshot]:
         for offset, end in self._usable():
             chunks = [self._chunks.get((end.snapshot, number)) for number in range(end.chunks)]
             whole = [chunk for chunk in chunks if chunk is not None]
@@ -167,7 +167,8 @@ class SnapshotSearch:
                 continue
             data = b"".join(chunk.data for _, chunk in whole)
             if len(data) == end.size and hashlib.sha256(data).digest() == end.sha256:
-                yield Found(end, data, min(offset, *(at for at, _ in whole)))  # a chunk may have come again behind it
+                begins_at = min(offset, *(at for at, _ in whole))  # a chunk may have come again behind the END chunk
+                yield FoundSnapshot(end, data, begins_at)
 
     def _is_ours(self, end: SnapshotEnd) -> bool:
         identity = self._identity
@@ -186,9 +187,9 @@ class Recovery:
     """The recovery of one partition, or the following of it."""
 
     def __init__(self, fold: Fold) -> None:
-        self.restored: Found | None = None
+        self.restored: FoundSnapshot | None = None
         """The snapshot from which the state was restored."""
-        self.acceptance: Acceptance | None = None
+        self.acceptance: AcceptedLoss | None = None
         """An operator's consent to lose data that COMMITs have ingested; None: the partition halts where such data
         is gone."""
         self._fold = fold

@@ -4,9 +4,9 @@
     Leaving   groups that MOVE CONVERSATION has put into another partition: their members here follow (section 7.2)
     Altering  conversations whose service ALTER SERVICE has put on another queue: they follow it (behaviour 19)
 
-The fold knows RELOCATE alone. `Leaving` reads the state, so any later owner continues the move. `Altering` reads the
-catalog, and moves whole groups. A group that is to leave is not handed out here, unless it cannot move: then handlers
-here continue to receive it.
+The fold knows RELOCATE alone. `LeavingGroups` reads the state, so any later owner continues the move. `Altering` reads
+the catalog, and moves whole groups. A group that is to leave is not handed out here, unless it cannot move: then
+handlers here continue to receive it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from konverse.dialog.rules.relocation import moved_of
 from konverse.dialog.state.endpoint import Endpoint
 from konverse.dialog.state.partition import Partition
 from konverse.dialog.state.relocations import Arrival
-from konverse.dialog.transaction.received import Found
+from konverse.dialog.transaction.received import GroupPlace
 from konverse.schemas.errors import InvalidState, QueueFull
 from konverse.schemas.identifiers import Address
 from konverse.schemas.limits import (
@@ -148,17 +148,17 @@ class Moving:
         return found
 
 
-def found_in(state: Partition, group: bytes) -> Found | None:
+def found_in(state: Partition, group: bytes) -> GroupPlace | None:
     """Where to move to join a group, judged by a partition's state; None when the group has no members there.
 
     A group that is about to leave counts as being at its destination: a conversation that came here would be left
     alone.
     """
     members = state.members(group)
-    return Found(state.moves.leaving.get(group, state.address), members[0].service) if members else None
+    return GroupPlace(state.moves.leaving.get(group, state.address), members[0].service) if members else None
 
 
-class Leaving:
+class LeavingGroups:
     """Groups that are about to leave for another partition. Their members here follow."""
 
     def __init__(self, state: Partition, moving: Moving) -> None:

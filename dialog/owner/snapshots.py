@@ -31,7 +31,7 @@ from konverse.schemas.wire.journal import FOLD_VERSION
 from konverse.schemas.wire.snapshot import Chunk, SnapshotEnd, encode
 
 from .events import AppendSnapshot, Effect, Truncate
-from .recovery import Found, Recovery, snapshot_id
+from .recovery import FoundSnapshot, Recovery, snapshot_id
 
 RECORDS_PER_ENDPOINT: Final = 4
 KEPT: Final = 2
@@ -132,7 +132,7 @@ class Snapshotting:
         self._others = False
         self.on_begin: Callable[[], None] | None = None
         """Called when a snapshot begins, before the state changes again."""
-        self.on_restored: Callable[[Found], None] | None = None
+        self.on_restored: Callable[[FoundSnapshot], None] | None = None
         """Called with the snapshot from which the state was restored."""
 
     @property

@@ -16,12 +16,12 @@ from konverse.dialog.state.partition import Judge, Partition, indices
 from konverse.dialog.state.ready import Ready, by_level
 from konverse.dialog.state.transitions import State
 from konverse.dialog.transaction.begun import Begun
-from konverse.dialog.transaction.received import Found, MessageContext, Rule
+from konverse.dialog.transaction.received import GroupPlace, MessageContext, Rule
 from konverse.dialog.transaction.transaction import NOT_GROUPED, Transaction, TransactionContext, family, more_of
 from konverse.schemas.errors import TransactionTooLarge
 from konverse.schemas.identifiers import Address
 from konverse.schemas.limits import COMMIT_BYTES_TARGET, COMMIT_GROUPS_MAX, TRANSACTION_GROUPS_MAX
-from konverse.schemas.wire.journal import EndOperation, Operations, Sends
+from konverse.schemas.wire.journal import CommitOperations, EndOperation, Sends
 from konverse.schemas.wire.operations import Cleanup, Finish, GiveBack, Move, MoveAway, SetTimer, Withdraw
 
 from .drops import Dropping
@@ -136,7 +136,7 @@ class Staging:
         return part
 
     def lock(
-        self, transaction: Transaction, dialog: Endpoint | Begun, group: bytes, found: Found | None
+        self, transaction: Transaction, dialog: Endpoint | Begun, group: bytes, found: GroupPlace | None
     ) -> Address | None:
         """Lock the group to which `dialog` moves, as `GroupLocks.lock`."""
         return self.locks.lock(transaction, dialog, group, found, careful=self.tried is not None)
@@ -163,13 +163,13 @@ class Staging:
         transaction.clear()
         self.locks.free(transaction.dialog)
 
-    def merge(self) -> tuple[Operations, list[Transaction]]:
+    def merge(self) -> tuple[CommitOperations, list[Transaction]]:
         """The operations of the next COMMIT, and the transactions to `release` when it was applied."""
         finished = self._next_commit()
         several = self.several
         if several:
             finished = self._spread(finished)
-        operations = Operations()
+        operations = CommitOperations()
         self.overtaken = []
         endings = self.state.endings
         free = indices(self.state)
@@ -261,7 +261,7 @@ class _Staged(NamedTuple):
     moves: list[Move | MoveAway]
 
 
-def place(transaction: Transaction, operations: Operations, free: Iterator[int]) -> _Staged:
+def place(transaction: Transaction, operations: CommitOperations, free: Iterator[int]) -> _Staged:
     """Add the begins of a transaction to a COMMIT. Returns its other work, with the indices of the new endpoints."""
     begun = transaction.begins
     operations.begins += [(one.conversation, one.begin) for one in begun]

@@ -12,7 +12,7 @@ from typing import Final
 
 from konverse.dialog.fold.fold import Fold
 from konverse.schemas.limits import PRUNE_EVERY_MS, TIME_LAG_MS_MAX, WRITER_HORIZON_MS
-from konverse.schemas.wire.journal import FOLD_VERSION, Claim, Operations, encode_claim
+from konverse.schemas.wire.journal import FOLD_VERSION, Claim, CommitOperations, encode_claim
 from konverse.schemas.wire.operations import Prune
 
 from .events import DataEnd, Effect, ReadDataEnd
@@ -64,7 +64,7 @@ class Upkeep:
             return next_ms is not None
         return next_ms <= time_ms + silent_ms and silent_ms >= TIMER_PAUSE_MS
 
-    def commits(self, operations: Operations, now_ms: int) -> None:
+    def commits(self, operations: CommitOperations, now_ms: int) -> None:
         """Note that a COMMIT is made. Add a PRUNE if all data that the PRUNE must see is ingested (rule 4)."""
         self._as_of_ms, self._made_ms = self._made_ms, now_ms
         if self._data_end is not None and self._fold.state.ingest_to >= self._data_end:

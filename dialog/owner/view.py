@@ -22,7 +22,7 @@ from konverse.schemas.wire.varint import read_varint, varint
 ROLE_NAMES: Final = ("I", "T")
 
 
-class Row(NamedTuple):
+class ViewRow(NamedTuple):
     """An endpoint as the view shows it."""
 
     conversation: UUID
@@ -90,7 +90,7 @@ def pack(endpoint: Endpoint) -> bytes:
     return bytes((endpoint.committed,)) + b"".join(map(varint, numbers))
 
 
-def unpack(field: bytes, value: bytes) -> Row:
+def unpack(field: bytes, value: bytes) -> ViewRow:
     """A row from Redis. Raises MalformedRecord for anything else: the view is never trusted."""
     if len(value) > VIEW_VALUE_BYTES_MAX:
         raise MalformedRecord(f"a row of the view with {len(value)} bytes; at most {VIEW_VALUE_BYTES_MAX} are allowed")
@@ -101,7 +101,7 @@ def unpack(field: bytes, value: bytes) -> Row:
             number, at = read_varint(value, at)
             numbers.append(number)
         sent, received, consumed, unread, error, counter, timer, attempts = numbers
-        return Row(
+        return ViewRow(
             UUID(bytes=field[:16]),
             Role(ROLE_NAMES.index(field[16:].decode("ascii"))),
             State(value[8]),

@@ -24,7 +24,7 @@ class Stage(Enum):
     OVER = "over"
 
 
-class Place:
+class PoolPlace:
     """The owner of one open conversation: a key, a session, or one of the n of a pool."""
 
     __slots__ = (
@@ -80,7 +80,7 @@ class Pooled:
         "since_ms", "stage", "unnumbered", "unread", "way",
     )  # fmt: skip
 
-    def __init__(self, conversation: bytes, place: Place, now_ms: int) -> None:
+    def __init__(self, conversation: bytes, place: PoolPlace, now_ms: int) -> None:
         self.conversation = conversation
         self.place = place
         self.begun_ms = now_ms
@@ -135,14 +135,14 @@ class AskVerdict(NamedTuple):
 class Resend(NamedTuple):
     """Effect: send these bounced messages on the present conversation of the place, in this order."""
 
-    place: Place
+    place: PoolPlace
     bounced: list[Bounced]
 
 
 class GiveUp(NamedTuple):
     """Effect: these bounced messages may not be sent again: log that, and confirm them."""
 
-    place: Place
+    place: PoolPlace
     bounced: list[Bounced]
     code: int
 
@@ -150,23 +150,23 @@ class GiveUp(NamedTuple):
 class Drop(NamedTuple):
     """Effect: confirm bounced messages that nobody needs: EndOfStream, and notes of redirections."""
 
-    place: Place
+    place: PoolPlace
     bounced: list[Bounced]
 
 
 class MakeRoom(NamedTuple):
     """Effect: the place was given up to make room; the next send for its group needs a new one."""
 
-    place: Place
+    place: PoolPlace
 
 
 class Stray(NamedTuple):
     """Effect: a redirection leads nowhere: log that. The messages stay in the mailbox."""
 
-    place: Place
+    place: PoolPlace
 
 
-class End(NamedTuple):
+class EndSide(NamedTuple):
     """Effect: end this side of it; its undelivered messages were sent on elsewhere."""
 
     pooled: Pooled
@@ -178,10 +178,10 @@ class Forget(NamedTuple):
     pooled: Pooled
 
 
-Effect = Recycle | AskVerdict | Resend | GiveUp | Drop | MakeRoom | Stray | End | Forget
+Effect = Recycle | AskVerdict | Resend | GiveUp | Drop | MakeRoom | Stray | EndSide | Forget
 
 
-class Standing(NamedTuple):
+class HomeStanding(NamedTuple):
     """A conversation in the state of its home."""
 
     over: bool = False

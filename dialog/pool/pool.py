@@ -49,17 +49,17 @@ from .places import (
     AskVerdict,
     Drop,
     Effect,
-    End,
+    EndSide,
     Forget,
     GiveUp,
+    HomeStanding,
     MakeRoom,
-    Place,
     Pooled,
+    PoolPlace,
     PoolStatistics,
     Recycle,
     Resend,
     Stage,
-    Standing,
     Stray,
     Way,
     keep_latest,
@@ -81,17 +81,17 @@ class Pooling:
         self.end_of_stream = end_of_stream
         self._follow = follow
         self.statistics = PoolStatistics()
-        self.places: dict[bytes, Place] = {}
+        self.places: dict[bytes, PoolPlace] = {}
         """Mark of the group -> place."""
-        self.evicted: dict[bytes, Place] = {}
+        self.evicted: dict[bytes, PoolPlace] = {}
         """Mark -> place that had to make room, until all its conversations are over."""
         self.known: dict[bytes, Pooled] = {}
         """Conversations that are not over; those asked about last stand last."""
         self.closing = 0
         """Number of conversations in `known` that are not open."""
-        self.astray: dict[bytes, Place] = {}
+        self.astray: dict[bytes, PoolPlace] = {}
         """Mark -> place whose redirection leads nowhere."""
-        self.behind: dict[bytes, Place] = {}
+        self.behind: dict[bytes, PoolPlace] = {}
         """Mark -> place for whose bounced messages there was no room."""
         self._codes: dict[bytes, int] = {}
         """Error codes of conversations that are over; their messages may still come back."""
@@ -102,7 +102,7 @@ class Pooling:
 
     # ------------------------------------------------------------------------------------------------------- calls
 
-    def place(self, group: bytes, now_ms: int) -> tuple[Place, list[Effect]]:
+    def place(self, group: bytes, now_ms: int) -> tuple[PoolPlace, list[Effect]]:
         """The place of a group. When there are too many places, those unused for longest are recycled to make room.
 
         Raises QueueFull when targets have not ended what was recycled before, or too many places have messages waiting.
@@ -112,7 +112,7 @@ class Pooling:
         if known is not None:
             return known, []
         effects = self._evict() if mark not in self.evicted and len(self.places) >= POOL_KEY_ENTRIES_MAX else []
-        place = self.places[mark] = self.evicted.pop(mark) if mark in self.evicted else Place(group)
+        place = self.places[mark] = self.evicted.pop(mark) if mark in self.evicted else PoolPlace(group)
         place.used_ms = now_ms
         return place, effects
 
@@ -134,7 +134,7 @@ class Pooling:
             effects.append(MakeRoom(place))
         return effects
 
-    def begun(self, place: Place, conversation: bytes, now_ms: int, *, adopted: bool = False) -> Pooled:
+    def begun(self, place: PoolPlace, conversation: bytes, now_ms: int, *, adopted: bool = False) -> Pooled:
         """Give a place its open conversation: begun by this process, or adopted from one that died."""
         assert place.current is None, "a place has one open conversation at most"
         pooled = place.current = self.known[conversation] = Pooled(conversation, place, now_ms)
@@ -146,40 +146,40 @@ class Pooling:
         self.count(begun=1)
         return pooled
 
-    def way_of(self, place: Place, now_ms: int) -> Way:
+    def way_of(self, place: PoolPlace, now_ms: int) -> Way:
         """The way of its next conversation. A way is dropped after `max_age_ms`."""
         if place.way and now_ms - place.way_ms >= self.max_age_ms:
             place.way = ()
         return place.way
 
-    def stray(self, place: Place, reason: str, now_ms: int) -> None:
+    def stray(self, place: PoolPlace, reason: str, now_ms: int) -> None:
         """Note that the place has nowhere to go, and why."""
         place.astray, place.again_ms, place.way = reason, now_ms + POOL_ASTRAY_MS, ()
         self.astray[mark_of(place.group)] = place
 
-    def try_again(self, place: Place) -> None:
+    def try_again(self, place: PoolPlace) -> None:
         """What its home gives back next goes to the pool's own service. Call `let_pass` afterwards."""
         place.astray = None
         self.astray.pop(mark_of(place.group), None)
 
-    def hold(self, place: Place) -> None:
+    def hold(self, place: PoolPlace) -> None:
         """There was no room for a bounced message of the place; nothing may overtake it."""
         place.behind, self.behind[mark_of(place.group)] = True, place
 
-    def go_past(self, place: Place) -> None:
+    def go_past(self, place: PoolPlace) -> None:
         """The bounced messages of the place were sent again, or are gone."""
         place.behind = False
         self.behind.pop(mark_of(place.group), None)
         self.let_pass(place)
 
-    def closes(self, place: Place, conversation: bytes, now_ms: int, *, ended: bool = False) -> None:
+    def closes(self, place: PoolPlace, conversation: bytes, now_ms: int, *, ended: bool = False) -> None:
         """Take in a conversation that another process recycled or left over: its target has `ended` it or will."""
         pooled = self.known[conversation] = Pooled(conversation, place, now_ms)
         pooled.stage, pooled.ended, pooled.adopted = Stage.BROKEN if ended else Stage.CLOSING, ended, True
         self._lives(place, pooled)
         self.closing += 1
 
-    def _lives(self, place: Place, pooled: Pooled) -> None:
+    def _lives(self, place: PoolPlace, pooled: Pooled) -> None:
         """Keep an evicted place findable for as long as it has conversations."""
         place.living.append(pooled)
         mark = mark_of(place.group)
@@ -204,12 +204,12 @@ class Pooling:
             self._leave(pooled, Stage.CLOSING, now_ms)
             self.count(recycled=1)
 
-    def noticed(self, place: Place, sent: int, now_ms: int) -> None:
+    def noticed(self, place: PoolPlace, sent: int, now_ms: int) -> None:
         """Note how many messages were sent on the place's conversation so far."""
         if sent != place.noticed:
             place.noticed, place.used_ms = sent, now_ms
 
-    def resent(self, place: Place) -> None:
+    def resent(self, place: PoolPlace) -> None:
         """A bounced message was sent on the place's conversation."""
         self.count(resent=1)
         if place.current is not None:
@@ -238,7 +238,7 @@ class Pooling:
         return self._over(pooled) if pooled is not None else []
 
     def home_says(
-        self, standings: Iterable[tuple[Pooled, Standing]], bounced: Iterable[Bounced], now_ms: int
+        self, standings: Iterable[tuple[Pooled, HomeStanding]], bounced: Iterable[Bounced], now_ms: int
     ) -> list[Effect]:
         """News of a home: the standings of some conversations, and its bounced messages, both from one state."""
         living = [(pooled, standing) for pooled, standing in standings if pooled.stage is not Stage.OVER]
@@ -264,11 +264,11 @@ class Pooling:
                 effects += self._judged(pooled, now_ms)
         return [*notes, *self._returned(returned, senders), *effects]
 
-    def _place_of(self, bounced: Bounced) -> Place | None:
+    def _place_of(self, bounced: Bounced) -> PoolPlace | None:
         mark = mark_of(bounced.conversation)
         return self.places.get(mark) or self.evicted.get(mark)
 
-    def _notes(self, returned: list[tuple[Place, Bounced]], now_ms: int) -> list[Effect]:
+    def _notes(self, returned: list[tuple[PoolPlace, Bounced]], now_ms: int) -> list[Effect]:
         """Handle the notes of routers, before other bounced messages."""
         effects: list[Effect] = []
         for place, one in returned:
@@ -276,14 +276,16 @@ class Pooling:
                 effects += self._redirected(place, one, now_ms)
         return effects
 
-    def _returned(self, returned: list[tuple[Place, Bounced]], senders: Mapping[bytes, Pooled | None]) -> list[Effect]:
+    def _returned(
+        self, returned: list[tuple[PoolPlace, Bounced]], senders: Mapping[bytes, Pooled | None]
+    ) -> list[Effect]:
         """Effects for bounced messages, in their order, including those of conversations that are no longer known.
 
         For a redirected place nothing is sent again before all has come back: its conversations may have several ways.
         """
-        resent: dict[Place, list[Bounced]] = {}
-        given_up: dict[tuple[Place, int], list[Bounced]] = {}
-        dropped: dict[Place, list[Bounced]] = {}
+        resent: dict[PoolPlace, list[Bounced]] = {}
+        given_up: dict[tuple[PoolPlace, int], list[Bounced]] = {}
+        dropped: dict[PoolPlace, list[Bounced]] = {}
         for place, one in returned:
             if place.astray is not None or any(awaited.misled for awaited in place.awaits):
                 continue
@@ -301,7 +303,7 @@ class Pooling:
             *(Drop(place, many) for place, many in dropped.items()),
         ]
 
-    def _redirected(self, place: Place, note: Bounced, now_ms: int) -> list[Effect]:
+    def _redirected(self, place: PoolPlace, note: Bounced, now_ms: int) -> list[Effect]:
         """Follow a note: the place's messages go where the router says, and so do all later ones.
 
         A note is ignored if its conversation began before the place got its present way. Several conversations may have
@@ -376,13 +378,13 @@ class Pooling:
         if not pooled.ended:
             pooled.stage, pooled.since_ms = Stage.CLOSING, now_ms  # home has sent EndOfStream, which the target answers
             return []
-        return [] if pooled.unread else [End(pooled), *self._over(pooled)]
+        return [] if pooled.unread else [EndSide(pooled), *self._over(pooled)]
 
     def _let_go(self, pooled: Pooled) -> None:
         if pooled in pooled.place.awaits:
             pooled.place.awaits.remove(pooled)
 
-    def let_pass(self, place: Place) -> None:
+    def let_pass(self, place: PoolPlace) -> None:
         """Forget an evicted place that has nothing left."""
         if not place.has_more:
             self.evicted.pop(mark_of(place.group), None)

@@ -28,7 +28,7 @@ from konverse.schemas.limits import POOL_PATIENCE_MS
 from konverse.schemas.origins import first_code
 from konverse.schemas.system_messages import DIALOG_TIMER, END_DIALOG, ERROR, read_error
 
-from .places import Pooled, Stage, Standing
+from .places import HomeStanding, Pooled, Stage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -101,14 +101,14 @@ def ask_verdict(session: Session, dialog: SessionDialog, end_of_stream: str | No
     return hands + session.unsent()
 
 
-def standing_of(home: Partition, session: Session, dialog: SessionDialog) -> Standing:
+def standing_of(home: Partition, session: Session, dialog: SessionDialog) -> HomeStanding:
     """The standing of a session's conversation in the state of its home."""
     endpoint = home.endpoint(Role.INITIATOR, dialog.conversation)
     if endpoint is None:
         moved, begun = (Role.INITIATOR, dialog.conversation) in home.moves.stubs, (dialog.home, dialog.begun_at)
-        return Standing(over=not moved and (heard(home, *begun) or lost(home, *begun)))
+        return HomeStanding(over=not moved and (heard(home, *begun) or lost(home, *begun)))
     finished, error = endpoint.finished, endpoint.error
-    return Standing(
+    return HomeStanding(
         ended=endpoint.committed in (State.DISCONNECTED_INBOUND, State.ERROR),
         finished=endpoint.committed is State.DISCONNECTED_OUTBOUND or (finished is not None and finished.own),
         answered=dialog.judged or (finished is not None and _has_asked(session, finished.askers)),

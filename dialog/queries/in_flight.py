@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from konverse.dialog.state.partition import Partition
-from konverse.dialog.state.recent import Columns
-from konverse.dialog.transaction.received import Found
+from konverse.dialog.state.recent import RecordColumns
+from konverse.dialog.transaction.received import GroupPlace
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.groups import own_group
 from konverse.schemas.identifiers import Address
@@ -29,7 +29,7 @@ class InFlight(NamedTuple):
 
     generation: int
     """Number of its moves, including this one."""
-    found: Found
+    found: GroupPlace
     """Its destination."""
 
 
@@ -42,15 +42,15 @@ def sent(state: Partition, group: bytes) -> Iterator[InFlight]:
     for pieces in state.moves.installing.values():
         moved = _read(pieces[0])
         if moved is not None and moved.group == group:
-            yield InFlight(moved.generation, Found(state.address, moved.service))
+            yield InFlight(moved.generation, GroupPlace(state.address, moved.service))
 
 
-def arriving(columns: Columns, to: Address, group: bytes) -> Iterator[InFlight]:
+def arriving(columns: RecordColumns, to: Address, group: bytes) -> Iterator[InFlight]:
     """Members of a group in data records of partition `to`."""
     return _among(zip(columns.headers, columns.bodies, strict=True), to, group)
 
 
-def newest(several: Iterable[InFlight]) -> Found | None:
+def newest(several: Iterable[InFlight]) -> GroupPlace | None:
     """Where the group goes, by the latest generation: an endpoint that arrived and left again has a higher one."""
     last = max(several, key=lambda one: one.generation, default=None)
     return None if last is None else last.found
@@ -67,7 +67,7 @@ def _among(rows: Iterable[tuple[bytes | None, bytes | None]], to: Address, group
         number, _ = envelope.suffix.fragment or (-1, 0)
         moved = _read(body or b"") if number == 0 and envelope.tag == to.tag else None
         if moved is not None and group == (moved.group or own_group(envelope.role, envelope.conversation)):
-            yield InFlight(moved.generation, Found(to, moved.service))
+            yield InFlight(moved.generation, GroupPlace(to, moved.service))
 
 
 def _read(piece: bytes) -> MovedGroup | None:

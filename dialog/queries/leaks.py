@@ -16,13 +16,13 @@ from konverse.dialog.state.endpoint import NO_TIME, Endpoint, timestamp_ms
 from konverse.dialog.state.transitions import SENDING, State
 from konverse.schemas.identifiers import Role
 from konverse.schemas.system_messages import END_DIALOG
-from konverse.schemas.wire.journal import Operations
+from konverse.schemas.wire.journal import CommitOperations
 from konverse.schemas.wire.operations import Abandon, Attempt, Exclude, Lost, Prioritize, Prune, Try
 
 NOTHING_WAITS: Final = -1
 
 
-class Side(NamedTuple):
+class SideFacts(NamedTuple):
     """One side of a conversation: the facts that show whether it was forgotten."""
 
     conversation: bytes
@@ -70,12 +70,12 @@ class Cause(Enum):
     """Both sides are open, and neither waits for anything."""
 
 
-def side_of(endpoint: Endpoint) -> Side:
+def side_of(endpoint: Endpoint) -> SideFacts:
     """The facts about the side of an endpoint."""
     queue, clock = endpoint.queue, endpoint.clock
     ended = bool(queue) and queue[-1][1] == END_DIALOG  # nothing is accepted behind it
     stamps = [timestamp_ms(entry[3]) for entry in (*queue[-1:], *endpoint.urgent)]
-    return Side(
+    return SideFacts(
         endpoint.conversation,
         endpoint.role,
         endpoint.service,
@@ -93,7 +93,7 @@ def side_of(endpoint: Endpoint) -> Side:
     )
 
 
-def worked_on(operations: Operations) -> set[int]:
+def worked_on(operations: CommitOperations) -> set[int]:
     """Indices of the endpoints on which a commit has operations: a handler or an operator has worked on them."""
     found = {*operations.receive_endpoints, *(sends[0] for sends in operations.sends)}
     found.update(end.endpoint for end in operations.ends)
@@ -108,7 +108,7 @@ def worked_on(operations: Operations) -> set[int]:
     return found
 
 
-def cause_of(side: Side, peer: Side | None) -> Cause | None:
+def cause_of(side: SideFacts, peer: SideFacts | None) -> Cause | None:
     """Why a side is forgotten, given that nothing has happened on its conversation for long; None when it is not.
 
     `peer` is None when the other side has no endpoint. A side with waiting messages is not forgotten, unless one of
@@ -129,7 +129,7 @@ def cause_of(side: Side, peer: Side | None) -> Cause | None:
     return _cause_of_open(side, peer)
 
 
-def _cause_of_open(side: Side, peer: Side | None) -> Cause | None:
+def _cause_of_open(side: SideFacts, peer: SideFacts | None) -> Cause | None:
     """The same for a side that may send, without waiting messages and without a timer."""
     if side.expires_ms != NO_TIME:
         return None  # it fails by itself
@@ -142,7 +142,7 @@ def _cause_of_open(side: Side, peer: Side | None) -> Cause | None:
     return Cause.SILENT
 
 
-def explained(side: Side, cause: Cause) -> tuple[str, str]:
+def explained(side: SideFacts, cause: Cause) -> tuple[str, str]:
     """Why the side is forgotten, and what to do: two texts."""
     failed = side.state is State.ERROR
     if cause is Cause.PEER_GONE and side.state is State.DISCONNECTED_OUTBOUND:

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from konverse.dialog.owner.staging import Staging
     from konverse.dialog.state.endpoint import Endpoint
     from konverse.dialog.state.partition import Partition
-    from konverse.dialog.state.recent import Columns
+    from konverse.dialog.state.recent import RecordColumns
     from konverse.dialog.transaction.begun import Begun
-    from konverse.dialog.transaction.received import Found
+    from konverse.dialog.transaction.received import GroupPlace
     from konverse.dialog.transaction.transaction import Transaction
     from konverse.schemas.identifiers import Address
 
@@ -48,7 +48,7 @@ class Journaled(NamedTuple):
     offset: int
 
 
-class Wanted(NamedTuple):
+class GroupRequest(NamedTuple):
     """A move that needs a group: the transaction, the conversation, and its new group."""
 
     transaction: Transaction
@@ -62,7 +62,7 @@ class Search:
     def __init__(self, group: bytes, ours: Mapping[int, Partition], addresses: Mapping[int, Address]) -> None:
         self.question: ReadState | ReadBehind | None = None
         """The question to answer; None when the search is over."""
-        self.found: Found | None = None
+        self.found: GroupPlace | None = None
         self._group = group
         self._addresses = addresses
         self._topic = next(iter(addresses.values())).topic
@@ -72,7 +72,7 @@ class Search:
         self._steps = self._run()
         self.answer(None)
 
-    def answer(self, answer: Journaled | Iterable[Columns] | None) -> None:
+    def answer(self, answer: Journaled | Iterable[RecordColumns] | None) -> None:
         """Take the answer; go on to the next question, or to the end."""
         try:
             self.question = self._steps.send(answer)
@@ -111,13 +111,13 @@ class Search:
         return [one for columns in read for one in arriving(columns, self._addresses[number], self._group)]
 
 
-def find_here(ours: Mapping[int, Partition], group: bytes) -> Found | None:
+def find_here(ours: Mapping[int, Partition], group: bytes) -> GroupPlace | None:
     """The group, if it is in a partition of this process."""
     return next(filter(None, (found_in(state, group) for state in ours.values())), None)
 
 
 def search_for(
-    staging: Staging, ours: Mapping[int, Partition], addresses: Mapping[int, Address], wanted: Wanted
+    staging: Staging, ours: Mapping[int, Partition], addresses: Mapping[int, Address], wanted: GroupRequest
 ) -> Search | None:
     """The search that must end before `lock_found`; None when the group is here.
 
@@ -129,7 +129,7 @@ def search_for(
 
 
 def lock_found(
-    staging: Staging, ours: Mapping[int, Partition], search: Search | None, wanted: Wanted
+    staging: Staging, ours: Mapping[int, Partition], search: Search | None, wanted: GroupRequest
 ) -> Address | None:
     """Lock the group where the search has found it, unless it has come to this process since. As `GroupLocks.lock`."""
     found = find_here(ours, wanted.group)

@@ -45,7 +45,7 @@ def expected_by(there: Partition, source: Partition, later: Iterable[Envelope], 
     return counter
 
 
-class Acceptance:
+class AcceptedLoss:
     """Collects what the commits that cannot be folded say without their data."""
 
     def __init__(self, expected: Mapping[Address, int] | None = None) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from konverse.dialog.state.batches import Judgement, Row
+from konverse.dialog.state.batches import Judgement, PendingRow
 from konverse.dialog.state.endpoint import Record, Stamp, timestamp_ms
 from konverse.dialog.state.outbox import Run
 from konverse.dialog.state.partition import Partition
@@ -65,7 +65,7 @@ def hear_pending(state: Partition, offset: int, envelope: Envelope, record: Reco
         state.statistics.duplicates += 1
         return
     suffix = _suffix_of(envelope.suffix)
-    row = Row(offset, envelope.flags, envelope.role, envelope.conversation, suffix, *record)
+    row = PendingRow(offset, envelope.flags, envelope.role, envelope.conversation, suffix, *record)
     pending.meet(attempt, detail.judge)
     pending.put(attempt, number, row)
 
@@ -139,7 +139,7 @@ def hear_decision(state: Partition, _offset: int, _header: bytes, envelope: Enve
         _accept(state, detail, row, decided_ms)
 
 
-def _accept(state: Partition, detail: Decision, row: Row, decided_ms: int) -> None:
+def _accept(state: Partition, detail: Decision, row: PendingRow, decided_ms: int) -> None:
     """Accept a row as if the query had sent it at the time of the decision, under its next counter."""
     stamp: Stamp = decided_ms if isinstance(row.stamp, int) else (decided_ms, row.stamp[1])
     writer = state.writers.get(detail.query)

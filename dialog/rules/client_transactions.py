@@ -15,7 +15,7 @@ from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import Role
 from konverse.schemas.limits import SUFFIX_BYTES_MAX
 from konverse.schemas.system_messages import END_DIALOG
-from konverse.schemas.wire.client_transaction import Step, TransactionDialog, decode
+from konverse.schemas.wire.client_transaction import TransactionDialog, TransactionStep, decode
 from konverse.schemas.wire.envelope import decode_suffix, encode_suffix
 from konverse.schemas.wire.records import FIRST, RETURNING, Envelope, Kind, Opened, Suffix, Timer
 
@@ -46,7 +46,7 @@ def hear_transaction(state: Partition, _offset: int, _header: bytes, envelope: E
         stream.push(Run(prefix, dialog.key, step.sequence, suffix, [step.body]))
 
 
-def _steps(data: bytes, session: bytes) -> Iterator[tuple[TransactionDialog, Step, bytes]]:
+def _steps(data: bytes, session: bytes) -> Iterator[tuple[TransactionDialog, TransactionStep, bytes]]:
     """Each step with its dialog and header ending; MalformedRecord when any step cannot be sent."""
     transaction = decode(data)
     openers: dict[int, bytes] = {}
@@ -65,7 +65,7 @@ def _steps(data: bytes, session: bytes) -> Iterator[tuple[TransactionDialog, Ste
         yield dialog, step, suffix
 
 
-def _suffix(dialog: TransactionDialog, step: Step, session: bytes, opener: bytes | None) -> Suffix:
+def _suffix(dialog: TransactionDialog, step: TransactionStep, session: bytes, opener: bytes | None) -> Suffix:
     opened = Opened(opener or session) if dialog.named else None  # as in records of the session itself
     if step.kind is Kind.END_CALL:
         return Suffix(END_DIALOG, origin=session, detail=opened)

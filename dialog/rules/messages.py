@@ -8,7 +8,7 @@ its COMMIT; every fold takes it from there and asks no catalog (protocol.md sect
 
 from __future__ import annotations
 
-from konverse.dialog.state.endpoint import Endpoint, Lane, Record, far_lane
+from konverse.dialog.state.endpoint import Endpoint, HeaderPrediction, Record, far_lane
 from konverse.dialog.state.partition import Partition
 from konverse.dialog.state.transitions import RECEIVING, Event, State, next_state
 from konverse.schemas.identifiers import Role
@@ -123,12 +123,12 @@ def _accept(state: Partition, endpoint: Endpoint, header: bytes, envelope: Envel
             state.lanes.pop(lane.prefix, None)
 
 
-def _lane_of(state: Partition, endpoint: Endpoint, header: bytes, envelope: Envelope) -> Lane:
+def _lane_of(state: Partition, endpoint: Endpoint, header: bytes, envelope: Envelope) -> HeaderPrediction:
     prefix = b"" if envelope.flags & FIRST else header[:PREFIX_BYTES]  # FIRST comes once: its prefix predicts nothing
     writer = state.writers[envelope.writer]
     lane = next((known for known in endpoint.lanes() if known.writer is writer), None)
     if lane is None:
-        lane = endpoint.lane = Lane(prefix, writer, endpoint)
+        lane = endpoint.lane = HeaderPrediction(prefix, writer, endpoint)
     elif lane.prefix != prefix:
         state.lanes.pop(lane.prefix, None)
         lane.prefix = prefix

@@ -27,12 +27,12 @@ from konverse.schemas.identifiers import Address, Role, time_of_writer
 from konverse.schemas.wire.envelope import encode_suffix, head
 from konverse.schemas.wire.records import NO_SEQUENCE, Begin, Kind, Suffix
 
-from .dialogs import DialogState, Manner, Redirects, SessionDialog
+from .dialogs import BeginOptions, DialogState, Redirects, SessionDialog
 from .lanes import Hand, Lane, Single, heard, refused
 from .session import Session
 
 
-class Standing(Enum):
+class FoundState(Enum):
     """The state in which a conversation was found."""
 
     OPEN = "open"
@@ -49,7 +49,7 @@ class Standing(Enum):
     """A side has moved to another partition, and only owners find the way there."""
 
 
-class Wanted(NamedTuple):
+class AdoptRequest(NamedTuple):
     """A conversation to adopt, with its BEGIN block."""
 
     conversation: bytes
@@ -62,17 +62,17 @@ class Adopted(NamedTuple):
 
     dialog: SessionDialog
     """Takes messages only if OPEN. Else its bounced messages can be taken from the mailbox, and it can be ended."""
-    standing: Standing
+    standing: FoundState
 
 
 class _Case:
-    def __init__(self, wanted: Wanted) -> None:
+    def __init__(self, wanted: AdoptRequest) -> None:
         self.conversation, self.begin, self.returning = wanted
         self.writers: dict[bytes, None] = {}
         """Sessions that have opened it or sent on it: to be closed at its home and its target."""
-        self.target: Standing | None = None
+        self.target: FoundState | None = None
         """Its state at its target; None: there is no endpoint."""
-        self.standing = Standing.NOT_BEGUN
+        self.standing = FoundState.NOT_BEGUN
         self.opener: bytes | None = None
         """The writer of its BEGIN, if the caller chose its id."""
 
@@ -87,7 +87,7 @@ class _Closing(NamedTuple):
 class Adopting:
     """Adopts conversations. Its driver gives `hear` the state of each partition in `addresses` until none is left."""
 
-    def __init__(self, session: Session, wanted: Iterable[Wanted], writers: Iterable[bytes] = ()) -> None:
+    def __init__(self, session: Session, wanted: Iterable[AdoptRequest], writers: Iterable[bytes] = ()) -> None:
         """`writers` are sessions that may have sent on the conversations and were not heard yet."""
         self._session = session
         self._known = {one.conversation: session.dialogs.get(one.conversation) for one in wanted}
@@ -206,7 +206,7 @@ class Adopting:
 
     def _conclude(self, state: Partition) -> bool:
         for case in self._at(state, _home_of):
-            case.standing = _standing_at_home(state, case) or case.target or Standing.ENDED
+            case.standing = _standing_at_home(state, case) or case.target or FoundState.ENDED
         return True
 
     def _at(self, state: Partition, place_of: Callable[[_Case], Address]) -> list[_Case]:
@@ -227,14 +227,14 @@ class Adopting:
 
     def _adopted(self, case: _Case) -> Adopted:
         session = self._session
-        manner = Manner(case.returning, named=case.opener is not None)
+        manner = BeginOptions(case.returning, named=case.opener is not None)
         dialog = session.propose(case.conversation, case.begin, manner)
         dialog.was_begun_by(case.opener or dialog.opener)
         dialog.sent, dialog.redirects = 1, Redirects()  # the target has FIRST; sequence numbers are not known
         dialog.redirects.opened = True
-        dialog.finished = case.standing is Standing.FINISHED
-        dialog.judged = case.standing in (Standing.FINISHED, Standing.ENDED)
-        if case.standing in (Standing.OPEN, Standing.FINISHED):
+        dialog.finished = case.standing is FoundState.FINISHED
+        dialog.judged = case.standing in (FoundState.FINISHED, FoundState.ENDED)
+        if case.standing in (FoundState.OPEN, FoundState.FINISHED):
             dialog.state = DialogState.OPEN
             session.dialogs[case.conversation] = dialog
         else:
@@ -242,11 +242,11 @@ class Adopting:
         return Adopted(dialog, case.standing)
 
 
-def _standing_of_own(dialog: SessionDialog) -> Standing:
+def _standing_of_own(dialog: SessionDialog) -> FoundState:
     """State of a conversation that this session has begun itself: no partition has to be asked."""
     if dialog.waiting_end is not None:  # END was called; once END is put, the session forgets the dialog
-        return Standing.ENDED
-    return Standing.FINISHED if dialog.finished else Standing.OPEN
+        return FoundState.ENDED
+    return FoundState.FINISHED if dialog.finished else FoundState.OPEN
 
 
 def _home_of(case: _Case) -> Address:
@@ -269,32 +269,32 @@ def _line_of(state: Partition, writer: bytes) -> list[bytes]:
     return line
 
 
-def _standing_at_target(state: Partition, conversation: bytes, endpoint: Endpoint | None) -> Standing | None:
+def _standing_at_target(state: Partition, conversation: bytes, endpoint: Endpoint | None) -> FoundState | None:
     if (Role.TARGET, conversation) in state.moves.stubs:
-        return Standing.MOVED
+        return FoundState.MOVED
     if endpoint is None:
         return None
     if endpoint.index in state.moves.arrivals:
-        return Standing.MOVED
+        return FoundState.MOVED
     if endpoint.committed not in RECEIVING:
-        return Standing.ENDED
-    return Standing.FINISHED if endpoint.finished is not None and endpoint.finished.peer else Standing.OPEN
+        return FoundState.ENDED
+    return FoundState.FINISHED if endpoint.finished is not None and endpoint.finished.peer else FoundState.OPEN
 
 
-def _standing_at_home(state: Partition, case: _Case) -> Standing | None:
+def _standing_at_home(state: Partition, case: _Case) -> FoundState | None:
     """None when its target decides."""
     endpoint = state.endpoint(Role.INITIATOR, case.conversation)
     if (Role.INITIATOR, case.conversation) in state.moves.stubs:
-        return Standing.MOVED
+        return FoundState.MOVED
     if endpoint is None:
-        return Standing.NOT_BEGUN
+        return FoundState.NOT_BEGUN
     if endpoint.index in state.moves.arrivals:
-        return Standing.MOVED
+        return FoundState.MOVED
     if endpoint.committed not in SENDING:
-        return Standing.ENDED
+        return FoundState.ENDED
     if endpoint.finished is not None and endpoint.finished.own:
-        return Standing.FINISHED
-    return Standing.NOT_OPENED if case.target is None and endpoint.committed is State.STARTED_OUTBOUND else None
+        return FoundState.FINISHED
+    return FoundState.NOT_OPENED if case.target is None and endpoint.committed is State.STARTED_OUTBOUND else None
 
 
 _NOTHING: Final = encode_suffix(Suffix())

@@ -119,7 +119,7 @@ def confirmation(home: Lane, conversation: bytes, bounce: BounceId) -> tuple[Sin
     return Single(prefix, -1, conversation), encode_suffix(Suffix(detail=bounce))
 
 
-class Manner(NamedTuple):
+class BeginOptions(NamedTuple):
     """How a dialog is begun, besides its BEGIN block."""
 
     returning: bool = False
@@ -137,7 +137,7 @@ class Manner(NamedTuple):
         return RETURNING * self.returning | NAMED * self.named | ANEW * self.anew
 
 
-PLAIN: Final = Manner()
+PLAIN: Final = BeginOptions()
 
 
 class EndedHere:
@@ -146,7 +146,7 @@ class EndedHere:
     def __init__(self) -> None:
         self._over: dict[bytes, None] = {}
 
-    def check(self, conversation: bytes, manner: Manner) -> None:
+    def check(self, conversation: bytes, manner: BeginOptions) -> None:
         """Raise ConversationOver for a conversation that the session has ended, unless `manner` says ANEW."""
         if conversation in self._over and not manner.anew:
             raise ConversationOver(
@@ -214,7 +214,7 @@ class SessionDialog:
         "waiting_end",
     )  # fmt: skip
 
-    def __init__(self, conversation: bytes, begin: Begin, home: Lane, target: Lane, manner: Manner) -> None:
+    def __init__(self, conversation: bytes, begin: Begin, home: Lane, target: Lane, manner: BeginOptions) -> None:
         self.conversation = conversation
         self.begin = begin
         self.flags = manner.flags

@@ -24,7 +24,7 @@ from konverse.schemas.wire.token import Sent, Token
 from konverse.schemas.wire.varint import varint
 
 from .lanes import Handed
-from .rotation import Unheard, Wanted, reply
+from .rotation import CloseQuery, Unheard, reply
 
 
 class Outcome(NamedTuple):
@@ -52,7 +52,7 @@ class Asking:
         """Writer closed at the transmission partition -> a fold that shows it, and that fold's output counters."""
         self._arrived: set[bytes] = set()
         """Writers whose transactions have arrived."""
-        self._wanted: dict[tuple[Address, bytes], Wanted] = {}
+        self._wanted: dict[tuple[Address, bytes], CloseQuery] = {}
         self._next: dict[Address, int] = {}
         self._closed: dict[tuple[Address, bytes], tuple[int, Heir, tuple[Hole, ...]]] = {}
         self.expired = False
@@ -70,7 +70,7 @@ class Asking:
                 continue
             counter = self._next.get(key[0], 0)
             self._next[key[0]] = counter + 1
-            self._wanted[key] = Wanted(*key, asker, counter)
+            self._wanted[key] = CloseQuery(*key, asker, counter)
             prefix = head(Kind.CLOSE_WRITER, 0, Role.INITIATOR, key[0].tag, asker) + trail.writer
             out.append((key[0], (prefix + varint(counter) + varint(-1) + _NOTHING, asker, None)))
         return out

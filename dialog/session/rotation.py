@@ -40,7 +40,7 @@ LOOK_EVERY_MS: Final = 60_000
 """A look that follows the previous one sooner than this does nothing."""
 
 
-class Wanted(NamedTuple):
+class CloseQuery(NamedTuple):
     """A pending question: where was writer `asked` closed? Record `counter` of writer `asker` asks it."""
 
     address: Address
@@ -60,7 +60,7 @@ class Unheard(Enum):
     """The partition does not hear the asker: ask under another id."""
 
 
-def reply(state: Partition, wanted: Wanted) -> WriterClosed | Unheard | None:
+def reply(state: Partition, wanted: CloseQuery) -> WriterClosed | Unheard | None:
     """The reply to a question in the destination's state; None while the question has not been heard there."""
     asker = state.writers.get(wanted.asker)
     if asker is None:
@@ -108,11 +108,11 @@ class TakeOver:
     def __init__(self) -> None:
         self.behind: dict[Address, list[Lane]] = {}
         """Destination -> retired lanes, oldest first. The question is about the newest."""
-        self._asked: dict[Address, Wanted] = {}
+        self._asked: dict[Address, CloseQuery] = {}
         self.home: Address | None = None
         """The home to which answers go."""
 
-    def wanted(self) -> list[Wanted]:
+    def wanted(self) -> list[CloseQuery]:
         """The pending questions."""
         return list(self._asked.values())
 
@@ -135,7 +135,7 @@ class TakeOver:
     def ask(self, lane: Lane) -> None:
         """Put the question about the newest retired lane into this lane."""
         asked = self.behind[lane.address][-1].writer
-        self._asked[lane.address] = Wanted(lane.address, asked, lane.writer, lane.next)
+        self._asked[lane.address] = CloseQuery(lane.address, asked, lane.writer, lane.next)
         _close(asked, lane, self.home, NO_SEQUENCE)
 
     def answered(self, said: WriterClosed, lane: Lane) -> list[bytes]:
@@ -148,7 +148,7 @@ class TakeOver:
         if said.closed_at < asked.next:
             self.ask(lane)  # that lane's own question was not received
         else:
-            self._asked[lane.address] = Wanted(lane.address, chain[-1].writer, asked.writer, asked.next - 1)
+            self._asked[lane.address] = CloseQuery(lane.address, chain[-1].writer, asked.writer, asked.next - 1)
         return []
 
 

@@ -41,10 +41,10 @@ from konverse.schemas.wire.token import Sent
 
 from .dialogs import (
     PLAIN,
+    BeginOptions,
     DialogState,
     EndedHere,
     Lifetimes,
-    Manner,
     Redirects,
     SessionDialog,
     confirmation,
@@ -53,8 +53,8 @@ from .dialogs import (
     opened,
 )
 from .lanes import Hand, Lane, Single, sent_of, weight_of
-from .rotation import Age, Ageing, TakeOver, Unheard, Wanted
-from .transactions import Transaction, Transactions
+from .rotation import Age, Ageing, CloseQuery, TakeOver, Unheard
+from .transactions import StagedTransaction, Transactions
 
 _EMPTY: Final = encode_suffix(Suffix())
 
@@ -139,7 +139,7 @@ class Writing:
         self.lanes = self.takeover.change(self.lanes, writer)
         return self._moved([], None)
 
-    def answered(self, wanted: Wanted, said: WriterClosed | Unheard) -> list[Hand]:
+    def answered(self, wanted: CloseQuery, said: WriterClosed | Unheard) -> list[Hand]:
         """Take a destination's reply to the question about a former id. Unheard.ANOTHER requires `change` instead."""
         if self.over is not None or wanted not in self.takeover.wanted():
             return []
@@ -211,7 +211,9 @@ class Session(Writing):
 
     # ------------------------------------------------------------------------------------------------------- calls
 
-    def begin(self, conversation: bytes, begin: Begin, manner: Manner = PLAIN) -> tuple[SessionDialog, list[Hand]]:
+    def begin(
+        self, conversation: bytes, begin: Begin, manner: BeginOptions = PLAIN
+    ) -> tuple[SessionDialog, list[Hand]]:
         """BEGIN DIALOG: a control record to the dialog's home; nothing reaches the target (behaviour 31).
 
         Returns the existing dialog when this session has begun the conversation before. Raises ConversationOver when it
@@ -232,7 +234,7 @@ class Session(Writing):
         self._beginning.append(dialog)
         return dialog, self._hand(home)
 
-    def propose(self, conversation: bytes, begin: Begin, manner: Manner) -> SessionDialog:
+    def propose(self, conversation: bytes, begin: Begin, manner: BeginOptions) -> SessionDialog:
         """Make a dialog without writing anything."""
         self.takeover.home = begin.home
         home, target = self.lane_to(begin.home), self.lane_to(begin.target)
@@ -282,7 +284,7 @@ class Session(Writing):
         self.fin(dialog)
         return self._hand(dialog.target)
 
-    def commit(self, transaction: Transaction) -> list[Hand]:
+    def commit(self, transaction: StagedTransaction) -> list[Hand]:
         """Commit a transaction: its record leaves when everything sent before on its dialogs is acknowledged."""
         self.check_over()
         self.transactions.commit(transaction)

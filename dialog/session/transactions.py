@@ -19,11 +19,11 @@ from konverse.schemas.errors import ENDED_TWICE, InvalidState, TimerRefused, Tra
 from konverse.schemas.identifiers import Address, Role
 from konverse.schemas.limits import BODY_BYTES_MAX, TRANSACTION_RECORDS_MAX
 from konverse.schemas.wire.bodies import check_size
-from konverse.schemas.wire.client_transaction import ClientTransaction, Step, TransactionDialog, encode
+from konverse.schemas.wire.client_transaction import TransactionDialog, TransactionRecord, TransactionStep, encode
 from konverse.schemas.wire.envelope import encode_suffix, head
 from konverse.schemas.wire.records import FOR_EVER, NAMED, NO_SEQUENCE, Begin, Kind, Suffix
 
-from .dialogs import PLAIN, DialogState, EndedHere, Manner, SessionDialog
+from .dialogs import PLAIN, BeginOptions, DialogState, EndedHere, SessionDialog
 from .lanes import Lane, Single, heard, refused
 
 _STEP_BYTES: Final = 40
@@ -33,7 +33,7 @@ _DIALOG_BYTES: Final = 96
 """Bytes of a dialog in the record besides its BEGIN block, at most; includes the writer of its BEGIN."""
 
 
-class _Staged(NamedTuple):
+class _Savepoint(NamedTuple):
     dialog: SessionDialog
     kind: Kind
     message_type: str = ""
@@ -42,7 +42,7 @@ class _Staged(NamedTuple):
 
 
 class _Saved(NamedTuple):
-    steps: list[_Staged]
+    steps: list[_Savepoint]
     begun: list[SessionDialog]
     size_bytes: int
     known: set[SessionDialog]
@@ -55,18 +55,18 @@ class Dialogs(Protocol):
     """Live dialogs by conversation."""
     ended_here: EndedHere
 
-    def propose(self, conversation: bytes, begin: Begin, manner: Manner) -> SessionDialog:
+    def propose(self, conversation: bytes, begin: Begin, manner: BeginOptions) -> SessionDialog:
         """Make a dialog without writing anything."""
 
     def lane_to(self, address: Address) -> Lane:
         """The lane for new records to a destination."""
 
 
-class Transaction:
+class StagedTransaction:
     """Steps that a client wants to happen together. Nothing is written before the commit."""
 
     def __init__(self, session: Dialogs) -> None:
-        self.steps: list[_Staged] = []
+        self.steps: list[_Savepoint] = []
         self.begun: list[SessionDialog] = []
         self.size_bytes = 0
         """Size of the record, at most."""
@@ -82,7 +82,7 @@ class Transaction:
         """Dialog -> target lane, and the counter below which all must be acknowledged before the record leaves."""
         self.awaited: dict[Address, int] | None = None
         """Destination -> output counter below which all must have arrived; None before the record is expanded."""
-        self.opens: ClientTransaction | None = None
+        self.opens: TransactionRecord | None = None
         """The content of its record, if that names writers of BEGINs; else None."""
         self._session = session
         self._known: set[SessionDialog] = set()
@@ -98,7 +98,7 @@ class Transaction:
         """Homes and targets of its dialogs, each once."""
         return list(dict.fromkeys(a for one in self.dialogs for a in (one.home.address, one.target.address)))
 
-    def begin(self, conversation: bytes, begin: Begin, manner: Manner = PLAIN) -> SessionDialog:
+    def begin(self, conversation: bytes, begin: Begin, manner: BeginOptions = PLAIN) -> SessionDialog:
         """BEGIN DIALOG; as `Session.begin`."""
         session = self._session
         session.ended_here.check(conversation, manner)
@@ -109,7 +109,7 @@ class Transaction:
             return known
         dialog = session.propose(conversation, begin, manner)
         dialog.state = DialogState.STAGED
-        self._add(_Staged(dialog, Kind.BEGIN))
+        self._add(_Savepoint(dialog, Kind.BEGIN))
         self.begun.append(dialog)
         return dialog
 
@@ -117,12 +117,12 @@ class Transaction:
         """SEND."""
         self._check(dialog)
         check_size(len(body))
-        self._add(_Staged(dialog, Kind.MESSAGE, message_type, body))
+        self._add(_Savepoint(dialog, Kind.MESSAGE, message_type, body))
 
     def finish(self, dialog: SessionDialog) -> None:
         """FIN: nothing more is sent on the dialog."""
         self._check(dialog)
-        self._add(_Staged(dialog, Kind.FIN))
+        self._add(_Savepoint(dialog, Kind.FIN))
 
     def end(self, dialog: SessionDialog, error_body: bytes = b"") -> None:
         """END CONVERSATION behind the staged steps. WITH ERROR drops the dialog's staged messages (behaviour 111)."""
@@ -130,7 +130,7 @@ class Transaction:
         if error_body:
             said = (Kind.MESSAGE, Kind.FIN)
             self.steps = [step for step in self.steps if step.dialog is not dialog or step.kind not in said]
-        self._add(_Staged(dialog, Kind.END_CALL, "", error_body or None))
+        self._add(_Savepoint(dialog, Kind.END_CALL, "", error_body or None))
 
     def set_timer(self, dialog: SessionDialog, timeout_ms: int) -> None:
         """BEGIN CONVERSATION TIMER."""
@@ -139,7 +139,7 @@ class Transaction:
         if dialog not in self.begun:
             dialog.check_timer(timeout_ms)
         self._check(dialog, ends=True)
-        self._add(_Staged(dialog, Kind.SET_TIMER, timeout_ms=timeout_ms))
+        self._add(_Savepoint(dialog, Kind.SET_TIMER, timeout_ms=timeout_ms))
 
     def savepoint(self, name: str) -> None:
         """SAVE TRANSACTION: steps staged from here on can be undone."""
@@ -178,7 +178,7 @@ class Transaction:
             dialog.check_open(ends=ends)
             _refuse_redirected(dialog)
 
-    def _add(self, step: _Staged) -> None:
+    def _add(self, step: _Savepoint) -> None:
         size = _STEP_BYTES + 4 * len(step.message_type) + len(step.body or b"")
         if step.dialog not in self._known:
             size += _DIALOG_BYTES + len(encode_suffix(Suffix(begin=step.dialog.begin)))
@@ -205,9 +205,9 @@ class Transactions:
     def __init__(self, session: Dialogs) -> None:
         self.address: Address | None = None
         """The transmission partition: one for the whole session, so that its records stay in order."""
-        self.waiting: deque[Transaction] = deque()
+        self.waiting: deque[StagedTransaction] = deque()
         """Committed, but earlier direct sends are not acknowledged."""
-        self.flying: list[Transaction] = []
+        self.flying: list[StagedTransaction] = []
         """Their records were put; their outputs are not known to have arrived."""
         self.delivered: dict[Address, int] = {}
         """Destination -> number of transactions with outputs for it that have arrived."""
@@ -218,7 +218,7 @@ class Transactions:
         """The lane that takes records for the transmission partition."""
         return None if self.address is None else self._session.lane_to(self.address)
 
-    def commit(self, transaction: Transaction) -> None:
+    def commit(self, transaction: StagedTransaction) -> None:
         """Commit all steps. Raises what forbids one of them; then nothing has changed."""
         session, lane = self._session, self.lane
         assert lane is not None, "whoever makes transactions names the transmission partition first"
@@ -260,7 +260,7 @@ class Transactions:
         return put
 
     @staticmethod
-    def _ready(transaction: Transaction) -> bool:
+    def _ready(transaction: StagedTransaction) -> bool:
         """Whether everything sent directly on its dialogs is acknowledged, including their BEGINs."""
         for dialog in transaction.dialogs:
             if dialog.held or not dialog.home.counts(dialog.begun_at):
@@ -270,14 +270,14 @@ class Transactions:
                 return False
         return True
 
-    def _put(self, transaction: Transaction) -> None:
+    def _put(self, transaction: StagedTransaction) -> None:
         lane, session = self.lane, self._session
         assert lane is not None
         dialogs = transaction.dialogs
         places = {dialog: place for place, dialog in enumerate(dialogs)}
         for dialog in transaction.begun:
             dialog.was_begun_by(lane.writer)
-        steps: list[Step] = []
+        steps: list[TransactionStep] = []
         named = {*transaction.begun}
         for dialog, kind, message_type, body, timeout_ms in transaction.steps:
             sequence = dialog.level if kind is Kind.BEGIN else NO_SEQUENCE
@@ -285,17 +285,17 @@ class Transactions:
                 continue  # without a message there is no target to tell
             opens = dialog.flags & NAMED or (kind is Kind.MESSAGE and not dialog.sent)
             if opens and dialog not in named:
-                steps.append(Step(places[dialog], Kind.OPEN, body=dialog.opener))
+                steps.append(TransactionStep(places[dialog], Kind.OPEN, body=dialog.opener))
                 named.add(dialog)
             if kind is Kind.MESSAGE:
                 sequence = dialog.sent
                 dialog.sent += 1
-            steps.append(Step(places[dialog], kind, sequence, message_type, body, timeout_ms))
+            steps.append(TransactionStep(places[dialog], kind, sequence, message_type, body, timeout_ms))
             if kind is Kind.END_CALL:
                 dialog.state = DialogState.ENDED
                 session.dialogs.pop(dialog.conversation, None)
         spoken_of = [TransactionDialog.of(dialog.conversation, dialog.begin, dialog.flags) for dialog in dialogs]
-        content = ClientTransaction(spoken_of, steps)
+        content = TransactionRecord(spoken_of, steps)
         transaction.opens = content if any(step.kind is Kind.OPEN for step in steps) else None
         data = encode(content)
         assert len(data) <= BODY_BYTES_MAX, "steps are counted when they are staged"
@@ -319,14 +319,14 @@ class Transactions:
                 dialogs = transaction.dialogs
                 named, steps = transaction.opens
                 steps = [s._replace(body=dialogs[s.dialog].opener) if s.kind is Kind.OPEN else s for s in steps]
-                lane.bodies[counter - lane.next] = encode(ClientTransaction(named, steps))
+                lane.bodies[counter - lane.next] = encode(TransactionRecord(named, steps))
 
     def hear(self, state: Partition) -> bool:
         """Take the state of the transmission partition, folded from its journal. Returns whether a dialog may go on.
 
         The outputs of a transaction have arrived when all outputs have that were in the outbox once it was expanded.
         """
-        arrived: list[Transaction] = []
+        arrived: list[StagedTransaction] = []
         for transaction in self.flying:
             assert transaction.lane is not None
             if not heard(state, transaction.lane, transaction.counter):

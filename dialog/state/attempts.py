@@ -7,7 +7,7 @@ from typing import Any
 
 from konverse.schemas.wire.columns import pack, unpack
 
-from .endpoint import Endpoint, Trouble
+from .endpoint import Endpoint, FailedAttempts
 
 
 class Attempts:
@@ -16,7 +16,7 @@ class Attempts:
     __slots__ = ("careful", "failing", "suspects", "troubled", "trying")
 
     def __init__(self) -> None:
-        self.troubled: dict[int, Trouble] = {}
+        self.troubled: dict[int, FailedAttempts] = {}
         self.failing = 0
         """How many of the troubled endpoints are not suspended."""
         self.trying: dict[int, None] = {}
@@ -35,7 +35,7 @@ class Attempts:
         """Count one more failed attempt."""
         trouble = endpoint.trouble
         if trouble is None:
-            trouble = endpoint.trouble = self.troubled[endpoint.index] = Trouble()
+            trouble = endpoint.trouble = self.troubled[endpoint.index] = FailedAttempts()
             self.failing += 1
         trouble.attempts += 1
 
@@ -49,7 +49,7 @@ class Attempts:
     def suspend(self, endpoint: Endpoint, reason: str, since_ms: int) -> None:
         """Suspend an endpoint until an operator decides."""
         if endpoint.trouble is None:
-            endpoint.trouble = self.troubled[endpoint.index] = Trouble()
+            endpoint.trouble = self.troubled[endpoint.index] = FailedAttempts()
         elif not endpoint.trouble.suspended:
             self.failing -= 1
         endpoint.trouble.suspended = endpoint.held = True
@@ -107,7 +107,7 @@ class Attempts:
         for item in base["troubled"]:
             endpoint = table[item["endpoint"]]
             assert endpoint is not None
-            trouble = Trouble(
+            trouble = FailedAttempts(
                 item["attempts"], suspended=item["suspended"], reason=item["reason"], since_ms=item["since_ms"]
             )
             self.troubled[endpoint.index] = endpoint.trouble = trouble

@@ -19,7 +19,7 @@ Attempt = tuple[Track, int, bytes]
 """One execution of a Spark task: track of its rows, number of its batch, id of the attempt."""
 
 
-class Row(NamedTuple):
+class PendingRow(NamedTuple):
     """A message or BEGIN that is void until its batch is decided."""
 
     offset: int
@@ -40,7 +40,7 @@ class PendingRows:
     def __init__(self) -> None:
         self.decided: dict[Track, int] = {}
         """Highest decided batch: rows of this and earlier batches are void."""
-        self.attempts: dict[Attempt, dict[int, Row]] = {}
+        self.attempts: dict[Attempt, dict[int, PendingRow]] = {}
         """Attempt -> rows by number, the oldest attempt first. Rows may arrive repeated and in any order."""
         self.live: dict[Attempt, Address] = {}
         """Attempts that were not vetoed -> partition that decides their batch.
@@ -69,7 +69,7 @@ class PendingRows:
             self.attempts[attempt] = {}
             self.live[attempt] = judge
 
-    def put(self, attempt: Attempt, number: int, row: Row) -> None:
+    def put(self, attempt: Attempt, number: int, row: PendingRow) -> None:
         """Keep a row of a registered attempt."""
         self.attempts[attempt][number] = row
         if attempt in self.live:
@@ -88,7 +88,7 @@ class PendingRows:
         rows = self.attempts[attempt].values()
         return len(rows), sum(len(row.body or b"") for row in rows)
 
-    def drop(self, attempt: Attempt) -> dict[int, Row]:
+    def drop(self, attempt: Attempt) -> dict[int, PendingRow]:
         """Remove the rows of an attempt and return them."""
         if attempt in self.live:
             self.veto(attempt)

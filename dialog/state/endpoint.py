@@ -75,7 +75,7 @@ class Terms:
         """Number of endpoints of the partition that have them; unused terms are dropped."""
 
 
-class Lane:
+class HeaderPrediction:
     """One writer on one conversation, found by the first 39 bytes of a header.
 
     It predicts the other bytes of the next header, so that `ingest` accepts the usual record by comparing bytes.
@@ -125,7 +125,7 @@ class Group:
         self.members: list[Endpoint] = []
 
 
-class Trouble:
+class FailedAttempts:
     """Failed attempts at an endpoint's group, and its suspension (protocol.md section 7.1)."""
 
     __slots__ = ("attempts", "reason", "since_ms", "suspended")
@@ -199,7 +199,7 @@ class Endpoint:
         """Waiting system messages that overtake the queue: at most one DialogTimer, then at most one Error."""
         self.clock: Clock | None = None
         """Timer and lifetime; None for nearly all endpoints."""
-        self.lane: Lane | None = None
+        self.lane: HeaderPrediction | None = None
         self.finished: Finished | None = None
         """Directions that FIN has closed; None for nearly all endpoints."""
         self.changed = False
@@ -208,7 +208,7 @@ class Endpoint:
         """Priority level, 1 (low) to 10; fixed when the side begins."""
         self.held = False
         """Whether the group is locked: by a transaction that runs or waits for its commit, or by a suspension."""
-        self.trouble: Trouble | None = None
+        self.trouble: FailedAttempts | None = None
 
     @property
     def id(self) -> UUID:
@@ -288,7 +288,7 @@ class Endpoint:
         """All endpoints of the group, this one included."""
         return self.group.members if self.group else [self]
 
-    def lanes(self) -> list[Lane]:
+    def lanes(self) -> list[HeaderPrediction]:
         """Lanes of the writers that were accepted on this conversation, latest first."""
         out = []
         lane = self.lane
@@ -306,11 +306,11 @@ class Endpoint:
         return f"<Endpoint {self.id} {self.role.name} {self.state.code} of {self.terms.service}>"
 
 
-def far_lane(endpoint: Endpoint, writer: bytes) -> Lane:
+def far_lane(endpoint: Endpoint, writer: bytes) -> HeaderPrediction:
     """The lane of a writer that counts at another partition, because the endpoint has moved here."""
     lane = next((known for known in endpoint.lanes() if known.writer.id == writer), None)
     if lane is None:
-        lane = endpoint.lane = Lane(b"", Writer(writer), endpoint)
+        lane = endpoint.lane = HeaderPrediction(b"", Writer(writer), endpoint)
     return lane
 
 

@@ -23,7 +23,7 @@ from konverse.schemas.wire.records import Begin, Notice, NoticeReason, WriterClo
 from .attempts import Attempts
 from .batches import Judgement, PendingRows
 from .clocks import Clocks
-from .endpoint import Endpoint, Entry, Group, Lane, Terms
+from .endpoint import Endpoint, Entry, Group, HeaderPrediction, Terms
 from .mailbox import Bounced, Mailbox
 from .named import NamedSides
 from .outbox import Gate, Stream, Suffixes
@@ -103,7 +103,7 @@ class Partition:
         self.floor_ms = 0
         """Floor of the last PRUNE: closed writers older than this were forgotten."""
         self.writers: dict[bytes, Writer] = {}
-        self.lanes: dict[bytes, Lane] = {}
+        self.lanes: dict[bytes, HeaderPrediction] = {}
         self.sides: tuple[dict[bytes, Endpoint], dict[bytes, Endpoint]] = ({}, {})
         """Endpoints by conversation, one table per role of this side."""
         self.table: list[Endpoint | None] = []

@@ -59,7 +59,7 @@ class Forgery(NamedTuple):
     """Offset of the record that came later."""
 
 
-class _Row(NamedTuple):
+class _KeptRecord(NamedTuple):
     """A kept record, whole."""
 
     offset: int
@@ -67,7 +67,7 @@ class _Row(NamedTuple):
     body: bytes
 
 
-class Known(NamedTuple):
+class DigestedRecord(NamedTuple):
     """An accepted record of which only the digest is kept."""
 
     writer: bytes
@@ -77,10 +77,10 @@ class Known(NamedTuple):
     digest: bytes
 
 
-class _Kept:
+class _KeptRead:
     """The kept records of one read of the data log."""
 
-    def __init__(self, columns: Columns, body_bytes: int) -> None:
+    def __init__(self, columns: RecordColumns, body_bytes: int) -> None:
         self.columns = columns
         self.body_bytes = body_bytes
         self.keys: list[Key] = []
@@ -105,10 +105,10 @@ class Recent:
         """Number of duplicates whose first record is no longer known."""
         self.unknown_at: int | None = None
         """Offset of the first such duplicate."""
-        self._kept: deque[_Kept] = deque()
+        self._kept: deque[_KeptRead] = deque()
         self._records = self._body_bytes = 0
-        self._places: dict[Key, list[_Row]] = {}
-        self._unindexed: deque[_Kept] = deque()
+        self._places: dict[Key, list[_KeptRecord]] = {}
+        self._unindexed: deque[_KeptRead] = deque()
         self._passed: set[int] = set()
         """Offsets of kept records that were not accepted."""
         self._last: dict[bytes, tuple[int, Contents]] = {}
@@ -116,9 +116,9 @@ class Recent:
         self._older: dict[Key, Contents] = {}
         """Contents of contested counters, and of records from the snapshot from which the state was restored."""
 
-    def keep(self, columns: Columns, body_bytes: int) -> None:
+    def keep(self, columns: RecordColumns, body_bytes: int) -> None:
         """Keep the records that are ingested next; older reads beyond the bounds go, but never this one."""
-        kept = _Kept(columns, body_bytes)
+        kept = _KeptRead(columns, body_bytes)
         self._kept.append(kept)
         self._unindexed.append(kept)
         self._records += len(columns.offsets)
@@ -137,13 +137,13 @@ class Recent:
 
     def is_contested(self, envelope: Envelope, offset: int, header: bytes, record: Record) -> bool:
         """Whether a record that repeats a counter has other content than the record that was accepted under it."""
-        if self.decides and self._differs(envelope, _Row(offset, header, record[0] or b"")):
+        if self.decides and self._differs(envelope, _KeptRecord(offset, header, record[0] or b"")):
             self.contested[offset] = None
         if offset in self.contested:
             self.contested_last = offset
         return offset in self.contested
 
-    def _differs(self, envelope: Envelope, came: _Row) -> bool:
+    def _differs(self, envelope: Envelope, came: _KeptRecord) -> bool:
         while self._unindexed:
             self._index(self._unindexed.popleft())
         key = came.header[WRITER], envelope.counter
@@ -169,23 +169,23 @@ class Recent:
         if len(self._older) > RECENT_KEPT_ENTRIES_MAX:
             del self._older[next(iter(self._older))]
 
-    def known(self) -> Iterator[Known]:
+    def known(self) -> Iterator[DigestedRecord]:
         """Digests for a snapshot: all older ones, and those of the latest kept records."""
         older, last = list(self._older.items()), list(self._last.items())
         kept, passed = list(self._kept), {*self._passed}
 
-        def them() -> Iterator[Known]:
+        def them() -> Iterator[DigestedRecord]:
             for (writer, counter), contents in older:
-                yield from (Known(writer, counter, offset, digest) for digest, offset in contents.items())
+                yield from (DigestedRecord(writer, counter, offset, digest) for digest, offset in contents.items())
             for writer, (counter, contents) in last:
-                yield from (Known(writer, counter, offset, digest) for digest, offset in contents.items())
+                yield from (DigestedRecord(writer, counter, offset, digest) for digest, offset in contents.items())
             rows = [row for one in kept for row in _rows(one.columns) if row.offset not in passed]
             for row in rows[-RECENT_KEPT_ENTRIES_MAX:]:
                 yield from _known(row)
 
         return them()
 
-    def recall(self, known: Known) -> None:
+    def recall(self, known: DigestedRecord) -> None:
         """Restore one digest from a snapshot."""
         key = known.writer, known.counter
         contents = {**self._older.get(key, {}), known.digest: known.offset}
@@ -194,7 +194,7 @@ class Recent:
         if len(contents) > 1 and time_of_writer(known.writer[TAG_BYTES:]) is not None:  # owners take outputs back
             self.contested_last = max(self.contested_last or 0, *contents.values())
 
-    def _index(self, kept: _Kept) -> None:
+    def _index(self, kept: _KeptRead) -> None:
         for row in _rows(kept.columns):
             counter = _counter_of(row.header)
             if counter is not None:
@@ -202,7 +202,7 @@ class Recent:
                 self._places.setdefault(key, []).append(row)
                 kept.keys.append(key)
 
-    def _let_go(self, kept: _Kept) -> None:
+    def _let_go(self, kept: _KeptRead) -> None:
         columns = kept.columns
         self._records -= len(columns.offsets)
         self._body_bytes -= kept.body_bytes
@@ -216,11 +216,11 @@ class Recent:
         rows = _rows(columns) if self._passed else zip(*columns[:3], strict=True)
         latest = {row[1][WRITER]: row for row in rows if row[1] and row[0] not in self._passed}
         for offset, header, body in latest.values():
-            for known in _known(_Row(offset, header or b"", body or b"")):
+            for known in _known(_KeptRecord(offset, header or b"", body or b"")):
                 self._remember(known)
         self._passed = {offset for offset in self._passed if offset >= columns.next_offset}
 
-    def _remember(self, known: Known) -> None:
+    def _remember(self, known: DigestedRecord) -> None:
         """Keep the digest of the last record of a writer."""
         counter, contents = self._last.pop(known.writer, (-1, {}))
         if known.counter >= counter:
@@ -230,17 +230,17 @@ class Recent:
             del self._last[next(iter(self._last))]
 
 
-def _rows(columns: Columns) -> Iterator[_Row]:
+def _rows(columns: RecordColumns) -> Iterator[_KeptRecord]:
     """The records that have a counter of their writer; rows of batches have none."""
     for offset, header, body in zip(*columns[:3], strict=True):
         if header and header[0] != PENDING:
-            yield _Row(offset, header, body or b"")
+            yield _KeptRecord(offset, header, body or b"")
 
 
-def _known(row: _Row) -> Iterator[Known]:
+def _known(row: _KeptRecord) -> Iterator[DigestedRecord]:
     counter = _counter_of(row.header)
     if counter is not None and row.header[0] != PENDING:
-        yield Known(row.header[WRITER], counter, row.offset, _digest(row))
+        yield DigestedRecord(row.header[WRITER], counter, row.offset, _digest(row))
 
 
 def _counter_of(header: bytes) -> int | None:
@@ -250,11 +250,11 @@ def _counter_of(header: bytes) -> int | None:
         return None
 
 
-def _digest(row: _Row) -> bytes:
+def _digest(row: _KeptRecord) -> bytes:
     return blake2b(len(row.header).to_bytes(4) + row.header + row.body, digest_size=DIGEST_BYTES).digest()
 
 
-def _taken_back(envelope: Envelope, came: _Row, known: Contents) -> bool:
+def _taken_back(envelope: Envelope, came: _KeptRecord, known: Contents) -> bool:
     """Whether both records are an owner's own: an output, and VOID in its place after CLEANUP or WITHDRAW.
 
     If the VOID came first, only its digest may be known, from a snapshot. So its record is built again.
@@ -262,7 +262,7 @@ def _taken_back(envelope: Envelope, came: _Row, known: Contents) -> bool:
     if time_of_writer(envelope.writer) is not None:
         return False
     void = encode(bytes((VOID, 0)) + came.header[2:PREFIX_BYTES], envelope.counter, NO_SEQUENCE, _NOTHING_SAID)
-    return envelope.kind is Kind.VOID or _digest(_Row(came.offset, void, b"")) in known
+    return envelope.kind is Kind.VOID or _digest(_KeptRecord(came.offset, void, b"")) in known
 
 
 def alarm_of(forgery: Forgery, where: str) -> str:
@@ -294,7 +294,7 @@ def alarm_of_unknown(offset: int, where: str) -> str:
     )
 
 
-class Columns(NamedTuple):
+class RecordColumns(NamedTuple):
     """Consecutive records of a data log, column by column.
 
     `headers` holds our header of each record, or None.
@@ -309,7 +309,7 @@ class Columns(NamedTuple):
     start: int
     """No record from this offset on is missing."""
 
-    def before(self, offset: int) -> tuple[Columns, Columns]:
+    def before(self, offset: int) -> tuple[RecordColumns, RecordColumns]:
         """Split into the records before `offset`, and the rest."""
         cut = 0
         while cut < len(self.offsets) and self.offsets[cut] < offset:
@@ -317,5 +317,7 @@ class Columns(NamedTuple):
         before = self._part(slice(0, cut), min(offset, self.next_offset), self.start)
         return before, self._part(slice(cut, None), self.next_offset, max(offset, self.start))
 
-    def _part(self, rows: slice, next_offset: int, start: int) -> Columns:
-        return Columns(self.offsets[rows], self.headers[rows], self.bodies[rows], self.stamps[rows], next_offset, start)
+    def _part(self, rows: slice, next_offset: int, start: int) -> RecordColumns:
+        return RecordColumns(
+            self.offsets[rows], self.headers[rows], self.bodies[rows], self.stamps[rows], next_offset, start
+        )

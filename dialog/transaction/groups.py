@@ -19,7 +19,7 @@ _NONE: Final[list[Any]] = []
 """Shared empty list, never filled."""
 
 
-class Part(Protocol):
+class GroupWork(Protocol):
     """The transaction on one group, of those that are committed together."""
 
     size_bytes: int
@@ -32,7 +32,7 @@ class Part(Protocol):
         """Refuse all further calls."""
 
 
-Each = TypeVar("Each", bound=Part)
+Each = TypeVar("Each", bound=GroupWork)
 
 
 class More(Generic[Each]):

@@ -33,7 +33,7 @@ class Clauses(NamedTuple):
     """Routers that the conversation has passed when it arrives (`konverse.routing.loops`)."""
 
 
-class Found(NamedTuple):
+class GroupPlace(NamedTuple):
     """The partition of this queue in which a conversation group lives, or to which it is on its way."""
 
     address: Address

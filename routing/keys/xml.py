@@ -22,7 +22,7 @@ class ToServiceName:
 
     def key_of(self, message: Any, _lookup: Lookup | None = None) -> str:
         """The text of the first such element, without the white space around it."""
-        found = _Found()
+        found = _PathText()
         parser = ParserCreate()
         parser.StartElementHandler, parser.EndElementHandler = found.begin, found.end
         parser.CharacterDataHandler = found.text
@@ -40,7 +40,7 @@ class ToServiceName:
         return {}
 
 
-class _Found:
+class _PathText:
     """Collects the text of the first element at the path, while a document is parsed."""
 
     def __init__(self) -> None:

@@ -48,7 +48,7 @@ class TransactionDialog(NamedTuple):
         return self.begin.key or self.begin.group
 
 
-class Step(NamedTuple):
+class TransactionStep(NamedTuple):
     """One step: BEGIN, MESSAGE, FIN, END_CALL or SET_TIMER.
 
     A step OPEN is no output. It names the session that began a dialog whose FIRST follows.
@@ -70,15 +70,15 @@ class Step(NamedTuple):
         return self.kind is Kind.MESSAGE and self.sequence == 0
 
 
-class ClientTransaction(NamedTuple):
+class TransactionRecord(NamedTuple):
     """Steps of which all happen, or none."""
 
     dialogs: list[TransactionDialog]
-    steps: list[Step]
+    steps: list[TransactionStep]
     """In the order of the calls."""
 
 
-def encode(transaction: ClientTransaction) -> bytes:
+def encode(transaction: TransactionRecord) -> bytes:
     """The bytes of a transaction."""
     out = BytesIO()
     value = {
@@ -89,7 +89,7 @@ def encode(transaction: ClientTransaction) -> bytes:
     return out.getvalue()
 
 
-def decode(data: bytes) -> ClientTransaction:
+def decode(data: bytes) -> TransactionRecord:
     """The transaction in `data`; MalformedRecord for anything else, whatever the bytes are."""
     if len(data) > BODY_BYTES_MAX:
         raise MalformedRecord(f"a transaction of {len(data)} bytes; at most {BODY_BYTES_MAX} are allowed")
@@ -97,7 +97,7 @@ def decode(data: bytes) -> ClientTransaction:
     try:
         value = cast("dict[str, Any]", schemaless_reader(source, TRANSACTION_SCHEMA, None))
         dialogs = [TransactionDialog(**{**item, "begin": begin_from_avro(item["begin"])}) for item in value["dialogs"]]
-        steps = [Step(**{**item, "kind": Kind[item["kind"]]}) for item in value["steps"]]
+        steps = [TransactionStep(**{**item, "kind": Kind[item["kind"]]}) for item in value["steps"]]
     except Exception as error:  # fastavro raises a dozen types for broken input; they all mean this
         raise MalformedRecord("a transaction that is not Avro") from error
     if source.tell() != len(data):
@@ -111,7 +111,7 @@ def decode(data: bytes) -> ClientTransaction:
         raise MalformedRecord("a step of a transaction with a timeout that is none, or without the one that it needs")
     if any(step.kind is Kind.OPEN and len(step.body or b"") != _OPENER_BYTES for step in steps):
         raise MalformedRecord("a transaction with a dialog that nobody has begun")
-    return ClientTransaction(dialogs, steps)
+    return TransactionRecord(dialogs, steps)
 
 
 TRANSACTION_SCHEMA: Final = parse_schema(

@@ -73,7 +73,7 @@ Sends = tuple[int, str, list[bytes]]
 
 
 @dataclass(slots=True)
-class Operations:
+class CommitOperations:
     """Operations of handlers: one entry per receive, run of outputs, or end."""
 
     begins: list[tuple[bytes, Begin]] = field(default_factory=list)
@@ -96,7 +96,7 @@ class Commit:
     number: int
     previous_hash: bytes
     ingest_to: int
-    operations: Operations
+    operations: CommitOperations
     output_acks: Sequence[tuple[Address, int]] = ()
     rejected: Sequence[tuple[int, Rejection]] = ()
     contested: Sequence[int] = ()
@@ -212,7 +212,7 @@ def _part_from_avro(value: dict[str, Any]) -> Part:
 
 
 def _commit_from_avro(value: dict[str, Any]) -> Commit:
-    operations = Operations(
+    operations = CommitOperations(
         [(item["conversation"], begin_from_avro(item["begin"])) for item in value["begins"]],
         unpack("Q", value["receive_endpoints"]),
         unpack("Q", value["receive_positions"]),

@@ -24,7 +24,7 @@ def parser_of(documents: Sequence[str], root: str | None) -> Parser:
     if root is not None:
         raise Unmapped("the datum", "has no root to be chosen: that is for XML")
     schema = parse_schema(json.loads(documents[0]))
-    shape = _Mapping().shape(schema, "the datum", ())
+    shape = _AvroMapping().shape(schema, "the datum", ())
 
     def parse(body: bytes) -> Any:
         value = schemaless_reader(BytesIO(body), schema, None)
@@ -33,7 +33,7 @@ def parser_of(documents: Sequence[str], root: str | None) -> Parser:
     return Parser(shape.arrow, parse)
 
 
-class _Mapping:
+class _AvroMapping:
     """Maps one schema. A named type is defined once, and referred to by its name from then on."""
 
     def __init__(self) -> None:

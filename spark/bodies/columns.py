@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StringType, StructField, StructType
 
-from konverse.bridge.validation.rules import Rule
-from konverse.bridge.validation.validator import Finding, Known, Validator
+from konverse.bridge.validation.rules import SchemaRule
+from konverse.bridge.validation.validator import BodyFinding, EncodedRule, Validator
 from konverse.schemas.catalog.objects import Validation
 from konverse.schemas.errors import InvalidSettings
 from konverse.spark.connection.case_rule import spelled
@@ -58,7 +58,7 @@ def typed_rows(frame: DataFrame, message_type: str, options: Mapping[str, str], 
 
 
 @lru_cache(maxsize=8)
-def parser_of(rule: Rule, root: str | None) -> Parser:
+def parser_of(rule: SchemaRule, root: str | None) -> Parser:
     """The parser for bodies of this schema. Raises Unmapped."""
     made: Parser = import_module(MODULES[rule.validation]).parser_of(rule.documents, root)
     return made
@@ -67,12 +67,12 @@ def parser_of(rule: Rule, root: str | None) -> Parser:
 class _Parsing:
     """Adds both columns to the batches of a task."""
 
-    def __init__(self, rule: Rule, root: str | None) -> None:
+    def __init__(self, rule: SchemaRule, root: str | None) -> None:
         self._rule = rule
         self._root = root
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        parser, known = parser_of(self._rule, self._root), Known.of(self._rule)
+        parser, known = parser_of(self._rule, self._root), EncodedRule.of(self._rule)
         for batch in batches:
             bodies = [body or b"" for body in batch.column("body").to_pylist()]
             read = [_read(parser, *both) for both in zip(bodies, _findings(known, bodies), strict=True)]
@@ -85,14 +85,14 @@ _VALIDATORS: Final[list[Validator]] = []
 """The validator of this process, once there is one. It validates in a process of its own, which ends with this one."""
 
 
-def _findings(known: Known, bodies: Sequence[bytes]) -> list[Finding]:
+def _findings(known: EncodedRule, bodies: Sequence[bytes]) -> list[BodyFinding]:
     """What the validator finds in each body."""
     if not _VALIDATORS:
         _VALIDATORS.append(Validator())
     return _VALIDATORS[0].look_at_each(known, bodies)
 
 
-def _read(parser: Parser, body: bytes, finding: Finding) -> tuple[Any, str | None]:
+def _read(parser: Parser, body: bytes, finding: BodyFinding) -> tuple[Any, str | None]:
     """The value of a body, or its fault."""
     if finding.fault:
         return None, finding.fault

@@ -24,7 +24,7 @@ def parser_of(documents: Sequence[str], root: str | None) -> Parser:
     if root is not None:
         raise Unmapped("$", "has no root to be chosen: that is for XML")
     schema = json.loads(documents[0])
-    shape = _Mapping(schema).shape(schema, "$", ("#",))
+    shape = _JsonMapping(schema).shape(schema, "$", ("#",))
 
     def parse(body: bytes) -> Any:
         value = json.loads(body)
@@ -35,7 +35,7 @@ def parser_of(documents: Sequence[str], root: str | None) -> Parser:
     return Parser(shape.arrow, parse)
 
 
-class _Mapping:
+class _JsonMapping:
     """Maps one schema document."""
 
     def __init__(self, document: Any) -> None:

@@ -29,7 +29,7 @@ def parser_of(documents: Sequence[str], root: str | None) -> Parser:
     plain = parser_for(etree)
     known = _Known([read(etree, plain, number, document) for number, document in enumerate(documents)])
     name = known.root(root)
-    shape = _Mapping(known).element(known.of["element", name], _local(name), (f"element {name}",))
+    shape = _XmlMapping(known).element(known.of["element", name], _local(name), (f"element {name}",))
     reader = parser_for(etree, remove_comments=True, remove_pis=True)
 
     def parse(body: bytes) -> Any:
@@ -98,7 +98,7 @@ class _Field(NamedTuple):
     default: str | None = None
 
 
-class _Mapping:
+class _XmlMapping:
     """Maps one collection."""
 
     def __init__(self, known: _Known) -> None:

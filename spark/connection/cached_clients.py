@@ -15,7 +15,7 @@ RESTING_MAX: Final = 4
 """Idle clients in a process, which works with few clusters and queries at a time."""
 
 
-class Resting(Generic[Client]):
+class IdleClients(Generic[Client]):
     """Idle clients by key. Thread-safe; a forked process begins without any."""
 
     def __init__(self, close: Callable[[Client], None]) -> None:

@@ -19,14 +19,14 @@ from konverse.bridge.kafka.topics import Topics
 from konverse.bridge.owner.follower import Following
 from konverse.bridge.runtime.settings import OWN_PROPERTIES
 from konverse.bridge.runtime.settings import Settings as BridgeSettings
-from konverse.bridge.validation.rules import Rule
-from konverse.bridge.validation.validator import Known, Validator
+from konverse.bridge.validation.rules import SchemaRule
+from konverse.bridge.validation.validator import EncodedRule, Validator
 from konverse.dialog.state.partition import Partition
 from konverse.schemas.catalog.objects import MessageType, Queue
 from konverse.schemas.errors import InvalidSchema, InvalidSettings, QueueNotFound, TopicMismatch
 from konverse.schemas.identifiers import journal_topic
 
-from .settings import Settings
+from .settings import ConnectionSettings
 
 FOLD_S_MAX: Final = 600.0
 """Bound on the fold of a partition."""
@@ -58,7 +58,7 @@ def kafka_of(settings: Reachable) -> Kafka:
     return _KAFKAS[key]
 
 
-def topic_id(settings: Settings) -> str:
+def topic_id(settings: ConnectionSettings) -> str:
     """Kafka's own id of the topic, in hexadecimal digits. TopicMismatch when there is none, or KafkaUnavailable."""
     return Topics(kafka_of(settings)).topic_id(settings.topic).hex()
 
@@ -79,7 +79,7 @@ def topics_of(queue: Queue) -> Iterator[tuple[str, bytes]]:
     yield journal_topic(queue.topic, queue.subscription), queue.journal_topic_id
 
 
-def check_queue(settings: Settings) -> None:
+def check_queue(settings: ConnectionSettings) -> None:
     """Raise TopicMismatch when a topic of the queue that is read was deleted, or deleted and created again.
 
     A bare topic and a queue that was dropped are in no catalog, and are not checked.
@@ -89,7 +89,7 @@ def check_queue(settings: Settings) -> None:
         check_topics(settings, topics_of(queue))
 
 
-def queue_of(settings: Settings) -> Queue:
+def queue_of(settings: ConnectionSettings) -> Queue:
     """The queue from the catalog. Raises QueueNotFound, KafkaUnavailable."""
     found = _found(settings)
     if found is None:
@@ -100,14 +100,14 @@ def queue_of(settings: Settings) -> Queue:
     return found
 
 
-def _found(settings: Settings) -> Queue | None:
+def _found(settings: ConnectionSettings) -> Queue | None:
     assert settings.queue is not None
     kafka_of(settings).check()
     with closing(_catalog(settings)) as catalog:
         return catalog.find(Queue, settings.queue)
 
 
-def schema_of(settings: Settings, message_type: str) -> Rule:
+def schema_of(settings: ConnectionSettings, message_type: str) -> SchemaRule:
     """The rule by which bodies of a message type are validated, as the catalog has it now.
 
     Raises InvalidSettings for a type without a schema, InvalidSchema for a schema that cannot be read here,
@@ -124,7 +124,7 @@ def schema_of(settings: Settings, message_type: str) -> Rule:
         )
     try:
         with closing(Validator()) as validator:
-            validator.check(Known.of(rule))
+            validator.check(EncodedRule.of(rule))
     except InvalidSchema as error:
         raise InvalidSchema(
             f"message type {message_type!r} has a schema that cannot be read here: {error}. Give it another one with "
@@ -133,7 +133,7 @@ def schema_of(settings: Settings, message_type: str) -> Rule:
     return rule
 
 
-def fold(settings: Settings, queue: Queue, partition: int) -> Partition:
+def fold(settings: ConnectionSettings, queue: Queue, partition: int) -> Partition:
     """The state of a partition as an owner that began now would have it.
 
     Data that no commit has ingested yet is folded up to the bounds of a view, VIEW_AHEAD_RECORDS_MAX and
@@ -149,5 +149,5 @@ def fold(settings: Settings, queue: Queue, partition: int) -> Partition:
         return following.look_ahead(CatalogJudge(catalog, validator, logging.DEBUG), now_ms, FOLD_S_MAX).state
 
 
-def _catalog(settings: Settings) -> Catalog:
+def _catalog(settings: ConnectionSettings) -> Catalog:
     return Catalog(kafka_of(settings), settings.instance, settings.database)

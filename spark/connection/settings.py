@@ -96,7 +96,7 @@ class Offsets:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ConnectionSettings:
     """What a read covers, and how to reach Kafka."""
 
     bootstrap: str
@@ -127,7 +127,7 @@ class Settings:
     """Settings for librdkafka."""
 
 
-def parse(options: Mapping[str, str]) -> Settings:
+def parse(options: Mapping[str, str]) -> ConnectionSettings:
     """Settings from the options of a reader; InvalidSettings or InvalidName names the option and the remedy."""
     if TABLE_PROPERTY in options:
         raise InvalidSettings(
@@ -150,7 +150,7 @@ def parse(options: Mapping[str, str]) -> Settings:
     for option, modes in CHOICES.items():
         if option in given and mode not in modes:
             raise InvalidSettings(f"option {option!r} means nothing to mode {mode.value!r}; remove it")
-    return Settings(
+    return ConnectionSettings(
         bootstrap=bootstrap_servers(given.get("bootstrap")),
         topic=topic,
         queue=queue,

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from konverse.schemas.identifiers import Role
 from konverse.schemas.wire.records import Kind
 from konverse.spark.connection.clients import fold, queue_of
-from konverse.spark.connection.settings import Settings
+from konverse.spark.connection.settings import ConnectionSettings
 
 from .acceptance import IS_SEQUENCED
 from .frame import TAG_BYTES, Frame
 from .headers import HEADERS_TYPE
-from .ingest import Rows, Verdict
+from .ingest import IngestedRows, RecordVerdict
 
 Of = TypeVar("Of")
 HANDLE_BYTES: Final = 17
@@ -40,7 +40,7 @@ class Column(NamedTuple, Generic[Of]):
     make: Callable[[Of], Any]
 
 
-def batch(rows: Rows, schema: pa.Schema, keep: NDArray[np.bool_]) -> pa.RecordBatch | None:
+def batch(rows: IngestedRows, schema: pa.Schema, keep: NDArray[np.bool_]) -> pa.RecordBatch | None:
     """The rows that are kept, as the columns of `schema`; None when there are none."""
     if not keep.any():
         return None
@@ -61,7 +61,7 @@ def handles(frame: Frame, decoded: NDArray[np.bool_]) -> pa.BinaryArray:
     return identifiers(sides.view(f"V{HANDLE_BYTES}").reshape(-1), decoded & IS_SEQUENCED[frame.kind])
 
 
-def groups(rows: Rows) -> pa.BinaryArray:
+def groups(rows: IngestedRows) -> pa.BinaryArray:
     """The group of the side that receives each record; null without a receiver, or when the side is gone."""
     assert rows.groups is not None, "who asks for the column asks for the groups"
     return pa.array(map(rows.groups.get, handles(rows.frame, rows.decoded).to_pylist()), pa.binary())
@@ -105,25 +105,25 @@ def message_types(types: pa.StringArray, decoded: NDArray[np.bool_]) -> pa.Strin
     return pa.array(np.where(decoded, types.to_numpy(zero_copy_only=False), None), pa.string())
 
 
-def _partitions(rows: Rows) -> pa.Int32Array:
+def _partitions(rows: IngestedRows) -> pa.Int32Array:
     return pa.array(np.full(len(rows.messages), rows.messages[0].partition(), np.int32))
 
 
-def _timestamps(rows: Rows) -> pa.TimestampArray:
+def _timestamps(rows: IngestedRows) -> pa.TimestampArray:
     return _times(*_written(rows))
 
 
-def _accepted_times(rows: Rows) -> pa.TimestampArray:
+def _accepted_times(rows: IngestedRows) -> pa.TimestampArray:
     """The time at which each row came to count: Kafka's time of the record, or of the decision about its batch."""
     if rows.decided_at is None:
         milliseconds, unknown = _written(rows)
     else:
         milliseconds = np.full(len(rows.messages), rows.decided_ms)
         unknown = milliseconds < 0
-    return _times(milliseconds, unknown | ~np.isin(rows.verdict, (Verdict.accepted, Verdict.control)))
+    return _times(milliseconds, unknown | ~np.isin(rows.verdict, (RecordVerdict.accepted, RecordVerdict.control)))
 
 
-def _written(rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def _written(rows: IngestedRows) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Kafka's time of each record in milliseconds, and a mask of the records without one."""
     milliseconds = np.array([message.timestamp()[1] for message in rows.messages], np.int64)
     unknown = milliseconds <= 0
@@ -136,7 +136,7 @@ def _times(milliseconds: NDArray[np.int64], unknown: NDArray[np.bool_]) -> pa.Ti
     return pa.array(milliseconds * 1000, mask=unknown if unknown.any() else None).cast(TIMESTAMP)
 
 
-COLUMNS: Final[dict[str, Column[Rows]]] = {
+COLUMNS: Final[dict[str, Column[IngestedRows]]] = {
     "conversation": Column("binary", pa.binary(), lambda rows: identifiers(rows.frame.conversation, rows.decoded)),
     "handle": Column("binary", pa.binary(), lambda rows: handles(rows.frame, rows.decoded)),
     GROUP: Column("binary", pa.binary(), groups),
@@ -153,14 +153,14 @@ COLUMNS: Final[dict[str, Column[Rows]]] = {
     "writer": Column("binary", pa.binary(), lambda rows: writers(rows.frame, rows.decoded)),
     "counter": Column("bigint", pa.int64(), lambda rows: masked(rows.frame.counter, rows.decoded)),
     "kind": Column("string", pa.string(), lambda rows: names_of(Kind).take(masked(rows.frame.kind, rows.decoded))),
-    VERDICT: Column("string", pa.string(), lambda rows: names_of(Verdict).take(pa.array(rows.verdict))),
+    VERDICT: Column("string", pa.string(), lambda rows: names_of(RecordVerdict).take(pa.array(rows.verdict))),
 }
 """Every column, in the order in which a reader gives them."""
 ACCEPTED_COLUMNS: Final = tuple(name for name in COLUMNS if name not in (GROUP, VERDICT))
 """Columns that a read gives without `include`."""
 
 
-def groups_of(settings: Settings, partition: int) -> dict[bytes, bytes]:
+def groups_of(settings: ConnectionSettings, partition: int) -> dict[bytes, bytes]:
     """Handle -> conversation group of each side that a partition has now. Raises as `queue_of` and `fold` do."""
     sides = fold(settings, queue_of(settings), partition).live()
     return {handle(side.conversation, side.role): side.group_id for side in sides}

@@ -17,13 +17,22 @@ import pyarrow as pa
 from konverse.dialog.fold.journal import JournalFeed, JournalHead, JournalRecord
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import LogIdentity, Role
-from konverse.schemas.wire.journal import SYSTEM_BITS, TOOK_ERROR, TOOK_TIMER, Claim, Commit, Operations, Part, decode
+from konverse.schemas.wire.journal import (
+    SYSTEM_BITS,
+    TOOK_ERROR,
+    TOOK_TIMER,
+    Claim,
+    Commit,
+    CommitOperations,
+    Part,
+    decode,
+)
 from konverse.schemas.wire.operations import Rare
 
 from .columns import TIMESTAMP, Column
 
 
-class Verdict(IntEnum):
+class JournalVerdict(IntEnum):
     """Whether a record of the journal counts, and why not."""
 
     accepted = 0
@@ -34,17 +43,17 @@ class Verdict(IntEnum):
     malformed = 3
 
 
-class Judged(NamedTuple):
+class JudgedRecord(NamedTuple):
     """A record, the decision in it, and its verdict."""
 
     record: JournalRecord
     decision: Claim | Commit | Part | None
-    verdict: Verdict
+    verdict: JournalVerdict
     words: str = ""
     """Why the record cannot be read."""
 
 
-class Decisions:
+class JournalJudge:
     """Judges the journal of one partition, record by record.
 
     `cut`: the beginning of the journal was truncated. Epoch, owner and number are then taken from the first COMMIT, and
@@ -60,13 +69,13 @@ class Decisions:
         """Offset of the first PART of a COMMIT that is not complete yet."""
         self._feed = JournalFeed(self.head.where)
 
-    def copy(self) -> Decisions:
+    def copy(self) -> JournalJudge:
         """An independent copy, without the PARTs of an incomplete COMMIT: read on from `parts_from`."""
-        made = Decisions(self.head.identity, cut=self.cut)
+        made = JournalJudge(self.head.identity, cut=self.cut)
         made.head, made.is_placed = self.head.copy(), self.is_placed
         return made
 
-    def judge(self, record: JournalRecord) -> Judged:
+    def judge(self, record: JournalRecord) -> JudgedRecord:
         """Judge the next record. PartitionHalted when the journal contradicts itself, or is of a newer konverse."""
         found = [*self._feed.decisions([record])]
         if not found:
@@ -77,21 +86,21 @@ class Decisions:
             self._place(decision)
         if not self.head.accepts(decision):
             self.head.skip(record.offset)
-            return Judged(whole, decision, Verdict.void)
+            return JudgedRecord(whole, decision, JournalVerdict.void)
         self.head.take(decision, whole.data, record.offset, record.timestamp_ms)
-        return Judged(whole, decision, Verdict.accepted)
+        return JudgedRecord(whole, decision, JournalVerdict.accepted)
 
-    def _piece(self, record: JournalRecord) -> Judged:
+    def _piece(self, record: JournalRecord) -> JudgedRecord:
         try:
             part = decode(record.data) if record.header is None else None
         except MalformedRecord:
             part = None
         if self._feed.alarms or not isinstance(part, Part):
             self.parts_from = None
-            return Judged(record, part, Verdict.malformed, self._feed.alarms.pop())
+            return JudgedRecord(record, part, JournalVerdict.malformed, self._feed.alarms.pop())
         if part.part == 0:
             self.parts_from = record.offset
-        return Judged(record, part, Verdict.part)
+        return JudgedRecord(record, part, JournalVerdict.part)
 
     def _place(self, decision: Claim | Commit) -> None:
         head = self.head
@@ -108,28 +117,28 @@ class Decisions:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class JudgeState:
     """The form in which the judgement of a journal is stored; see `states.Form`."""
 
     identity: LogIdentity
 
-    def entries(self, state: Decisions) -> int:
+    def entries(self, state: JournalJudge) -> int:
         """One entry, as the state is always small."""
         assert state.head.identity == self.identity
         return 1
 
-    def copy(self, state: Decisions) -> Decisions:
+    def copy(self, state: JournalJudge) -> JournalJudge:
         """An independent copy."""
         return state.copy()
 
-    def encode(self, state: Decisions) -> tuple[dict[str, Any], bytes]:
+    def encode(self, state: JournalJudge) -> tuple[dict[str, Any], bytes]:
         """The values of the journal's head."""
         values = {name: plain(getattr(state.head, name)) for name in _HEAD}
         return {"cut": state.cut, "placed": state.is_placed, "head": values}, b""
 
-    def decode(self, head: dict[str, Any], _body: bytes) -> Decisions:
+    def decode(self, head: dict[str, Any], _body: bytes) -> JournalJudge:
         """The state from its encoded form."""
-        state = Decisions(self.identity, cut=head["cut"])
+        state = JournalJudge(self.identity, cut=head["cut"])
         state.is_placed = head["placed"]
         for name, kept in head["head"].items():
             setattr(state.head, name, bytes.fromhex(kept) if name in ("owner", "hash") else kept)
@@ -139,11 +148,11 @@ class Standing:
 _HEAD: Final = tuple(field.name for field in fields(JournalHead) if field.name != "identity")
 
 
-class Row(NamedTuple):
+class DecisionRow(NamedTuple):
     """One row of a decision; `position` 0 is the record itself, its operations follow."""
 
     partition: int
-    judged: Judged
+    judged: JudgedRecord
     position: int
     operation: str | None
     detail: dict[str, Any]
@@ -156,7 +165,7 @@ class Row(NamedTuple):
     """Bytes of the bodies."""
 
 
-class Operation(NamedTuple):
+class OperationRow(NamedTuple):
     """One operation of a COMMIT, with the fields of its row."""
 
     name: str
@@ -169,17 +178,17 @@ class Operation(NamedTuple):
     size: int | None = None
 
 
-def rows(partition: int, judged: Judged) -> Iterator[Row]:
+def rows(partition: int, judged: JudgedRecord) -> Iterator[DecisionRow]:
     """The rows of a record, in the order in which its operations are applied."""
     decision = judged.decision
     name = type(decision).__name__.upper() if decision is not None else None
-    yield Row(partition, judged, 0, name, _head(judged))
+    yield DecisionRow(partition, judged, 0, name, _head(judged))
     if isinstance(decision, Commit):
         for position, operation in enumerate(_operations(decision), 1):
-            yield Row(partition, judged, position, *operation)
+            yield DecisionRow(partition, judged, position, *operation)
 
 
-def _head(judged: Judged) -> dict[str, Any]:
+def _head(judged: JudgedRecord) -> dict[str, Any]:
     decision = judged.decision
     if decision is None:
         return {"error": judged.words}
@@ -191,34 +200,34 @@ def _head(judged: Judged) -> dict[str, Any]:
     return {**found, "error": judged.words} if judged.words else found
 
 
-def _operations(commit: Commit) -> Iterator[Operation]:
+def _operations(commit: Commit) -> Iterator[OperationRow]:
     operations = commit.operations
     for offset, why in commit.rejected:
-        yield Operation("REJECT", {"offset": offset, **why._asdict()})
+        yield OperationRow("REJECT", {"offset": offset, **why._asdict()})
     for offset in commit.contested:
-        yield Operation("CONTEST", {"offset": offset})
+        yield OperationRow("CONTEST", {"offset": offset})
     for conversation, begin in operations.begins:
-        yield Operation("BEGIN", begin._asdict(), None, conversation, Role.INITIATOR)
+        yield OperationRow("BEGIN", begin._asdict(), None, conversation, Role.INITIATOR)
     yield from _handled(operations)
     for rare in operations.rare:
         yield _rare(rare)
 
 
-def _handled(operations: Operations) -> Iterator[Operation]:
+def _handled(operations: CommitOperations) -> Iterator[OperationRow]:
     for endpoint, position in zip(operations.receive_endpoints, operations.receive_positions, strict=True):
         took = {"error": bool(position & TOOK_ERROR), "dialog_timer": bool(position & TOOK_TIMER)}
-        yield Operation("RECEIVE", {"consumed": position >> SYSTEM_BITS, **took}, endpoint)
+        yield OperationRow("RECEIVE", {"consumed": position >> SYSTEM_BITS, **took}, endpoint)
     for endpoint, message_type, bodies in operations.sends:
         count, size = len(bodies), sum(map(len, bodies))
-        yield Operation("SEND", {}, endpoint, message_type=message_type, messages=count, size=size)
+        yield OperationRow("SEND", {}, endpoint, message_type=message_type, messages=count, size=size)
     for end in operations.ends:
-        yield Operation("END", {"code": end.code, "description": end.description}, end.endpoint)
+        yield OperationRow("END", {"code": end.code, "description": end.description}, end.endpoint)
 
 
-def _rare(operation: Rare) -> Operation:
+def _rare(operation: Rare) -> OperationRow:
     detail = operation._asdict()
     endpoint = detail.pop("endpoint", None)
-    return Operation(_WORD.sub("_", type(operation).__name__).upper(), detail, endpoint)
+    return OperationRow(_WORD.sub("_", type(operation).__name__).upper(), detail, endpoint)
 
 
 _WORD: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
@@ -249,7 +258,7 @@ _INT: Final = ("int", pa.int32())
 _TEXT: Final = ("string", pa.string())
 _BYTES: Final = ("binary", pa.binary())
 
-COLUMNS: Final[dict[str, Column[Row]]] = {
+COLUMNS: Final[dict[str, Column[DecisionRow]]] = {
     "partition": Column(*_INT, lambda row: row.partition),
     "offset": Column(*_WHOLE, lambda row: row.judged.record.offset),
     "timestamp": Column("timestamp", TIMESTAMP, lambda row: row.judged.record.timestamp_ms * 1000),

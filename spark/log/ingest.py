@@ -18,7 +18,7 @@ from .frame import TAG_BYTES, Frame, decode
 from .headers import Headers, split
 
 
-class Verdict(IntEnum):
+class RecordVerdict(IntEnum):
     """Whether a record counts, and why not."""
 
     accepted = ACCEPTED
@@ -33,7 +33,7 @@ class Verdict(IntEnum):
     """A row of a batch, void at its own place. If its attempt wins, the row is given as a message at the DECISION."""
 
 
-class Rows(NamedTuple):
+class IngestedRows(NamedTuple):
     """Consecutive records. Columns of `frame` mean nothing where the verdict is malformed or foreign."""
 
     messages: list[Message]
@@ -70,7 +70,7 @@ class Ingest:
         frame = decode(headers.ours)
         self._wait(messages, headers, frame, self._concerned(headers, frame) == ACCEPTED)
 
-    def take(self, messages: list[Message]) -> list[Rows]:
+    def take(self, messages: list[Message]) -> list[IngestedRows]:
         """Judge the records that follow those of the last call. The rows of a batch come behind its DECISION."""
         offsets = _offsets(messages)
         headers = split(messages)
@@ -78,20 +78,20 @@ class Ingest:
         verdict = self._concerned(headers, frame)
         decoded = verdict == ACCEPTED
         pending = decoded & (frame.kind == Kind.PENDING)
-        verdict[pending] = Verdict.pending
+        verdict[pending] = RecordVerdict.pending
         rows = _where(verdict == ACCEPTED)
         verdict[rows] = self._acceptance.judge(frame.tagged_writer[rows], frame.counter[rows])
         taken = verdict == ACCEPTED
         decisions = np.flatnonzero(taken & (frame.kind == Kind.DECISION)).tolist()
-        verdict[taken & ~IS_SEQUENCED[frame.kind]] = Verdict.control
+        verdict[taken & ~IS_SEQUENCED[frame.kind]] = RecordVerdict.control
         sequence = np.full(len(messages), -1, np.int64)
-        whole = Rows(messages, offsets, headers, frame, verdict, sequence, decoded)
+        whole = IngestedRows(messages, offsets, headers, frame, verdict, sequence, decoded)
         if not decisions:
             self._wait(messages, headers, frame, pending)
             return [self._numbered(whole)]
         return list(self._in_turn(whole, pending, decisions))
 
-    def _in_turn(self, whole: Rows, pending: NDArray[np.bool_], decisions: list[int]) -> Iterator[Rows]:
+    def _in_turn(self, whole: IngestedRows, pending: NDArray[np.bool_], decisions: list[int]) -> Iterator[IngestedRows]:
         """The records up to each DECISION that makes rows count, then those rows."""
         given = waiting = 0
         for at in decisions:
@@ -113,7 +113,7 @@ class Ingest:
         if rows:
             self.batches.put(headers.ours, messages, rows)
 
-    def _accepted(self, won: Won, decision: Message, told_by: NDArray[np.void]) -> Rows:
+    def _accepted(self, won: Won, decision: Message, told_by: NDArray[np.void]) -> IngestedRows:
         """The rows of the winners as if the query had sent them at the DECISION, under its next counters (M255)."""
         count = len(won.messages)
         writer = told_by.tobytes()[:TAG_BYTES] + won.query
@@ -125,13 +125,13 @@ class Ingest:
             tagged_writer=np.frombuffer(writer * count, f"V{len(writer)}"),
             counter=np.arange(first, first + count),
         )
-        verdict = np.full(count, Verdict.control if won.begins else ACCEPTED, np.uint8)
+        verdict = np.full(count, RecordVerdict.control if won.begins else ACCEPTED, np.uint8)
         sequence = np.full(count, -1, np.int64)
         decoded = np.ones(count, np.bool_)
         decided = (cast("int", decision.offset()), decision.timestamp()[1])
-        return Rows(won.messages, _offsets(won.messages), headers, frame, verdict, sequence, decoded, *decided)
+        return IngestedRows(won.messages, _offsets(won.messages), headers, frame, verdict, sequence, decoded, *decided)
 
-    def _numbered(self, rows: Rows) -> Rows:
+    def _numbered(self, rows: IngestedRows) -> IngestedRows:
         """The rows, with sequence numbers for those that an application receives."""
         frame = rows.frame
         where = _where(rows.verdict == ACCEPTED)
@@ -142,12 +142,12 @@ class Ingest:
 
     def _concerned(self, headers: Headers, frame: Frame) -> NDArray[np.uint8]:
         """ACCEPTED for every record whose counter has to be judged, else malformed or foreign."""
-        verdict = np.where(frame.sound, np.uint8(ACCEPTED), np.uint8(Verdict.malformed))
+        verdict = np.where(frame.sound, np.uint8(ACCEPTED), np.uint8(RecordVerdict.malformed))
         if headers.raw is not None:
-            verdict[[header is None for header in headers.ours]] = Verdict.foreign
+            verdict[[header is None for header in headers.ours]] = RecordVerdict.foreign
         if self._tag is not None:
             tags = frame.tagged_writer.view(np.uint8).reshape(len(verdict), -1)[:, : len(self._tag)]
-            verdict[frame.sound & (tags != self._tag).any(axis=1)] = Verdict.foreign
+            verdict[frame.sound & (tags != self._tag).any(axis=1)] = RecordVerdict.foreign
         return verdict
 
 
@@ -156,8 +156,8 @@ def _where(mask: NDArray[np.bool_]) -> slice | NDArray[np.intp]:
     return slice(None) if mask.all() else np.flatnonzero(mask)
 
 
-def _part(rows: Rows, part: slice) -> Rows:
-    return Rows(
+def _part(rows: IngestedRows, part: slice) -> IngestedRows:
+    return IngestedRows(
         rows.messages[part],
         rows.offsets[part],
         rows.headers.part(part),

@@ -27,8 +27,8 @@ from konverse.schemas.errors import (
     TopicMismatch,
     UnknownObject,
 )
-from konverse.spark.connection.cached_clients import Resting
-from konverse.spark.connection.settings import FIXED, Settings
+from konverse.spark.connection.cached_clients import IdleClients
+from konverse.spark.connection.settings import FIXED, ConnectionSettings
 
 ANSWER_S_MAX: Final = 10.0
 """How long a broker may take to answer before it counts as unreachable."""
@@ -83,13 +83,13 @@ class _Client:
         self.trouble = error.str()
 
 
-_RESTING: Final[Resting[_Client]] = Resting(lambda client: client.consumer.close())
+_RESTING: Final[IdleClients[_Client]] = IdleClients(lambda client: client.consumer.close())
 
 
 class Topic:
     """Reads one topic. Close it, or use a `with` statement, which leaves the connection to the next `Topic`."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: ConnectionSettings) -> None:
         self._settings = settings
         config = {**_DEFAULTS, **settings.client, **FIXED, "bootstrap.servers": settings.bootstrap}
         self._key = (*sorted(config.items()),)

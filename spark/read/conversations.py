@@ -15,10 +15,10 @@ from konverse.spark.log.ingest import Ingest
 from konverse.spark.log.topic import Topic
 
 from .ledger import NOTHING, Came, Counting
-from .queue_reader import Part, QueueReader
+from .queue_reader import QueuePartition, QueueReader
 
 
-class Side(NamedTuple):
+class SideRow(NamedTuple):
     """One side of a conversation; without an endpoint when the partition no longer has it."""
 
     conversation: bytes
@@ -28,7 +28,7 @@ class Side(NamedTuple):
     came: Came
 
 
-def _of(read: Callable[[Endpoint], Any]) -> Callable[[Side], Any]:
+def _of(read: Callable[[Endpoint], Any]) -> Callable[[SideRow], Any]:
     """Read from the endpoint; null for a side without one."""
     return lambda side: None if side.endpoint is None else read(side.endpoint)
 
@@ -43,7 +43,7 @@ _BYTES: Final = ("binary", pa.binary())
 _INT: Final = ("int", pa.int32())
 _MOMENT: Final = ("timestamp", TIMESTAMP)
 
-COLUMNS: Final[dict[str, Column[Side]]] = {
+COLUMNS: Final[dict[str, Column[SideRow]]] = {
     "conversation": Column(*_BYTES, lambda side: side.conversation),
     "handle": Column(*_BYTES, lambda side: handle(side.conversation, side.role)),
     "role": Column(*_TEXT, lambda side: side.role.name),
@@ -71,17 +71,17 @@ COLUMNS: Final[dict[str, Column[Side]]] = {
 """Every column, in the order in which a reader gives them."""
 
 
-class ConversationsReader(QueueReader[Side]):
+class ConversationsReader(QueueReader[SideRow]):
     """A row for each side that has an endpoint in the queue, or records in its log."""
 
     columns = COLUMNS
 
-    def things(self, part: Part) -> list[Side]:
+    def things(self, part: QueuePartition) -> list[SideRow]:
         """The sides of one partition, with counts of the records for them."""
         came = self._came(part)
         return _sides(part.partition, self.fold(part).live(), came)
 
-    def _came(self, part: Part) -> dict[tuple[bytes, Role], Came]:
+    def _came(self, part: QueuePartition) -> dict[tuple[bytes, Role], Came]:
         counting = Counting()
         with Topic(self._settings) as topic:
             bound = topic.bounds([part.partition])[part.partition]
@@ -92,13 +92,13 @@ class ConversationsReader(QueueReader[Side]):
         return counting.result()
 
 
-def _sides(partition: int, live: list[Endpoint], came: dict[tuple[bytes, Role], Came]) -> list[Side]:
+def _sides(partition: int, live: list[Endpoint], came: dict[tuple[bytes, Role], Came]) -> list[SideRow]:
     """Sides with an endpoint first, then the others."""
     sides = [
-        Side(one.conversation, one.role, partition, one, came.pop((one.conversation, one.role), NOTHING))
+        SideRow(one.conversation, one.role, partition, one, came.pop((one.conversation, one.role), NOTHING))
         for one in live
     ]
     return [
         *sides,
-        *(Side(conversation, role, partition, None, counts) for (conversation, role), counts in came.items()),
+        *(SideRow(conversation, role, partition, None, counts) for (conversation, role), counts in came.items()),
     ]

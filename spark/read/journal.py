@@ -14,8 +14,8 @@ from konverse.bridge.kafka.columns import journal_record
 from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import InvalidSettings
 from konverse.schemas.identifiers import LogIdentity, journal_topic
-from konverse.spark.connection.settings import Settings
-from konverse.spark.log.decisions import COLUMNS, Decisions, Row, Verdict, rows
+from konverse.spark.connection.settings import ConnectionSettings
+from konverse.spark.log.decisions import COLUMNS, DecisionRow, JournalJudge, JournalVerdict, rows
 from konverse.spark.log.states import States
 from konverse.spark.log.topic import Topic
 
@@ -26,30 +26,30 @@ ROWS_MAX: Final = 8_192
 
 
 @dataclass(frozen=True)
-class Part(InputPartition):
+class JournalPart(InputPartition):
     """What one task reads, and the identity of the log, which a CLAIM must name to count."""
 
     range: Range
     identity: LogIdentity
 
 
-def of_journal(settings: Settings) -> Settings:
+def of_journal(settings: ConnectionSettings) -> ConnectionSettings:
     """The settings for reading the journal instead of the data; InvalidSettings without a queue."""
     if settings.queue is None:
         raise InvalidSettings("mode 'journal' needs a queue; give 'queue' and its 'database' for 'topic'")
     return replace(settings, topic=journal_topic(settings.topic))
 
 
-def parts(queue: Queue, ranges: Sequence[Range]) -> list[Part]:
+def parts(queue: Queue, ranges: Sequence[Range]) -> list[JournalPart]:
     """A task for each range."""
     names = (queue.incarnation, queue.data_topic_id, queue.journal_topic_id)
-    return [Part(one, LogIdentity(queue.topic, one.partition, *names)) for one in ranges]
+    return [JournalPart(one, LogIdentity(queue.topic, one.partition, *names)) for one in ranges]
 
 
 class JournalReader(RangesReader):
     """The journal of each partition of a queue."""
 
-    def __init__(self, settings: Settings, schema: StructType) -> None:
+    def __init__(self, settings: ConnectionSettings, schema: StructType) -> None:
         super().__init__(of_journal(settings))
         self._schema = arrow_schema(schema, COLUMNS)
 
@@ -61,25 +61,25 @@ class JournalReader(RangesReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one range."""
-        assert isinstance(partition, Part)
+        assert isinstance(partition, JournalPart)
         with Topic(self._settings) as topic:
             yield from read_part(topic, partition, self._schema, include_all=self._settings.include_all)
 
 
 def read_part(
-    topic: Topic, part: Part, schema: pa.Schema, *, include_all: bool, states: States[Decisions] | None = None
+    topic: Topic, part: JournalPart, schema: pa.Schema, *, include_all: bool, states: States[JournalJudge] | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Judge a journal from its start, or from the nearest state of `states`. Yields the rows from `first` on."""
     wanted = part.range
     if wanted.first >= wanted.end:
         return
     found = states.newest(wanted.partition, wanted.log_start, wanted.first) if states else None
-    begin, decisions = found or (wanted.log_start, Decisions(part.identity, cut=wanted.log_start > 0))
-    waiting: list[Row] = []
+    begin, decisions = found or (wanted.log_start, JournalJudge(part.identity, cut=wanted.log_start > 0))
+    waiting: list[DecisionRow] = []
     for messages in topic.chunks(wanted.partition, begin, wanted.end):
         for record in map(journal_record, messages):
             judged = decisions.judge(record)
-            if record.offset >= wanted.first and (include_all or judged.verdict is Verdict.accepted):
+            if record.offset >= wanted.first and (include_all or judged.verdict is JournalVerdict.accepted):
                 for row in rows(wanted.partition, judged):
                     waiting.append(row)
                     if len(waiting) == ROWS_MAX:
@@ -92,6 +92,6 @@ def read_part(
         states.keep(wanted.partition, wanted.first, behind, decisions.copy(), lasting=wanted.lasting)
 
 
-def _batch(waiting: list[Row], schema: pa.Schema) -> pa.RecordBatch:
+def _batch(waiting: list[DecisionRow], schema: pa.Schema) -> pa.RecordBatch:
     arrays = [pa.array(map(COLUMNS[field.name.lower()].make, waiting), field.type) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

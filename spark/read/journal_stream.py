@@ -9,12 +9,12 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from konverse.schemas.catalog.objects import Queue
-from konverse.spark.connection.settings import Settings
-from konverse.spark.log.decisions import COLUMNS, Standing
+from konverse.spark.connection.settings import ConnectionSettings
+from konverse.spark.log.decisions import COLUMNS, JudgeState
 from konverse.spark.log.states import States
 from konverse.spark.log.topic import Topic
 
-from .journal import Part, of_journal, parts, read_part
+from .journal import JournalPart, of_journal, parts, read_part
 from .reader import arrow_schema
 from .registration import Registration
 from .stream import Position, RangesStreamReader, StreamRange
@@ -23,7 +23,7 @@ from .stream import Position, RangesStreamReader, StreamRange
 class JournalStreamReader(RangesStreamReader):
     """The decisions of the owners as they are appended."""
 
-    def __init__(self, settings: Settings, schema: StructType) -> None:
+    def __init__(self, settings: ConnectionSettings, schema: StructType) -> None:
         super().__init__(of_journal(settings))
         self._schema = arrow_schema(schema, COLUMNS)
         self._data_topic = settings.topic
@@ -40,11 +40,11 @@ class JournalStreamReader(RangesStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one range."""
-        assert isinstance(partition, Part)
+        assert isinstance(partition, JournalPart)
         wanted = partition.range
         assert isinstance(wanted, StreamRange)
         place = (wanted.topic, wanted.reader, "journal")
-        states = States(self._settings.state_folder, *place, Standing(partition.identity))
+        states = States(self._settings.state_folder, *place, JudgeState(partition.identity))
         with Topic(self._settings) as topic:
             yield from read_part(topic, partition, self._schema, include_all=self._settings.include_all, states=states)
 

@@ -19,7 +19,7 @@ from konverse.schemas.wire.records import Kind
 from konverse.spark.connection.case_rule import spelled
 from konverse.spark.log.acceptance import IS_SEQUENCED, SEQUENCED
 from konverse.spark.log.columns import identifiers
-from konverse.spark.log.ingest import Rows, Verdict
+from konverse.spark.log.ingest import IngestedRows, RecordVerdict
 
 PARTS_MAX: Final = 64
 """Chunks whose counts are kept apart before they are added up."""
@@ -54,10 +54,10 @@ class Counting:
     def __init__(self) -> None:
         self._parts: list[pa.Table] = []
 
-    def add(self, rows: Rows) -> None:
+    def add(self, rows: IngestedRows) -> None:
         """Count the records of a chunk that an application receives, and their duplicates."""
         accepted = rows.sequence >= 0
-        duplicate = (rows.verdict == Verdict.duplicate) & IS_SEQUENCED[rows.frame.kind]
+        duplicate = (rows.verdict == RecordVerdict.duplicate) & IS_SEQUENCED[rows.frame.kind]
         keep = accepted | duplicate
         if not keep.any():
             return
@@ -111,8 +111,8 @@ def conversations(messages: DataFrame) -> DataFrame:
     if missing:
         raise InvalidSettings(f"the frame lacks the column {missing[0]!r}; read it with format('konverse')")
     judged = "verdict" in messages.columns
-    accepted = sql.col("verdict") == Verdict.accepted.name if judged else sql.expr("true")
-    duplicate = sql.col("verdict") == Verdict.duplicate.name if judged else sql.expr("false")
+    accepted = sql.col("verdict") == RecordVerdict.accepted.name if judged else sql.expr("true")
+    duplicate = sql.col("verdict") == RecordVerdict.duplicate.name if judged else sql.expr("false")
     sequenced = messages.where(sql.col("kind").isin([kind.name for kind in SEQUENCED])).where(accepted | duplicate)
 
     def of_accepted(value: Column) -> Column:

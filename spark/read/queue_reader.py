@@ -15,7 +15,7 @@ from konverse.dialog.state.partition import Partition
 from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import InvalidSettings
 from konverse.spark.connection.clients import check_topics, fold, queue_of, topics_of
-from konverse.spark.connection.settings import Settings
+from konverse.spark.connection.settings import ConnectionSettings
 from konverse.spark.log.columns import Column
 
 from .reader import arrow_schema, rare_collections
@@ -27,7 +27,7 @@ Of = TypeVar("Of")
 
 
 @dataclass(frozen=True)
-class Part(InputPartition):
+class QueuePartition(InputPartition):
     """One partition of the queue."""
 
     queue: Queue
@@ -40,7 +40,7 @@ class QueueReader(DataSourceReader, Generic[Of]):
     columns: ClassVar[Mapping[str, Column[Any]]]
     """How each column is made from a thing."""
 
-    def __init__(self, settings: Settings, schema: StructType) -> None:
+    def __init__(self, settings: ConnectionSettings, schema: StructType) -> None:
         if settings.queue is None:
             mode = settings.mode.value
             raise InvalidSettings(f"mode {mode!r} needs a queue; give 'queue' and its 'database' for 'topic'")
@@ -51,11 +51,11 @@ class QueueReader(DataSourceReader, Generic[Of]):
         """A task for each partition. TopicMismatch when the topics are not the ones that the catalog names."""
         queue = queue_of(self._settings)
         check_topics(self._settings, topics_of(queue))
-        return [Part(queue, number) for number in range(queue.partitions)]
+        return [QueuePartition(queue, number) for number in range(queue.partitions)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one partition."""
-        assert isinstance(partition, Part)
+        assert isinstance(partition, QueuePartition)
         with rare_collections():
             things = self.things(partition)
         for start in range(0, len(things), ROWS_MAX):
@@ -64,9 +64,9 @@ class QueueReader(DataSourceReader, Generic[Of]):
             yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     @abstractmethod
-    def things(self, part: Part) -> Sequence[Of]:
+    def things(self, part: QueuePartition) -> Sequence[Of]:
         """The things in a partition, in the order of their rows."""
 
-    def fold(self, part: Part) -> Partition:
+    def fold(self, part: QueuePartition) -> Partition:
         """The state of a partition as an owner that began now would have it; raises as `connection.clients.fold`."""
         return fold(self._settings, part.queue, part.partition)

@@ -16,10 +16,10 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from konverse.schemas.errors import InvalidSettings, TopicMismatch
-from konverse.spark.connection.settings import Offsets, Position, Settings, Since
+from konverse.spark.connection.settings import ConnectionSettings, Offsets, Position, Since
 from konverse.spark.log.acceptance import Acceptance
 from konverse.spark.log.columns import COLUMNS, GROUP, Column, batch
-from konverse.spark.log.ingest import Ingest, Rows, Verdict
+from konverse.spark.log.ingest import Ingest, IngestedRows, RecordVerdict
 from konverse.spark.log.states import States
 from konverse.spark.log.topic import Bounds, Topic
 
@@ -51,7 +51,7 @@ class Range(InputPartition):
 class RangesReader(DataSourceReader):
     """A batch read of ranges of a topic, one for each partition."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: ConnectionSettings) -> None:
         if settings.max_rows is not None:
             raise InvalidSettings("option 'maxRows' is for streams; remove it, and use `limit` for so many rows")
         self._settings = settings
@@ -80,7 +80,7 @@ class RangesReader(DataSourceReader):
 class MessagesReader(RangesReader):
     """Messages of a queue, in Arrow batches of a few thousand records."""
 
-    def __init__(self, settings: Settings, schema: StructType) -> None:
+    def __init__(self, settings: ConnectionSettings, schema: StructType) -> None:
         super().__init__(settings)
         self._schema = arrow_schema(schema)
 
@@ -103,7 +103,11 @@ NOTHING: Final = Range(0, 0, 0, 0)
 
 
 def read_range(
-    topic: Topic, wanted: Range, settings: Settings, schema: pa.Schema, states: States[Acceptance] | None = None
+    topic: Topic,
+    wanted: Range,
+    settings: ConnectionSettings,
+    schema: pa.Schema,
+    states: States[Acceptance] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Judge a partition from its log start, or from the nearest state of `states`. Yields the rows that are wanted.
 
@@ -132,7 +136,7 @@ def read_range(
         states.keep(wanted.partition, wanted.first, wanted.end, acceptance, lasting=wanted.lasting)
 
 
-def _groups(settings: Settings, partition: int) -> dict[bytes, bytes]:
+def _groups(settings: ConnectionSettings, partition: int) -> dict[bytes, bytes]:
     if settings.queue is None:
         raise InvalidSettings(f"column {GROUP!r} needs a queue; give 'queue' and its 'database' for 'topic'")
     from konverse.spark.log.columns import groups_of  # noqa: PLC0415  # tasks do without the bridge
@@ -140,21 +144,21 @@ def _groups(settings: Settings, partition: int) -> dict[bytes, bytes]:
     return groups_of(settings, partition)
 
 
-def _kept(rows: Rows, wanted: Range, settings: Settings) -> NDArray[np.bool_]:
+def _kept(rows: IngestedRows, wanted: Range, settings: ConnectionSettings) -> NDArray[np.bool_]:
     """A mask of the rows that the range and the options ask for."""
     if rows.decided_at is None:
         keep = rows.offsets >= wanted.first
     else:
         keep = np.full(len(rows.offsets), wanted.first <= rows.decided_at)
     if not settings.include_all:
-        keep &= rows.verdict == Verdict.accepted
+        keep &= rows.verdict == RecordVerdict.accepted
     if wanted.only is not None:
         identifiers = rows.frame.conversation
         keep &= np.isin(identifiers, np.frombuffer(b"".join(sorted(wanted.only)), identifiers.dtype)) & rows.decoded
     return keep
 
 
-def lose(settings: Settings, where: str, what: str) -> None:
+def lose(settings: ConnectionSettings, where: str, what: str) -> None:
     """Report records that were deleted before they were read: TopicMismatch, or a warning by `failOnDataLoss`."""
     lost = f"{where} of topic {settings.topic!r} {what}: records were deleted before they were read"
     if settings.fail_on_data_loss:
@@ -194,7 +198,7 @@ def arrow_schema(schema: StructType, columns: Mapping[str, Column[Any]] = COLUMN
     return pa.schema(fields)
 
 
-def check_partitions(settings: Settings, known: list[int]) -> None:
+def check_partitions(settings: ConnectionSettings, known: list[int]) -> None:
     """Raise InvalidSettings when the options name a partition that the topic does not have."""
     for option, offsets in (("startingOffsets", settings.starting), ("endingOffsets", settings.ending)):
         unknown = sorted(set(offsets.partitions) - set(known))

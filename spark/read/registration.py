@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from konverse.bridge.kafka.refusals import Need, words
 from konverse.schemas.identifiers import consumer_group
-from konverse.spark.connection.settings import FIXED, Settings
+from konverse.spark.connection.settings import FIXED, ConnectionSettings
 
 log: Final = logging.getLogger("konverse.spark")
 
@@ -26,7 +26,7 @@ class Registration:
     data, because a group without an offset of the data topic would hold back all of it.
     """
 
-    def __init__(self, settings: Settings, reader: str, data: str | None = None) -> None:
+    def __init__(self, settings: ConnectionSettings, reader: str, data: str | None = None) -> None:
         self._topic = settings.topic
         self._data = data
         config: dict[str, Any] = {"log_level": 2, **settings.client, **FIXED}

@@ -18,13 +18,13 @@ from konverse.schemas.wire.records import Begin, Kind
 from konverse.spark.log.columns import Column
 from konverse.spark.log.topic import Topic
 
-from .queue_reader import Part, QueueReader
+from .queue_reader import QueuePartition, QueueReader
 
 _CONVERSATION: Final = slice(CONVERSATION_AT, PREFIX_BYTES)
 _BEGINNING: Final = frozenset({Kind.PENDING << 1, Kind.BEGIN << 1})
 
 
-class Row(NamedTuple):
+class ReturnedRow(NamedTuple):
     """A message that came back, and its conversation."""
 
     partition: int
@@ -40,7 +40,7 @@ _TEXT: Final = ("string", pa.string())
 _BYTES: Final = ("binary", pa.binary())
 _WHOLE: Final = ("bigint", pa.int64())
 
-COLUMNS: Final[dict[str, Column[Row]]] = {
+COLUMNS: Final[dict[str, Column[ReturnedRow]]] = {
     "conversation": Column(*_BYTES, lambda row: row.bounced.conversation),
     "state": Column(*_TEXT, lambda row: row.state),
     "from_service": Column(*_TEXT, lambda row: None if row.begin is None else row.begin.from_service),
@@ -58,12 +58,12 @@ COLUMNS: Final[dict[str, Column[Row]]] = {
 """Every column, in the order in which a reader gives them."""
 
 
-class ReturnedReader(QueueReader[Row]):
+class ReturnedReader(QueueReader[ReturnedRow]):
     """A row for each message that waits in the mailboxes of a queue."""
 
     columns = COLUMNS
 
-    def things(self, part: Part) -> list[Row]:
+    def things(self, part: QueuePartition) -> list[ReturnedRow]:
         """The mailbox of one partition, in the order in which its messages came back."""
         state = self.fold(part)
         back = [one for one in state.mailbox.entries.values() if one.message_type]  # transactions have no type
@@ -72,7 +72,7 @@ class ReturnedReader(QueueReader[Row]):
         sides = {conversation: state.endpoint(Role.INITIATOR, conversation) for conversation in wanted}
         states = {conversation: None if side is None else side.state.name for conversation, side in sides.items()}
         return [
-            Row(part.partition, position, one, begun.get(one.conversation), states[one.conversation])
+            ReturnedRow(part.partition, position, one, begun.get(one.conversation), states[one.conversation])
             for position, one in enumerate(back)
         ]
 

@@ -14,7 +14,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from konverse.schemas.errors import InvalidSettings, TopicMismatch
-from konverse.spark.connection.settings import Mode, Settings
+from konverse.spark.connection.settings import ConnectionSettings, Mode
 from konverse.spark.log.states import ACCEPTANCES, States
 from konverse.spark.log.topic import Bounds, Topic
 
@@ -64,7 +64,7 @@ class Ranges(InputPartition):
 class RangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The ranges of a topic in each micro-batch. The driver's reader lives as long as the stream; tasks get copies."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: ConnectionSettings) -> None:
         if settings.mode in (Mode.CONVERSATIONS, Mode.RETURNED):
             raise InvalidSettings(
                 f"a stream gives messages or a journal; read mode {settings.mode.value!r} with spark.read"
@@ -245,7 +245,7 @@ class RangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 class MessagesStreamReader(RangesStreamReader):
     """The messages of a queue as they come to count."""
 
-    def __init__(self, settings: Settings, schema: StructType) -> None:
+    def __init__(self, settings: ConnectionSettings, schema: StructType) -> None:
         super().__init__(settings)
         self._schema = arrow_schema(schema)
         self._judged = False

@@ -68,7 +68,7 @@ Row = tuple[int, str | None, bytes | None, bool | None, int | None, str | None]
 """A row of an answer: its receipt, then the columns of ANSWERS; None for a null or a column that was left out."""
 
 
-class Part(NamedTuple):
+class AnsweredTransaction(NamedTuple):
     """The messages of one transaction, and the rows that answer them in the order of their receipts."""
 
     messages: list[Message]
@@ -76,10 +76,10 @@ class Part(NamedTuple):
     """Receipt of the first message; the others follow it."""
     rows: list[Row]
 
-    def head(self, count: int) -> Part:
+    def head(self, count: int) -> AnsweredTransaction:
         """The first `count` messages alone."""
         last = self.first + count
-        return Part(self.messages[:count], self.first, [row for row in self.rows if row[0] < last])
+        return AnsweredTransaction(self.messages[:count], self.first, [row for row in self.rows if row[0] < last])
 
 
 class Done(NamedTuple):
@@ -181,7 +181,7 @@ def _decoded(chunk: pa.DictionaryArray) -> list[Any]:
     return [values[index] for index in pc.fill_null(chunk.indices, len(values) - 1).to_numpy().tolist()]
 
 
-def apply(transaction: Transaction, part: Part) -> Done:
+def apply(transaction: Transaction, part: AnsweredTransaction) -> Done:
     """Stage the answers. A conversation on which EndDialog or an Error was received is ended, if no answer ends it.
 
     Raises what Transaction.send and Transaction.end raise for an impossible answer. The text then names the message

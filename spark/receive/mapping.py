@@ -37,7 +37,7 @@ from konverse.schemas.limits import SPARK_BATCH_BYTES_MAX
 from konverse.spark.connection.case_rule import spelled
 from konverse.spark.connection.clients import kafka_of
 
-from .answers import ANSWERS, RECEIPT, Done, Part, apply, read, rows_of
+from .answers import ANSWERS, RECEIPT, AnsweredTransaction, Done, apply, read, rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -65,7 +65,7 @@ class Counted(Protocol):
 Counts = TypeVar("Counts", bound=Counted)
 
 
-class Task(Protocol[Counts]):
+class MappingTask(Protocol[Counts]):
     """The work on the transactions of a batch: `ask` about all of them together, then `apply` to each."""
 
     nothing: Counts
@@ -85,7 +85,7 @@ class Task(Protocol[Counts]):
         ...
 
 
-class Source(NamedTuple):
+class QueueSource(NamedTuple):
     """The queue to receive from, and how."""
 
     settings: Settings
@@ -99,7 +99,7 @@ class Source(NamedTuple):
     If it ended before, the messages in those partitions would be left in the queue.
     """
 
-    def begun(self) -> Source:
+    def begun(self) -> QueueSource:
         """The source at the start of a job. Members that the queue's consumer group has at that time may be dead.
 
         A driver that was killed remains a member until its session times out, and Kafka cannot tell it from a living
@@ -134,17 +134,19 @@ class Source(NamedTuple):
             return broker.catalog.get(Queue, self.queue).partitions
 
 
-def map_arrow(spark: SparkSession, source: Source, function: Function) -> Done:
+def map_arrow(spark: SparkSession, source: QueueSource, function: Function) -> Done:
     """Receive in tasks, and return the counts of all of them together."""
 
-    def work(mine: Source) -> dict[str, Any]:
+    def work(mine: QueueSource) -> dict[str, Any]:
         with mine.opened() as (_, reader):
             return Batches(reader, Answering(function)).work(mine.rows)._asdict()
 
     return reduce(Done.plus, (Done(**done) for done in in_tasks(spark, source, work)), Done())
 
 
-def in_tasks(spark: SparkSession, source: Source, work: Callable[[Source], dict[str, Any]]) -> list[dict[str, Any]]:
+def in_tasks(
+    spark: SparkSession, source: QueueSource, work: Callable[[QueueSource], dict[str, Any]]
+) -> list[dict[str, Any]]:
     """Run `work` in a task for each partition of the queue, up to the number of cores. Returns their results."""
     tasks = min(source.partitions(), cores(spark))
     source = source.begun()
@@ -173,7 +175,7 @@ _RAISED: Final = re.compile(r"^konverse\.schemas\.errors\.(\w+): (.*)$", re.MULT
 """The end of a task's traceback."""
 
 
-def process(spark: SparkSession, source: Source, transform: Callable[[DataFrame], DataFrame]) -> Done:
+def process(spark: SparkSession, source: QueueSource, transform: Callable[[DataFrame], DataFrame]) -> Done:
     """Receive in this process, and answer each batch by `transform` in Spark."""
     function = by_frame(spark, transform, lambda frame: spelled(frame, (RECEIPT, *ANSWERS.names)))
     with source.begun().opened() as (_, reader):
@@ -242,7 +244,7 @@ class Answering:
         self._receipt = 0
         self.check = check
 
-    def ask(self, transactions: Sequence[Transaction]) -> dict[Transaction, Part]:
+    def ask(self, transactions: Sequence[Transaction]) -> dict[Transaction, AnsweredTransaction]:
         """The messages of each transaction, with the answers to them."""
         received = [list(transaction) for transaction in transactions]
         messages = [message for some in received for message in some]
@@ -250,15 +252,15 @@ class Answering:
         # there are no messages if the partition of all of them was lost
         rows = read(self._function(rows_of(messages, at)), at, len(messages)) if messages else []
         receipts = [row[0] for row in rows]
-        found: dict[Transaction, Part] = {}
+        found: dict[Transaction, AnsweredTransaction] = {}
         upto = 0
         for transaction, some in zip(transactions, received, strict=True):
             since, upto = upto, bisect_left(receipts, at + len(some), upto)
-            found[transaction] = Part(some, at, rows[since:upto])
+            found[transaction] = AnsweredTransaction(some, at, rows[since:upto])
             at += len(some)
         return found
 
-    def apply(self, transaction: Transaction, found: Part) -> Done:
+    def apply(self, transaction: Transaction, found: AnsweredTransaction) -> Done:
         """Stage the answers that fit into one commit; the messages behind them are received again."""
         while True:
             try:
@@ -276,7 +278,7 @@ class Batches(Generic[Counts]):
     """Takes batches of transactions from a reader, and does a task's work on them."""
 
     def __init__(
-        self, reader: Reader, task: Task[Counts], shown: Callable[[Counts], object] = lambda counts: counts
+        self, reader: Reader, task: MappingTask[Counts], shown: Callable[[Counts], object] = lambda counts: counts
     ) -> None:
         """`shown` is called after each batch with the counts of all batches so far."""
         self._reader = reader

@@ -31,7 +31,7 @@ from konverse.schemas.identifiers import consumer_group, data_topic
 from konverse.spark.connection.clients import kafka_of
 from konverse.spark.read.registration import NOTHING_NEEDED
 
-from .mapping import Source
+from .mapping import QueueSource
 
 log: Final = logging.getLogger("konverse.spark")
 
@@ -47,7 +47,7 @@ Shown = Callable[[Routed], object]
 class Board(NamedTuple):
     """Where a job's tasks leave their counts: in the metadata of the offset of the partition with the task's number."""
 
-    source: Source
+    source: QueueSource
     topic: str
     group: str
 
@@ -57,7 +57,7 @@ class Board(NamedTuple):
 
 
 @contextmanager
-def heard(source: Source, shown: Shown | None) -> Iterator[Board | None]:
+def heard(source: QueueSource, shown: Shown | None) -> Iterator[Board | None]:
     """Call `shown` with the counts of all tasks together while they work. Yields the board; None without `shown`."""
     if shown is None:
         yield None

@@ -28,7 +28,7 @@ from konverse.schemas.catalog.table_entries import Target
 from konverse.schemas.errors import GroupLocked, InvalidRoute, InvalidSettings, KonverseError
 from konverse.spark.connection.case_rule import spelled
 from konverse.spark.receive.answers import RECEIPT, column_of, receipts_of, rows_of
-from konverse.spark.receive.mapping import Batches, Function, Source, by_frame, checking, first_line, in_tasks
+from konverse.spark.receive.mapping import Batches, Function, QueueSource, by_frame, checking, first_line, in_tasks
 from konverse.spark.receive.report_board import heard, telling
 
 from .catalog_table import TO_SERVICE, CatalogTable
@@ -44,7 +44,7 @@ DECISIONS: Final = pa.schema([
 """Columns that a classifier returns beside `receipt`: `to_service`, and any of the others."""
 
 
-class Manner(NamedTuple):
+class RoutingMode(NamedTuple):
     """How to route: `forward` or `redirect`, and the message type of a redirection."""
 
     mode: str = FORWARD
@@ -57,9 +57,9 @@ class Manner(NamedTuple):
 
 def route(
     spark: SparkSession,
-    source: Source,
+    source: QueueSource,
     classifier: str | Classifier | Callable[[DataFrame], DataFrame],
-    manner: Manner,
+    manner: RoutingMode,
     shown: Callable[[Routed], object],
 ) -> Routed:
     """Receive in this process. Spark classifies each batch; a ready classifier works in this process."""
@@ -75,9 +75,9 @@ def route(
 
 def route_arrow(
     spark: SparkSession,
-    source: Source,
+    source: QueueSource,
     function: Function | Classifier,
-    manner: Manner,
+    manner: RoutingMode,
     shown: Callable[[Routed], object] | None,
 ) -> Routed:
     """Receive and classify in tasks. `shown` is called with the counts of all tasks together; None: counts stay unseen.
@@ -92,7 +92,7 @@ def route_arrow(
         )
     with heard(source, shown) as board:
 
-        def work(mine: Source) -> dict[str, Any]:
+        def work(mine: QueueSource) -> dict[str, Any]:
             with mine.opened() as (broker, reader), telling(board) as tell:
                 task = Classifying(broker, reader.queue.name, function, manner)
                 return asdict(Batches(reader, task, tell).work(mine.rows))
@@ -151,7 +151,7 @@ class Classifying:
         broker: Broker,
         queue: str,
         classify: Function | Classifier,
-        manner: Manner,
+        manner: RoutingMode,
         check: Callable[[], object] = lambda: None,
     ) -> None:
         self._classify = bound(broker.catalog, classify)

@@ -127,7 +127,7 @@ def _bytes(column: pa.Array) -> pa.Array:
     return column.cast(pa.large_binary() if pa.types.is_large_string(column.type) else pa.binary())
 
 
-class _Row(NamedTuple):
+class _CheckedRow(NamedTuple):
     to_service: str | None
     message_type: str | None
     key: bytes | None
@@ -135,7 +135,7 @@ class _Row(NamedTuple):
     headers: Any
 
 
-class Checks:
+class RowChecks:
     """Checks the rows of one execution of a task before they are written."""
 
     def __init__(self, plan: Plan, task: int) -> None:
@@ -166,9 +166,9 @@ class Checks:
         bodies = pc.fill_null(pc.binary_length(rows.bodies), 0).to_pylist()
         headers = [None] * len(bodies) if rows.headers is None else rows.headers.to_pylist()
         for number, row in enumerate(zip(services, types, keys, bodies, headers, strict=True), self._read):
-            yield self._row(number, _Row(*row))
+            yield self._row(number, _CheckedRow(*row))
 
-    def _row(self, row: int, given: _Row) -> Headers:
+    def _row(self, row: int, given: _CheckedRow) -> Headers:
         to_service, message_type, key, size, headers = given
         plan = self._plan
         for column, value in (("key", key), ("to_service", to_service), ("message_type", message_type)):

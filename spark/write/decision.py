@@ -21,13 +21,13 @@ from konverse.bridge.kafka.refusals import Need
 from konverse.bridge.owner.follower import Following
 from konverse.bridge.reader.reader import Reader
 from konverse.bridge.runtime.threads import FORESEEN, in_background
-from konverse.dialog.batch.driver import Again, Close, Decided, Driver, Put, Refused, Start, Unclear, look
+from konverse.dialog.batch.driver import Again, BatchRefused, BatchStart, Close, Decided, Driver, Put, Unclear, look
 from konverse.dialog.batch.task import Report
 from konverse.dialog.state.partition import Partition
 from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import AccessDenied, KafkaUnavailable, OutcomeUnknown, TransactionTooLarge
 from konverse.schemas.wire.envelope import HEADER
-from konverse.spark.connection.cached_clients import Resting
+from konverse.spark.connection.cached_clients import IdleClients
 
 from .plan import Plan
 
@@ -49,7 +49,7 @@ DECIDE_S: Final = 300.0
 _PRODUCERS: Final[dict[Kafka, Producer]] = {}
 """Kept for the life of the process: a new producer waits half a second until Kafka has given it an id."""
 
-_FOLLOWINGS: Final = Resting(Following.close)
+_FOLLOWINGS: Final = IdleClients(Following.close)
 """Followers of journals in which batches were decided. The next batch goes on reading where they stand."""
 
 
@@ -92,7 +92,7 @@ class Deciding:
         what was decided, or when other runs have gone on since this run appended its BATCH.
         """
         driver = self._driver
-        self._do(driver.step(Start(batch, len(reports))))
+        self._do(driver.step(BatchStart(batch, len(reports))))
         for report in reports:
             self._do(driver.step(report))
         deadline, alone_at = time.monotonic() + timeout_s, time.monotonic() + ALONE_S
@@ -143,7 +143,7 @@ class Deciding:
 
     def give_up(self, batch: int) -> None:
         """Have the batch decided without rows, so that waiting rows are dropped. Does not wait for the decision."""
-        self._do(self._driver.step(Start(batch, 0)))
+        self._do(self._driver.step(BatchStart(batch, 0)))
         state = self._look(time.monotonic())
         self._do(self._driver.step(look(state, self._driver.query, self._driver.run, self._driver.places)))
 
@@ -164,12 +164,12 @@ class Deciding:
                     raise
                 time.sleep(LOOK_EVERY_S)
 
-    def _do(self, effects: Sequence[Put | Decided | Refused | Unclear]) -> Decided | None:
+    def _do(self, effects: Sequence[Put | Decided | BatchRefused | Unclear]) -> Decided | None:
         decided = None
         for effect in effects:
             if isinstance(effect, Put):
                 self._put(effect)
-            elif isinstance(effect, Refused):
+            elif isinstance(effect, BatchRefused):
                 raise TransactionTooLarge(f"batch {effect.batch} is not received: {effect.reason}")
             elif isinstance(effect, Unclear):
                 raise OutcomeUnknown(

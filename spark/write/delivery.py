@@ -32,7 +32,7 @@ _LATE_S: Final = 5.0
 """Added to the client's own time-out, in case the client reports nothing at all."""
 
 
-class _Kept(threading.local):
+class _KeptProducers(threading.local):
     """The producers of a thread. As one thread polls a producer, acknowledgements come in the order of offsets."""
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class _Kept(threading.local):
         """By process id, cluster and client settings: a forked process inherits producers that it cannot use."""
 
 
-_KEPT: Final = _Kept()
+_KEPT: Final = _KeptProducers()
 
 
 class _Heard:

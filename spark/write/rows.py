@@ -16,7 +16,7 @@ from konverse.schemas.identifiers import Address
 from konverse.schemas.wire.records import NO_SEQUENCE, Begin
 from konverse.schemas.wire.varint import varint, varints
 
-from .checks import Checks, Columns, Headers, columns_of
+from .checks import Columns, Headers, RowChecks, columns_of
 from .plan import Plan
 
 _NO_SEQUENCE: Final = varint(NO_SEQUENCE)
@@ -33,7 +33,7 @@ class Records(NamedTuple):
     """The users' headers of each record; None: there are none."""
 
 
-class _Dialog(NamedTuple):
+class _WrittenDialog(NamedTuple):
     """A conversation that this execution writes to."""
 
     conversation: bytes
@@ -41,14 +41,14 @@ class _Dialog(NamedTuple):
     prefix: bytes
 
 
-class Rows:
+class TaskRows:
     """The rows of one execution of a task, in their order."""
 
     def __init__(self, plan: Plan, task: Task) -> None:
         self._plan = plan
         self._task = task
-        self._checks = Checks(plan, task.task.number)
-        self._dialogs: dict[tuple[str, bytes], _Dialog] = {}
+        self._checks = RowChecks(plan, task.task.number)
+        self._dialogs: dict[tuple[str, bytes], _WrittenDialog] = {}
         """Dialogs that this execution has begun. The BEGIN of a dialog that exists already has no effect."""
 
     def of(self, batch: pa.RecordBatch) -> Iterator[Records]:
@@ -73,9 +73,9 @@ class Rows:
             yield Records(address, envelopes, keys, bodies, None)
         yield from lanes.records()
 
-    def _new(self, service: str, key: bytes) -> _Dialog:
+    def _new(self, service: str, key: bytes) -> _WrittenDialog:
         conversation, begin = self._plan.dialog(self._task.task.query, service, key)
-        return _Dialog(conversation, begin, self._task.prefix(begin.target, conversation))
+        return _WrittenDialog(conversation, begin, self._task.prefix(begin.target, conversation))
 
 
 class _Lanes:
@@ -91,7 +91,7 @@ class _Lanes:
         self._found = found
         self._types: list[str] = columns.types.dictionary.to_pylist()
         self._of = [_NOBODY] * len(found)
-        self._opened: dict[int, _Dialog] = {}
+        self._opened: dict[int, _WrittenDialog] = {}
 
     def names(self) -> Iterator[tuple[int, str, bytes]]:
         """First row, service and key of each conversation."""
@@ -99,11 +99,11 @@ class _Lanes:
         for first, code in zip(self._firsts.tolist(), self._found.tolist(), strict=True):
             yield first, services[code // len(keys)], keys[code % len(keys)]
 
-    def lead(self, code: int, dialog: _Dialog) -> None:
+    def lead(self, code: int, dialog: _WrittenDialog) -> None:
         """Set the dialog of a conversation, by its number in the order of `names`."""
         self._of[code] = dialog
 
-    def open(self, row: int, dialog: _Dialog) -> None:
+    def open(self, row: int, dialog: _WrittenDialog) -> None:
         """Mark a row as the first message of its dialog."""
         self._opened[row] = dialog
 

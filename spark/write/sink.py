@@ -34,7 +34,7 @@ from .decision import Deciding
 from .delivery import Delivery
 from .plan import Plan, name_id, stream_id, tied_id
 from .returned_rows import LOOK_WAIT_S, look_for
-from .rows import Rows
+from .rows import TaskRows
 from .settings import WriteSettings, query_uuid
 from .successions import Successions
 
@@ -74,7 +74,7 @@ class _Writer:
         assert context is not None, "Spark calls this in a task"
         of = TaskOf(query, plan.judge(query), plan.run, batch, context.partitionId())
         task = Task(of, os.urandom(16))
-        rows, delivery = Rows(plan, task), Delivery(self._settings)
+        rows, delivery = TaskRows(plan, task), Delivery(self._settings)
         case_sensitive = context.getLocalProperty(CASE_SENSITIVE)
         for some in batches:
             for records in rows.of(as_named(some, case_sensitive)):

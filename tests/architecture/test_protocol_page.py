@@ -14,7 +14,7 @@ from konverse.bridge.verifier.check import KINDS
 from konverse.dialog.fold.journal import JournalHead
 from konverse.dialog.owner.events import Phase
 from konverse.dialog.state.transitions import TRANSITIONS
-from konverse.schemas.wire.journal import FOLD_VERSION, Claim, Commit, Operations, encode_claim, encode_commit
+from konverse.schemas.wire.journal import FOLD_VERSION, Claim, Commit, CommitOperations, encode_claim, encode_commit
 from tests.architecture.mermaid import diagrams, parse
 from tests.architecture.test_documents import INLINE_CODE, texts
 from tests.architecture.tree import ROOT, name_of, refuse, syntax
@@ -173,7 +173,7 @@ def test_the_zombie_of_the_example_is_judged_as_the_page_says() -> None:
             data = encode_claim(record)
         else:
             previous = hashes[int(number)]
-            record = Commit(int(epoch), identifier(name), int(number), previous, 0, Operations())
+            record = Commit(int(epoch), identifier(name), int(number), previous, 0, CommitOperations())
             data = encode_commit(record)
         assert head.accepts(record) is (verdict == "counts"), offset
         if verdict == "counts":

@@ -112,7 +112,7 @@ def test_each_function_that_is_said_to_be_replaced_is() -> None:
 def test_what_is_remembered_is_what_the_product_says(decode: Callable[[bytes], object]) -> None:
     """Errors must be equal, too."""
     remembered = remembering(decode)
-    commit = journal.encode_commit(journal.Commit(1, bytes(16), 1, bytes(32), 7, journal.Operations()))
+    commit = journal.encode_commit(journal.Commit(1, bytes(16), 1, bytes(32), 7, journal.CommitOperations()))
     known = [b"", b"\x00", b"\xff" * 9, encode_suffix(Suffix()), commit]
     for data in [*known, *known]:
         assert outcome(remembered, data) == outcome(decode, data)

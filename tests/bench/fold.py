@@ -10,9 +10,9 @@ from konverse.dialog.fold.apply import apply
 from konverse.dialog.fold.ingest import ingest
 from konverse.dialog.session.session import Session
 from konverse.dialog.state.partition import Partition
-from konverse.dialog.state.recent import Columns
+from konverse.dialog.state.recent import RecordColumns
 from konverse.schemas.identifiers import Address, LogIdentity
-from konverse.schemas.wire.journal import SYSTEM_BITS, Commit, Operations
+from konverse.schemas.wire.journal import SYSTEM_BITS, Commit, CommitOperations
 from konverse.schemas.wire.records import Begin
 from tests.bench import fill
 from tests.bench.clients import PARTITIONS, consumer
@@ -49,8 +49,8 @@ def product(place: Place, load: Load) -> Figures:
         for start in range(0, len(headers), load.batch):
             end = min(start + load.batch, len(headers))
             rows = headers[start:end], bodies[start:end], stamps[start:end]
-            ingest(state, Columns(range(start, end), *rows, end, start))
-            operations = Operations()
+            ingest(state, RecordColumns(range(start, end), *rows, end, start))
+            operations = CommitOperations()
             while state.ready:
                 endpoint = state.ready.popleft()
                 operations.receive_endpoints.append(endpoint.index)

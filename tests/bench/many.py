@@ -5,10 +5,10 @@ from __future__ import annotations
 from konverse.dialog.fold.apply import apply
 from konverse.dialog.fold.ingest import ingest
 from konverse.dialog.state.partition import Partition
-from konverse.dialog.state.recent import Columns
+from konverse.dialog.state.recent import RecordColumns
 from konverse.schemas.identifiers import Address, LogIdentity, Role
 from konverse.schemas.wire.envelope import encode, encode_suffix, head
-from konverse.schemas.wire.journal import SYSTEM_BITS, Commit, Operations
+from konverse.schemas.wire.journal import SYSTEM_BITS, Commit, CommitOperations
 from konverse.schemas.wire.records import FIRST, Begin, Kind, Suffix
 
 STEP = 500
@@ -36,9 +36,10 @@ def open_conversations(identity: LogIdentity, count: int) -> Partition:
             counter += 2
         size = len(headers)
         ingest(
-            state, Columns(range(counter - size, counter), headers, [BODY] * size, [0] * size, counter, counter - size)
+            state,
+            RecordColumns(range(counter - size, counter), headers, [BODY] * size, [0] * size, counter, counter - size),
         )
-        operations = Operations()
+        operations = CommitOperations()
         while state.ready:
             endpoint = state.ready.popleft()
             operations.receive_endpoints.append(endpoint.index)

@@ -10,13 +10,13 @@ from konverse.bridge.router.service import RoutingService
 from konverse.dialog.fold.apply import apply
 from konverse.dialog.fold.ingest import ingest
 from konverse.dialog.state.partition import Partition, indices
-from konverse.dialog.state.recent import Columns
+from konverse.dialog.state.recent import RecordColumns
 from konverse.dialog.transaction.received import Message
 from konverse.dialog.transaction.transaction import Transaction
 from konverse.schemas.groups import own_group
 from konverse.schemas.identifiers import Address, LogIdentity, Role
 from konverse.schemas.wire.envelope import encode, encode_suffix, head
-from konverse.schemas.wire.journal import SYSTEM_BITS, Commit, Operations
+from konverse.schemas.wire.journal import SYSTEM_BITS, Commit, CommitOperations
 from konverse.schemas.wire.records import FIRST, Begin, Kind, Suffix
 from tests.bench import conversations, fill, loop
 from tests.bench.clients import PARTITIONS
@@ -98,13 +98,14 @@ def mapped_dialogs(count: int) -> Partition:
         size = len(headers)
         counter += size
         ingest(
-            state, Columns(range(counter - size, counter), headers, [BODY] * size, [0] * size, counter, counter - size)
+            state,
+            RecordColumns(range(counter - size, counter), headers, [BODY] * size, [0] * size, counter, counter - size),
         )
         apply(state, Commit(1, b"", number, b"", counter, _passing_on(state, depot), [(depot, counter)]))
         for endpoint in state.changed:
             endpoint.changed = False
         state.changed = []
-    apply(state, Commit(1, b"", number + 1, b"", counter, Operations(), [(depot, counter)]))
+    apply(state, Commit(1, b"", number + 1, b"", counter, CommitOperations(), [(depot, counter)]))
     if len(state.live()) != 2 * count or state.unread or state.stream_to(depot).waiting:
         raise RuntimeError(f"{len(state.live())} endpoints of {count} mapped dialogs, {state.unread} messages unread")
     return state
@@ -114,8 +115,8 @@ def _begin(conversation: bytes, home: Address, state: Partition) -> Begin:
     return Begin("//order/shop", "//order/service", "//order", home, state.address, conversation)
 
 
-def _passing_on(state: Partition, depot: Address) -> Operations:
-    operations = Operations()
+def _passing_on(state: Partition, depot: Address) -> CommitOperations:
+    operations = CommitOperations()
     ready = [*state.ready]
     state.ready.clear()
     for endpoint, index in zip(ready, islice(indices(state), len(ready)), strict=True):

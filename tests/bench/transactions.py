@@ -9,7 +9,7 @@ from typing import Final
 from konverse.dialog.owner.events import Effect
 from konverse.dialog.owner.owner import Owner
 from konverse.dialog.transaction.transaction import Transaction
-from konverse.schemas.wire.journal import Operations
+from konverse.schemas.wire.journal import CommitOperations
 from tests.bench import conversations, fill
 from tests.bench.clients import PARTITIONS
 from tests.bench.measure import latencies
@@ -39,7 +39,7 @@ class Waits:
             returned.append(time.perf_counter())
             finish(transaction)
 
-        def merged() -> tuple[Operations, list[Transaction]]:
+        def merged() -> tuple[CommitOperations, list[Transaction]]:
             operations, transactions = merge()
             sent.extend(returned.popleft() for _ in transactions)
             return operations, transactions

@@ -17,7 +17,7 @@ from konverse.routing.router import Router
 from konverse.routing.step import REDIRECT, REDIRECT_TO
 from konverse.schemas.catalog.table_entries import Target
 from konverse.schemas.errors import InvalidRoute
-from konverse.schemas.origins import Origin, origin_of
+from konverse.schemas.origins import ErrorOrigin, origin_of
 from konverse.schemas.system_messages import END_DIALOG, ERROR, read_error
 from tests.kit.pools import STREAM_END
 from tests.kit.regions import answer_in, ends, heard, kinds, open_regions, service_of
@@ -111,11 +111,11 @@ def test_231_an_error_ends_the_mapped_dialog_with_one_that_wraps_it(regions: Bro
     assert route(regions, classifier) == Routed(ended=2)
     (error,) = ends(drain(regions, "North"))
     code, description = read_error(error.body)
-    assert (code, origin_of(description)) == (10001, Origin(SHOP_SERVICE, 7, "never mind"))
+    assert (code, origin_of(description)) == (10001, ErrorOrigin(SHOP_SERVICE, 7, "never mind"))
     (error,) = heard(regions, 1)
     code, description = read_error(error.body)
     assert (error.dialog.id, code) == (failed.id, 10001)
-    assert origin_of(description) == Origin(SOUTH, 404, "not in the south")
+    assert origin_of(description) == ErrorOrigin(SOUTH, 404, "not in the south")
 
 
 @pytest.mark.parametrize("reason", ["", "nobody is there"])
@@ -193,7 +193,7 @@ def test_231_a_routing_service_passes_ends_and_errors_on(regions: Broker) -> Non
     assert [message.type for message in drain(regions, "North")] == [ORDER, END_DIALOG]
     (error,) = heard(regions, 1)
     assert error.dialog.id == failed.id
-    assert origin_of(read_error(error.body)[1]) == Origin(SOUTH, 404, "not in the south")
+    assert origin_of(read_error(error.body)[1]) == ErrorOrigin(SOUTH, 404, "not in the south")
 
 
 def test_232_a_routing_service_ends_what_it_cannot_resolve_with_error_1(regions: Broker) -> None:

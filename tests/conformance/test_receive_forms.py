@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Producer
 
 from konverse.bridge.broker import Broker
-from konverse.dialog.batch.task import Row, Task, TaskOf
+from konverse.dialog.batch.task import ProduceRow, Task, TaskOf
 from konverse.schemas.errors import BadInput
 from konverse.schemas.identifiers import Role
 from konverse.schemas.wire.batches import encode_winners
@@ -49,7 +49,7 @@ def test_082_what_is_not_complete_or_out_of_order_is_not_received(broker: Broker
     ]
     with Producer({"bootstrap.servers": servers.bootstrap}) as producer:
 
-        def write(row: Row) -> None:
+        def write(row: ProduceRow) -> None:
             address, (header, key, body) = row
             producer.produce(address.topic, body, key, address.partition, headers=[(HEADER, header)])
             producer.flush()
@@ -64,6 +64,6 @@ def test_082_what_is_not_complete_or_out_of_order_is_not_received(broker: Broker
         decided = Envelope(
             Kind.DECISION, 0, Role.INITIATOR, orders.tag, judge, query, 0, NO_SEQUENCE, Suffix(detail=detail)
         )
-        write(Row(orders, (encode_envelope(decided), query, encode_winners(((task.attempt, 2),)))))
+        write(ProduceRow(orders, (encode_envelope(decided), query, encode_winners(((task.attempt, 2),)))))
     messages = receive(broker, "Orders", 2)
     assert [(message.sequence, message.body) for message in messages] == [(0, b"first"), (1, b"second")]

@@ -15,8 +15,8 @@ from konverse.schemas.wire.journal import (
     TOOK_ERROR,
     Claim,
     Commit,
+    CommitOperations,
     EndOperation,
-    Operations,
     Part,
     encode_claim,
     encode_commit,
@@ -68,7 +68,7 @@ class Chronicle:
         }
         number = self._number + 1
         position = 2 * len(self.data)
-        commit = Commit(self._epoch, self._owner, number, self._hash, position, Operations(**columns), **others)
+        commit = Commit(self._epoch, self._owner, number, self._hash, position, CommitOperations(**columns), **others)
         data = encode_commit(commit)
         size = -(-len(data) // parts)
         pieces = [data[at : at + size] for at in range(0, len(data), size)]
@@ -199,7 +199,7 @@ def _takeover(c: Chronicle) -> None:
     c.append(encode_claim(Claim(1, identifier("a zombie"), FOLD_VERSION, *ids, clean=False)))
     c.append(encode_claim(Claim(99, identifier("a stranger"), FOLD_VERSION, ids[0], ids[1], b"x" * 16, clean=False)))
     c.append(GARBAGE)
-    whole = Commit(2, identifier("second owner"), 99, GENESIS_HASH, 0, Operations())
+    whole = Commit(2, identifier("second owner"), 99, GENESIS_HASH, 0, CommitOperations())
     data = encode_commit(whole)
     c.append(encode_part(Part(whole.owner, 99, 0, 2, data[:20])))
     c.append(GARBAGE)

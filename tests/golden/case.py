@@ -18,7 +18,7 @@ from konverse.bridge.verifier.check import Place as Verified
 from konverse.bridge.verifier.records import Record
 from konverse.dialog.fold.fold import Fold
 from konverse.dialog.fold.journal import JournalRecord
-from konverse.dialog.state.recent import Columns
+from konverse.dialog.state.recent import RecordColumns
 from konverse.schemas.identifiers import LogIdentity
 from tests.kit.digests import digest
 
@@ -86,7 +86,7 @@ class Case(NamedTuple):
     def feed_data(self, fold: Fold) -> None:
         """Give a fold the data that it lacks."""
         fold.feed_data(
-            Columns(
+            RecordColumns(
                 [record.offset for record in self.data],
                 [record.header for record in self.data],
                 [record.body for record in self.data],

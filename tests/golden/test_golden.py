@@ -15,7 +15,7 @@ from konverse.bridge.verifier.check import compare, judge
 from konverse.dialog.fold.fold import Fold
 from konverse.dialog.fold.snapshot import restore
 from konverse.dialog.owner.events import Recover
-from konverse.dialog.owner.recovery import Found, SnapshotSearch
+from konverse.dialog.owner.recovery import FoundSnapshot, SnapshotSearch
 from konverse.schemas.errors import PartitionHalted
 from konverse.schemas.identifiers import owner_writer
 from tests.architecture.tree import pyproject
@@ -40,7 +40,7 @@ def folded(case: Case, fold: Fold) -> Iterator[Outcome]:
             yield outcome_of(fold, outcome.snapshots_to)
 
 
-def newest_snapshot(case: Case, end: int) -> Found:
+def newest_snapshot(case: Case, end: int) -> FoundSnapshot:
     """The snapshot that a recovering owner finds when the snapshot topic ends there."""
     search = SnapshotSearch(case.identity, Recover(0, 0, 0, 0, end))
     while span := search.next_read():

@@ -13,11 +13,11 @@ import pytest
 from confluent_kafka import Producer
 
 from konverse.bridge.broker import Broker
-from konverse.bridge.client.begin import Wanted
+from konverse.bridge.client.begin import BeginClauses
 from konverse.bridge.kafka.log_reader import LogReader
 from konverse.bridge.owner.follower import Following
 from konverse.bridge.reader.reader import Reader
-from konverse.dialog.session.adoption import Standing
+from konverse.dialog.session.adoption import FoundState
 from konverse.dialog.state.partition import Partition
 from konverse.schemas.errors import BadInput, ConversationEnded, OutcomeUnknown
 from konverse.schemas.identifiers import Role
@@ -48,9 +48,10 @@ MANY = 1_000_000
 FURTHER = 5
 
 
-def wanted(*conversations: UUID, returning: bool = False) -> list[Wanted]:
+def wanted(*conversations: UUID, returning: bool = False) -> list[BeginClauses]:
     return [
-        Wanted(SHOP_SERVICE, ORDER_SERVICE, ORDERING, conversation_id=one, returning=returning) for one in conversations
+        BeginClauses(SHOP_SERVICE, ORDER_SERVICE, ORDERING, conversation_id=one, returning=returning)
+        for one in conversations
     ]
 
 
@@ -109,7 +110,7 @@ def test_the_successor_of_a_killed_sender_goes_on_and_nothing_is_lost_doubled_or
         assert len(numbers) == DIALOGS
         with owned(shop) as orders:
             found = successor.client.adopt(wanted(*numbers, returning=True))
-            assert {one.standing for one in found} == {Standing.OPEN}
+            assert {one.standing for one in found} == {FoundState.OPEN}
             for dialog, _ in found:
                 for message in dialog.bounced():
                     message.redirect(dialog)
@@ -137,7 +138,7 @@ def test_what_a_dead_sender_had_on_the_network_comes_back_and_is_redirected_once
         (conversation,) = [UUID(event["conversation"]) for event in sender.said("sends")]
         with owned(shop) as orders:
             ((dialog, standing),) = successor.client.adopt(wanted(conversation))
-            assert standing is Standing.OPEN
+            assert standing is FoundState.OPEN
             last = messages_of(servers, shop)[-1]
             with Producer({"bootstrap.servers": servers.bootstrap}) as network:  # its requests are slow
                 for number in (1, 2):
@@ -180,7 +181,7 @@ def test_what_came_too_late_for_a_dead_sender_is_there_when_its_conversation_is_
         dead.flush()
         with owned(shop) as orders:
             found = successor.client.adopt(wanted(silent, ended, unknown))
-            assert [one.standing for one in found] == [Standing.NOT_OPENED, Standing.ENDED, Standing.NOT_BEGUN]
+            assert [one.standing for one in found] == [FoundState.NOT_OPENED, FoundState.ENDED, FoundState.NOT_BEGUN]
             old = found[1].dialog
             messages = old.bounced()
             assert [(message.body, message.reason) for message in messages] == [
@@ -218,5 +219,5 @@ def test_an_adoption_says_so_when_nobody_owns_the_partitions_and_can_be_tried_ag
             successor.client.adopt(wanted(conversation, conversation))
         with owned(shop):
             ((dialog, standing),) = successor.client.adopt(wanted(conversation))
-            assert standing is Standing.OPEN
+            assert standing is FoundState.OPEN
             assert successor.client.adopt(wanted(conversation))[0].dialog.staged is dialog.staged

@@ -16,7 +16,7 @@ from typing import Any, cast
 import psycopg
 import pytest
 
-from konverse.bridge.inbox import Connection, Inbox
+from konverse.bridge.inbox import DatabaseConnection, Inbox
 from konverse.dialog.transaction.received import Message
 from konverse.schemas.errors import BadInput
 from konverse.schemas.limits import INBOX_RESULT_BYTES_MAX
@@ -141,7 +141,7 @@ def test_a_connection_that_commits_by_itself_is_refused(tmp_path: Path, postgres
         for connection in (one, two):
             with (
                 pytest.raises(BadInput, match="autocommit"),
-                Inbox().once(cast("Connection", connection), message("a")),
+                Inbox().once(cast("DatabaseConnection", connection), message("a")),
             ):
                 pass
 

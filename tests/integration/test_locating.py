@@ -14,7 +14,7 @@ from konverse.bridge.owner.outputs import Outputs
 from konverse.bridge.runtime.settings import Settings
 from konverse.dialog.owner.events import ReadData, ReadJournal, ReadSnapshots
 from konverse.dialog.queries.searching import Search
-from konverse.dialog.transaction.received import Found
+from konverse.dialog.transaction.received import GroupPlace
 from tests.integration.test_moves_killed import joins, places_of
 from tests.kit.oracle import verify
 from tests.kit.servers import Servers
@@ -44,7 +44,7 @@ def groups_of(servers: Servers, broker: Broker) -> Groups:
     return Groups(Kafka(Settings(kafka=f"kafka://{servers.bootstrap}")), queue_of(broker, "Orders"), {})
 
 
-def find(groups: Groups, group: bytes) -> Found | None:
+def find(groups: Groups, group: bytes) -> GroupPlace | None:
     search = Search(group, groups.ours, groups.addresses)
     groups.answer(search)
     return search.found

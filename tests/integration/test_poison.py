@@ -10,7 +10,7 @@ import pytest
 
 from konverse.bridge.broker import Broker
 from konverse.bridge.reader.reader import Reader
-from konverse.dialog.owner.view import Row
+from konverse.dialog.owner.view import ViewRow
 from konverse.dialog.transaction.received import Message
 from konverse.dialog.transaction.transaction import Transaction
 from konverse.schemas.errors import DialogNotFound, InvalidState
@@ -46,7 +46,7 @@ def supervise(job: Job) -> int:
     raise AssertionError(f"{DEATHS_MAX + 1} workers died")
 
 
-def rows(broker: Broker) -> dict[UUID, Row]:
+def rows(broker: Broker) -> dict[UUID, ViewRow]:
     return {row.conversation: row for row in broker.view("Orders").rows(0)}
 
 

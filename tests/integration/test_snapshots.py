@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, TopicPartition
 from konverse.bridge.reader.reader import Reader
 from konverse.dialog.fold.fold import Fold
 from konverse.dialog.owner import snapshots as snapshotting
-from konverse.dialog.state.recent import Columns
+from konverse.dialog.state.recent import RecordColumns
 from konverse.schemas.errors import AlreadyExists, InvalidSettings
 from konverse.schemas.identifiers import consumer_group, journal_topic, snapshot_topic
 from tests.kit.digests import digest
@@ -65,7 +65,7 @@ def test_an_owner_recovers_from_the_newest_snapshot_and_what_stands_behind_it(
         fed: list[int] = []
         feed = Fold.feed_data
 
-        def noted(fold: Fold, columns: Columns) -> list[tuple[int, int]]:
+        def noted(fold: Fold, columns: RecordColumns) -> list[tuple[int, int]]:
             fed.extend(columns.offsets)
             return feed(fold, columns)
 

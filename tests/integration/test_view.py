@@ -18,7 +18,7 @@ from konverse.bridge.reader.reader import Reader
 from konverse.bridge.redis.view import ViewStore
 from konverse.deploy.stack.settings import StackSettings
 from konverse.deploy.stack.stack import LocalStack
-from konverse.dialog.owner.view import Row
+from konverse.dialog.owner.view import ViewRow
 from konverse.dialog.transaction.received import Message
 from konverse.schemas.identifiers import Role
 from tests.conftest import NewStack
@@ -51,7 +51,7 @@ def shown(store: ViewStore, partition: int) -> dict[tuple[uuid.UUID, Role], tupl
     return {(row.conversation, row.role): _facts(row) for row in store.rows(partition)}
 
 
-def _facts(row: Row) -> tuple[object, ...]:
+def _facts(row: ViewRow) -> tuple[object, ...]:
     return (row.state, row.send_sequence, row.receive_sequence, row.consumed, row.unread, row.error_waits)
 
 

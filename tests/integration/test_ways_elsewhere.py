@@ -20,11 +20,11 @@ from typing import Final
 import pytest
 
 from konverse.bridge.broker import Broker
-from konverse.bridge.client.begin import Wanted
+from konverse.bridge.client.begin import BeginClauses
 from konverse.bridge.client.dialog import BouncedMessage, Dialog
 from konverse.bridge.client.pool.pool import Pool
 from konverse.bridge.reader.reader import Reader
-from konverse.dialog.session.adoption import Standing
+from konverse.dialog.session.adoption import FoundState
 from konverse.dialog.transaction.received import Message
 from konverse.dialog.transaction.transaction import Transaction
 from konverse.schemas.errors import InvalidState
@@ -125,10 +125,10 @@ def test_what_was_flushed_by_any_way_arrives_before_what_another_process_sends_t
         for (before, _), dialog in zip(pairs, dialogs, strict=True):
             before(Side(broker, reader, dialog), b"before by " + before.__name__.encode())
     with connected(servers.bootstrap, database, instance=instance) as successor:
-        wanted = [Wanted(SHOP_SERVICE, ORDER_SERVICE, ORDERING, conversation_id=dialog.id) for dialog in dialogs]
+        wanted = [BeginClauses(SHOP_SERVICE, ORDER_SERVICE, ORDERING, conversation_id=dialog.id) for dialog in dialogs]
         with owned(broker):
             found = successor.client.adopt(wanted)
-        assert {one.standing for one in found} == {Standing.OPEN}
+        assert {one.standing for one in found} == {FoundState.OPEN}
         adopted: list[Dialog] = [one.dialog for one in found]
         with successor.reader("Shop", max_messages=1) as reader:
             for (_, behind), dialog in zip(pairs, adopted, strict=True):

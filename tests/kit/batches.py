@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from konverse.dialog.batch.driver import Driver
-from konverse.dialog.batch.task import Row, Task, TaskOf, ending
+from konverse.dialog.batch.task import ProduceRow, Task, TaskOf, ending
 from konverse.schemas.identifiers import Address
 from konverse.schemas.wire.batches import Batch, encode_batch, encode_winners
 from konverse.schemas.wire.envelope import encode
@@ -67,31 +67,31 @@ def task_of(driver: Driver, number: int) -> TaskOf:
     return TaskOf(driver.query, driver.judge, driver.run, driver.batch, number)
 
 
-def first_row(task: Task, conversation: bytes, begin: Begin, message_type: str, body: bytes) -> Row:
+def first_row(task: Task, conversation: bytes, begin: Begin, message_type: str, body: bytes) -> ProduceRow:
     """A row with the first message of a dialog. Its BEGIN is in the same batch or an earlier one."""
     prefix, suffix = task.opening(conversation, begin, message_type)
     return _row(task, begin.target, (prefix, suffix), begin.key or conversation, body)
 
 
-def further_row(task: Task, conversation: bytes, begin: Begin, message_type: str, body: bytes) -> Row:
+def further_row(task: Task, conversation: bytes, begin: Begin, message_type: str, body: bytes) -> ProduceRow:
     """A row with a further message of a dialog."""
     prefix, suffix = task.prefix(begin.target, conversation), task.suffix(message_type, begin.home)
     return _row(task, begin.target, (prefix, suffix), conversation, body)
 
 
-def last_row(row: Row) -> Row:
+def last_row(row: ProduceRow) -> ProduceRow:
     """The same row, marked as the last message of its dialog."""
     header, key, body = row.record
-    return Row(row.address, (ending(header), key, body))
+    return ProduceRow(row.address, (ending(header), key, body))
 
 
-def _row(task: Task, to: Address, parts: tuple[bytes, bytes], key: bytes, body: bytes) -> Row:
+def _row(task: Task, to: Address, parts: tuple[bytes, bytes], key: bytes, body: bytes) -> ProduceRow:
     """A row from the two constant parts of its header, as `konverse.spark.write.rows` makes many rows at once."""
     prefix, suffix = parts
-    return Row(to, (encode(prefix, task.numbers(to, 1, len(body)), NO_SEQUENCE, suffix), key, body))
+    return ProduceRow(to, (encode(prefix, task.numbers(to, 1, len(body)), NO_SEQUENCE, suffix), key, body))
 
 
-def taken(row: Row) -> Taken:
+def taken(row: ProduceRow) -> Taken:
     """Header and body of a row, as the partition ingests them."""
     header, _, body = row.record
     return header, body

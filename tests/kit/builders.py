@@ -21,13 +21,13 @@ from konverse.dialog.owner.staging import Staging
 from konverse.dialog.session.lanes import Handed
 from konverse.dialog.state.endpoint import Endpoint, Record, system_bit
 from konverse.dialog.state.partition import Partition
-from konverse.dialog.state.recent import Columns
+from konverse.dialog.state.recent import RecordColumns
 from konverse.dialog.transaction.received import Rule
 from konverse.dialog.transaction.transaction import Transaction
 from konverse.schemas.identifiers import Address, LogIdentity, Role, incarnation_tag
 from konverse.schemas.system_messages import error_body
 from konverse.schemas.wire.envelope import decode, encode_envelope
-from konverse.schemas.wire.journal import GENESIS_HASH, Commit, EndOperation, Operations
+from konverse.schemas.wire.journal import GENESIS_HASH, Commit, CommitOperations, EndOperation
 from konverse.schemas.wire.records import FIRST, NO_SEQUENCE, Begin, Bounce, End, Envelope, Kind, Suffix
 
 from .hosts import host_of
@@ -82,12 +82,12 @@ def records_of(emit: Emit) -> list[Handed]:
     return out
 
 
-def columns_of(rows: Iterable[Row], start: int = 0) -> Columns:
+def columns_of(rows: Iterable[Row], start: int = 0) -> RecordColumns:
     """Columns of rows as a driver hands them to an owner, at offsets from `start`."""
     rows = list(rows)
     end = start + len(rows)
     bodies, stamps = [body for _, (body, _) in rows], [stamp for _, (_, stamp) in rows]
-    return Columns(range(start, end), [header for header, _ in rows], bodies, stamps, end, start)
+    return RecordColumns(range(start, end), [header for header, _ in rows], bodies, stamps, end, start)
 
 
 class Scribe:
@@ -180,9 +180,9 @@ class Side:
         ingest(self.state, columns_of(rows, self.state.ingest_to))
 
     def commit(self, **columns: Any) -> None:
-        """Commit what was ingested so far. `columns` are fields of `Operations`, or other fields of `Commit`."""
-        names = Operations.__dataclass_fields__
-        operations = Operations(**{name: value for name, value in columns.items() if name in names})
+        """Commit what was ingested so far. `columns` are fields of `CommitOperations`, or other fields of `Commit`."""
+        names = CommitOperations.__dataclass_fields__
+        operations = CommitOperations(**{name: value for name, value in columns.items() if name in names})
         others = {name: value for name, value in columns.items() if name not in names}
         self.number += 1
         apply(self.state, Commit(1, b"o" * 16, self.number, GENESIS_HASH, self.state.ingest_to, operations, **others))

@@ -9,7 +9,7 @@ from konverse.dialog.transaction.received import Clauses
 from konverse.dialog.transaction.transaction import Transaction
 from konverse.routing.loops import with_hops
 from konverse.schemas.identifiers import Role
-from konverse.schemas.wire.journal import Operations
+from konverse.schemas.wire.journal import CommitOperations
 from konverse.schemas.wire.records import Begin
 from tests.kit.builders import Pair, Side, anything, identifier
 from tests.kit.staging import finds
@@ -51,7 +51,7 @@ class Desk:
         for transaction in transactions:
             self.staging.finish(transaction)
         operations, merged = self.staging.merge()
-        self.side.commit(**{name: getattr(operations, name) for name in Operations.__dataclass_fields__})
+        self.side.commit(**{name: getattr(operations, name) for name in CommitOperations.__dataclass_fields__})
         self.staging.release(merged)
 
     def answer(self, dialog: Begun) -> None:

@@ -10,11 +10,11 @@ from konverse.dialog.pool.places import (
     AskVerdict,
     Drop,
     Effect,
-    End,
+    EndSide,
     Forget,
     GiveUp,
     MakeRoom,
-    Place,
+    PoolPlace,
     Recycle,
     Resend,
     Stage,
@@ -31,9 +31,9 @@ from konverse.dialog.pool.recycling import (
     standing_of,
     stream_ended,
 )
-from konverse.dialog.session.adoption import Adopting, Wanted
-from konverse.dialog.session.adoption import Standing as Adoptable
-from konverse.dialog.session.dialogs import Manner, SessionDialog
+from konverse.dialog.session.adoption import Adopting, AdoptRequest
+from konverse.dialog.session.adoption import FoundState as Adoptable
+from konverse.dialog.session.dialogs import BeginOptions, SessionDialog
 from konverse.dialog.session.lanes import Hand
 from konverse.dialog.session.session import Session
 from konverse.dialog.state.mailbox import Bounced
@@ -109,7 +109,7 @@ class Client:
             self.do([Recycle(place.current)])
         return True
 
-    def open(self, place: Place) -> SessionDialog:
+    def open(self, place: PoolPlace) -> SessionDialog:
         """A conversation for a place: adopted from a dead process, or a new one."""
         if place.group not in self._adopted:
             self._adopted.add(place.group)
@@ -123,23 +123,23 @@ class Client:
             # the redirecting service is asked again and may still redirect messages that went the former way
             self.world.broken.add(mark_of(place.group))
         begin = begin_block(target=self.world.asked(way).queue, group=place.group)
-        dialog, hands = self.session.begin(conversation, begin, Manner(returning=True))
+        dialog, hands = self.session.begin(conversation, begin, BeginOptions(returning=True))
         self.hand(hands)
         self.hand(self.session.set_timer(dialog, Timer(self.world.timer_ms, EOS)))
         self._use(place, dialog)
         return dialog
 
-    def _use(self, place: Place, dialog: SessionDialog, *, adopted: bool = False) -> None:
+    def _use(self, place: PoolPlace, dialog: SessionDialog, *, adopted: bool = False) -> None:
         self.pooling.begun(place, dialog.conversation, self.world.now_ms, adopted=adopted)
         self.dialogs[dialog.conversation] = dialog
 
-    def _go_on(self, place: Place) -> None:
+    def _go_on(self, place: PoolPlace) -> None:
         left = left_behind(self.world.home.state, [place.group])
         if not left.conversations:
             return
         for conversation, code in left.codes.items():
             self.pooling.remember(conversation, code)
-        wanted = [Wanted(one, begin_block(group=place.group), returning=True) for one in left.conversations]
+        wanted = [AdoptRequest(one, begin_block(group=place.group), returning=True) for one in left.conversations]
         adopting = Adopting(self.session, wanted, left.writers)
         self.hand(self.session.unsent())
         for _ in range(60):
@@ -178,7 +178,7 @@ class Client:
                 GiveUp: lambda e: self._let_go(e.place, e.bounced, given_up=True),
                 MakeRoom: lambda _: None,
                 Drop: lambda e: self._let_go(e.place, e.bounced),
-                End: lambda e: self.hand(end_once(self.session, self.dialogs[e.pooled.conversation])),
+                EndSide: lambda e: self.hand(end_once(self.session, self.dialogs[e.pooled.conversation])),
                 Forget: self._forget,
             }
             handlers[type(effect)](effect)
@@ -215,7 +215,7 @@ class Client:
             self.pooling.resent(effect.place)
         self.pooling.go_past(effect.place)
 
-    def _let_go(self, place: Place, many: list[Bounced], *, given_up: bool = False) -> None:
+    def _let_go(self, place: PoolPlace, many: list[Bounced], *, given_up: bool = False) -> None:
         current = place.current
         dialog = self.dialogs[current.conversation] if current is not None else self.open(place)
         for bounced in many:

@@ -27,7 +27,7 @@ from konverse.routing.step import REDIRECT
 from konverse.schemas.catalog.table_entries import Target
 from konverse.schemas.identifiers import Address, Role, mark_of
 from konverse.schemas.system_messages import END_DIALOG, ERROR
-from konverse.schemas.wire.journal import Operations
+from konverse.schemas.wire.journal import CommitOperations
 from konverse.schemas.wire.operations import Fail
 from tests.kit.builders import Row, Side, address_of, anything
 from tests.kit.pool_client import EOS, GROUPS, KEYS, NOW_MS, Client
@@ -216,7 +216,7 @@ class World:
         operations, merged = staging.merge()
         for end in operations.ends:
             self._note_unread(side, end.endpoint)
-        side.commit(**{name: getattr(operations, name) for name in Operations.__dataclass_fields__})
+        side.commit(**{name: getattr(operations, name) for name in CommitOperations.__dataclass_fields__})
         staging.release(merged)
         for step in after:
             step()

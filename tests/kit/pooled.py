@@ -6,9 +6,9 @@ from typing import Final
 
 from konverse.dialog.owner.settings import OwnerSettings
 from konverse.dialog.owner.staging import Staging
-from konverse.dialog.pool.places import Place, Pooled
+from konverse.dialog.pool.places import Pooled, PoolPlace
 from konverse.dialog.pool.recycling import Farewell, answer
-from konverse.dialog.session.dialogs import Manner, SessionDialog
+from konverse.dialog.session.dialogs import BeginOptions, SessionDialog
 from konverse.dialog.session.lanes import Hand
 from konverse.dialog.session.session import Session
 from konverse.dialog.transaction.received import Rule
@@ -36,7 +36,7 @@ class Shop:
 
     def begin(self, number: int = 1) -> SessionDialog:
         conversation = conversation_in(GROUP, bytes(15) + bytes((number,)))
-        dialog, hands = self.session.begin(conversation, begin_block(group=GROUP), Manner(returning=True))
+        dialog, hands = self.session.begin(conversation, begin_block(group=GROUP), BeginOptions(returning=True))
         self.arrive(hands)
         self.arrive(self.session.set_timer(dialog, Timer(TIMER_MS, EOS)))
         return dialog
@@ -86,6 +86,6 @@ def answered(transaction: Transaction, *, keeps: bool = False) -> list[Farewell]
     return farewells
 
 
-def awaited(place: Place) -> Pooled | None:
+def awaited(place: PoolPlace) -> Pooled | None:
     """The last conversation whose bounced messages must be resent before new ones go."""
     return place.awaits[-1] if place.awaits else None

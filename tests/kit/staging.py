@@ -7,10 +7,10 @@ from collections.abc import Callable
 from konverse.dialog.owner.staging import Staging
 from konverse.dialog.state.endpoint import Endpoint
 from konverse.dialog.transaction.begun import Begun
-from konverse.dialog.transaction.received import Found
+from konverse.dialog.transaction.received import GroupPlace
 from konverse.dialog.transaction.transaction import Transaction
 from konverse.schemas.identifiers import Address
-from konverse.schemas.wire.journal import Operations
+from konverse.schemas.wire.journal import CommitOperations
 
 from .builders import Side
 from .hosts import host_of
@@ -23,7 +23,7 @@ def taken(staging: Staging) -> Transaction:
     return transaction
 
 
-def finds(staging: Staging, elsewhere: Callable[[bytes], Found | None] = lambda _: None) -> Staging:
+def finds(staging: Staging, elsewhere: Callable[[bytes], GroupPlace | None] = lambda _: None) -> Staging:
     """Its transactions lock groups of this partition, and look for others with `elsewhere`."""
 
     def lock_or_find(transaction: Transaction, dialog: Endpoint | Begun, group: bytes) -> Address | None:
@@ -34,9 +34,9 @@ def finds(staging: Staging, elsewhere: Callable[[bytes], Found | None] = lambda 
     return staging
 
 
-def commit(staging: Staging, side: Side) -> Operations:
+def commit(staging: Staging, side: Side) -> CommitOperations:
     """Commit the finished transactions as an owner does."""
     operations, transactions = staging.merge()
-    side.commit(**{name: getattr(operations, name) for name in Operations.__dataclass_fields__})
+    side.commit(**{name: getattr(operations, name) for name in CommitOperations.__dataclass_fields__})
     staging.release(transactions)
     return operations

@@ -18,7 +18,7 @@ from konverse.schemas.levels import HIGHEST, LOWEST
 from konverse.schemas.limits import COMMIT_PARTS_MAX, TIME_MS_MAX, TIMEOUT_MS_MAX
 from konverse.schemas.system_messages import DIALOG_TIMER, ERROR, Rejection
 from konverse.schemas.wire.batches import ABANDONED, Batch
-from konverse.schemas.wire.journal import Claim, Commit, EndOperation, Operations, Part
+from konverse.schemas.wire.journal import Claim, Commit, CommitOperations, EndOperation, Part
 from konverse.schemas.wire.moved import Moved, MovedFinish, MovedMessage
 from konverse.schemas.wire.operations import (
     Abandon,
@@ -278,12 +278,12 @@ def moved_states(draw: st.DrawFn) -> Moved:
 
 
 @st.composite
-def operations(draw: st.DrawFn) -> Operations:
+def operations(draw: st.DrawFn) -> CommitOperations:
     """Operations as a decoder returns them: neighbours with one endpoint and type are joined."""
     runs = st.lists(st.tuples(counters, texts, st.lists(st.binary(max_size=40), min_size=1, max_size=3)), max_size=4)
     sends = draw(runs.map(lambda some: [next(g) for _, g in groupby(some, itemgetter(0, 1))]))
     receives = draw(st.lists(st.tuples(counters, counters), max_size=5))
-    return Operations(
+    return CommitOperations(
         begins=draw(st.lists(st.tuples(identifiers, begins), max_size=2)),
         receive_endpoints=[endpoint for endpoint, _ in receives],
         receive_positions=[position for _, position in receives],

@@ -7,7 +7,7 @@ from typing import Final
 from konverse.dialog.session.dialogs import SessionDialog
 from konverse.dialog.session.lanes import Hand
 from konverse.dialog.session.session import Session
-from konverse.schemas.wire.client_transaction import ClientTransaction, decode
+from konverse.schemas.wire.client_transaction import TransactionRecord, decode
 from konverse.schemas.wire.envelope import decode as decode_envelope
 from konverse.schemas.wire.records import Kind
 from tests.kit.builders import Side, address_of, begin_block, identifier
@@ -29,9 +29,9 @@ def opened(session: Session, name: str = "a") -> SessionDialog:
     return dialog
 
 
-def records(hands: list[Hand]) -> list[tuple[Kind, ClientTransaction | None]]:
+def records(hands: list[Hand]) -> list[tuple[Kind, TransactionRecord | None]]:
     """Kinds of the records, each with the transaction that it carries."""
-    out: list[tuple[Kind, ClientTransaction | None]] = []
+    out: list[tuple[Kind, TransactionRecord | None]] = []
     for hand in hands:
         for header, _, body in hand.records:
             kind = decode_envelope(header).kind

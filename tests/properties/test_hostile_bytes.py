@@ -11,14 +11,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from konverse.dialog.owner.view import Row, unpack
+from konverse.dialog.owner.view import ViewRow, unpack
 from konverse.schemas.catalog.objects import Change, decode_change, encode_change
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import Address, Role
 from konverse.schemas.limits import HEADER_BYTES_MAX
 from konverse.schemas.system_messages import Rejection
 from konverse.schemas.wire.envelope import PREFIX_BYTES, decode, encode_envelope, encode_suffix
-from konverse.schemas.wire.journal import Claim, Commit, Operations, Part, encode_claim, encode_commit, encode_part
+from konverse.schemas.wire.journal import (
+    Claim,
+    Commit,
+    CommitOperations,
+    Part,
+    encode_claim,
+    encode_commit,
+    encode_part,
+)
 from konverse.schemas.wire.journal import decode as decode_journal
 from konverse.schemas.wire.records import NO_SEQUENCE, End, Envelope, Kind, Suffix
 from konverse.schemas.wire.varint import varint
@@ -106,7 +114,7 @@ def test_a_change_or_malformed_record_comes_of_any_bytes(data: bytes) -> None:
 )
 def test_a_row_or_malformed_record_comes_of_any_bytes(field: bytes, value: bytes) -> None:
     row = outcome(lambda data: unpack(field, data), value)
-    assert row is MalformedRecord or isinstance(row, Row)
+    assert row is MalformedRecord or isinstance(row, ViewRow)
 
 
 ANYWHERE: Final = Address("orders", 0, b"tagg")
@@ -125,7 +133,9 @@ VALID: Final[dict[str, tuple[Decoder, bytes]]] = {
         encode_commit(
             Commit(
                 *(1, b"o" * 16, 1, bytes(32), 3),
-                Operations(receive_endpoints=[0], receive_positions=[4], sends=[(0, "a", [b"body"]), (1, "b", [b""])]),
+                CommitOperations(
+                    receive_endpoints=[0], receive_positions=[4], sends=[(0, "a", [b"body"]), (1, "b", [b""])]
+                ),
                 output_acks=[(ANYWHERE, 2)],
                 rejected=[(1, Rejection(2, "no element found"))],
                 contested=[3],

@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.limits import BODY_BYTES_MAX
-from konverse.schemas.wire.client_transaction import ClientTransaction, Step, TransactionDialog, decode, encode
+from konverse.schemas.wire.client_transaction import (
+    TransactionDialog,
+    TransactionRecord,
+    TransactionStep,
+    decode,
+    encode,
+)
 from konverse.schemas.wire.records import FOR_EVER, Kind
 from tests.kit.strategies import begins, identifiers, sequences, texts, timeouts
 
@@ -18,17 +24,17 @@ KINDS = [Kind.MESSAGE, Kind.BEGIN, Kind.END_CALL, Kind.FIN]
 
 
 @st.composite
-def transactions(draw: st.DrawFn) -> ClientTransaction:
+def transactions(draw: st.DrawFn) -> TransactionRecord:
     """Some dialogs, and steps on them."""
     dialogs = draw(st.lists(st.builds(TransactionDialog, identifiers, begins), min_size=1, max_size=3))
     place, body = st.integers(0, len(dialogs) - 1), st.none() | st.binary(max_size=30)
-    steps = st.builds(Step, place, st.sampled_from(KINDS), sequences, texts, body, st.just(FOR_EVER))
-    steps |= st.builds(Step, place, st.just(Kind.SET_TIMER), sequences, texts, body, timeouts)
-    return ClientTransaction(dialogs, draw(st.lists(steps, max_size=5)))
+    steps = st.builds(TransactionStep, place, st.sampled_from(KINDS), sequences, texts, body, st.just(FOR_EVER))
+    steps |= st.builds(TransactionStep, place, st.just(Kind.SET_TIMER), sequences, texts, body, timeouts)
+    return TransactionRecord(dialogs, draw(st.lists(steps, max_size=5)))
 
 
 @given(transactions())
-def test_what_is_written_is_read(transaction: ClientTransaction) -> None:
+def test_what_is_written_is_read(transaction: TransactionRecord) -> None:
     assert decode(encode(transaction)) == transaction
 
 
@@ -39,7 +45,7 @@ def test_a_transaction_or_malformed_record_comes_of_any_bytes(data: bytes) -> No
 
 
 @given(transactions(), st.data())
-def test_a_damaged_transaction_is_read_or_malformed(transaction: ClientTransaction, data: st.DataObject) -> None:
+def test_a_damaged_transaction_is_read_or_malformed(transaction: TransactionRecord, data: st.DataObject) -> None:
     whole = bytearray(encode(transaction))
     whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
     with contextlib.suppress(MalformedRecord):

@@ -17,7 +17,7 @@ from konverse.schemas.wire.envelope import HEADER
 from konverse.schemas.wire.records import Decision, Kind, Suffix
 from konverse.spark.log.acceptance import Acceptance
 from konverse.spark.log.columns import COLUMNS
-from konverse.spark.log.ingest import Ingest, Rows, Verdict
+from konverse.spark.log.ingest import Ingest, IngestedRows, RecordVerdict
 from konverse.spark.log.states import ACCEPTANCES, States
 from tests.kit.batches import QUERY, Query, Taken
 from tests.kit.builders import Scribe, Side, begin_block, identifier
@@ -52,13 +52,13 @@ def pieces(messages: list[Message], cuts: list[int]) -> list[list[Message]]:
     return [messages[start:end] for start, end in pairwise(places) if start < end]
 
 
-def received(parts: list[Rows]) -> dict[bytes, list[tuple[int, bytes | None, int]]]:
+def received(parts: list[IngestedRows]) -> dict[bytes, list[tuple[int, bytes | None, int]]]:
     """Conversation → offset, body and time of acceptance (ms) of each message, by sequence."""
     found: dict[bytes, dict[int, tuple[int, bytes | None, int]]] = {}
     for rows in parts:
         times = COLUMNS["accepted_time"].make(rows).cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64()).to_pylist()
         for row, message in enumerate(rows.messages):
-            if rows.verdict[row] == Verdict.accepted:
+            if rows.verdict[row] == RecordVerdict.accepted:
                 assert rows.frame.kind[row] == Kind.MESSAGE
                 known = found.setdefault(bytes(rows.frame.conversation[row].tobytes()), {})
                 assert int(rows.sequence[row]) == len(known), "each number once, in order"

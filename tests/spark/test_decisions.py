@@ -18,15 +18,23 @@ from konverse.schemas.wire.journal import (
     GENESIS_HASH,
     Claim,
     Commit,
+    CommitOperations,
     EndOperation,
-    Operations,
     Part,
     encode_claim,
     encode_commit,
     encode_part,
 )
 from konverse.schemas.wire.operations import Attempt, MoveAway, SetTimer
-from konverse.spark.log.decisions import COLUMNS, Decisions, Judged, Row, Standing, Verdict, rows
+from konverse.spark.log.decisions import (
+    COLUMNS,
+    DecisionRow,
+    JournalJudge,
+    JournalVerdict,
+    JudgedRecord,
+    JudgeState,
+    rows,
+)
 from tests.kit.builders import GARBAGE, address_of, begin_block, identifier, log_of
 
 LOG: Final = log_of()
@@ -48,7 +56,7 @@ class Journal:
     def commit(self, epoch: int, owner: bytes, *, parts: int = 0, **operations: Any) -> None:
         """Append the next COMMIT; `stale` writes a void one."""
         self.number += 1
-        data = encode_commit(Commit(epoch, owner, self.number, self.hash, 0, Operations(**operations)))
+        data = encode_commit(Commit(epoch, owner, self.number, self.hash, 0, CommitOperations(**operations)))
         self.hash = hashlib.sha256(data).digest()
         size = -(-len(data) // parts) if parts else 0
         for part in range(parts):
@@ -58,7 +66,7 @@ class Journal:
             self.records.append(data)
 
     def stale(self, epoch: int, owner: bytes, number: int) -> None:
-        self.records.append(encode_commit(Commit(epoch, owner, number, GENESIS_HASH, 0, Operations())))
+        self.records.append(encode_commit(Commit(epoch, owner, number, GENESIS_HASH, 0, CommitOperations())))
 
 
 @pytest.fixture
@@ -83,16 +91,16 @@ VERDICTS: Final = [
 ]
 
 
-def judged(decisions: Decisions, made: Journal, start: int = 0) -> list[Judged]:
+def judged(decisions: JournalJudge, made: Journal, start: int = 0) -> list[JudgedRecord]:
     return [decisions.judge(JournalRecord(at, made.records[at], at)) for at in range(start, len(made.records))]
 
 
-def names(found: list[Judged]) -> list[str]:
+def names(found: list[JudgedRecord]) -> list[str]:
     return [one.verdict.name for one in found]
 
 
 def test_a_record_has_the_verdict_that_it_has_for_an_owner(journal: Journal) -> None:
-    found = judged(Decisions(LOG), journal)
+    found = judged(JournalJudge(LOG), journal)
     assert names(found) == VERDICTS
     assert isinstance(found[7].decision, Commit), "the last part stands for all"
     assert "undecodable" in found[8].words
@@ -100,7 +108,7 @@ def test_a_record_has_the_verdict_that_it_has_for_an_owner(journal: Journal) -> 
 
 @pytest.mark.parametrize("start", range(11))
 def test_where_the_beginning_is_gone_what_is_left_is_judged_alike(journal: Journal, start: int) -> None:
-    found = names(judged(Decisions(LOG, cut=True), journal, start))
+    found = names(judged(JournalJudge(LOG, cut=True), journal, start))
     expected = VERDICTS[start:]
     if start == 3:
         expected[0] = "accepted"  # no remaining record shows that its owner was replaced
@@ -114,7 +122,7 @@ def test_where_the_beginning_is_gone_what_is_left_is_judged_alike(journal: Journ
 
 @pytest.mark.parametrize("place", range(1, 11))
 def test_who_goes_on_from_what_was_written_says_the_same(journal: Journal, place: int) -> None:
-    first, form = Decisions(LOG), Standing(LOG)
+    first, form = JournalJudge(LOG), JudgeState(LOG)
     for at in range(place):
         first.judge(JournalRecord(at, journal.records[at], at))
     head, body = form.encode(first)
@@ -145,8 +153,8 @@ def test_of_two_owners_whose_pieces_stand_between_each_other_the_commit_that_is_
     mixed = [pieces[B if at in places else A].pop(0) for at in range(6)]
     made.records[behind:] = [*mixed, *again]
     made.commit(2, B)
-    found = judged(Decisions(LOG), made)
-    counting = [at for at, one in enumerate(found) if one.verdict is Verdict.accepted]
+    found = judged(JournalJudge(LOG), made)
+    counting = [at for at, one in enumerate(found) if one.verdict is JournalVerdict.accepted]
     whole = places[2] - places[0] == 2
     last = len(made.records) - 1
     assert counting == [0, 1, 2, behind + (places[2] if whole else 8), last]
@@ -157,7 +165,7 @@ def test_of_two_owners_whose_pieces_stand_between_each_other_the_commit_that_is_
     assert names(found)[behind : behind + 6] == expected, "pieces of two owners are never put together"
     assert names(found)[behind + 8] == ("void" if whole else "accepted"), "one COMMIT counts for a number"
     for place in range(behind, last):
-        first, form = Decisions(LOG), Standing(LOG)
+        first, form = JournalJudge(LOG), JudgeState(LOG)
         for at in range(place):
             first.judge(JournalRecord(at, made.records[at], at))
         one = form.decode(*form.encode(first))
@@ -169,10 +177,10 @@ def test_a_journal_that_contradicts_itself_is_not_read_on(journal: Journal) -> N
     journal.number, journal.hash = 4, GENESIS_HASH
     journal.commit(2, B)
     with pytest.raises(PartitionHalted, match="does not follow the record before it"):
-        judged(Decisions(LOG), journal)
+        judged(JournalJudge(LOG), journal)
 
 
-def shown(row: Row) -> dict[str, Any]:
+def shown(row: DecisionRow) -> dict[str, Any]:
     """The columns of a row that are not null."""
     values = {name: column.make(row) for name, column in COLUMNS.items()}
     values["detail"] = json.loads(values["detail"])
@@ -181,7 +189,7 @@ def shown(row: Row) -> dict[str, Any]:
 
 def test_each_operation_has_a_row() -> None:
     conversation, group = identifier("c"), identifier("g")
-    operations = Operations(
+    operations = CommitOperations(
         begins=[(conversation, begin_block())],
         receive_endpoints=[4],
         receive_positions=[7 << 2 | 1],
@@ -202,7 +210,7 @@ def test_each_operation_has_a_row() -> None:
         release=True,
     )
     record = JournalRecord(55, b"", 1_234)
-    found = [shown(row) for row in rows(3, Judged(record, commit, Verdict.accepted))]
+    found = [shown(row) for row in rows(3, JudgedRecord(record, commit, JournalVerdict.accepted))]
     assert [(row["position"], row["operation"]) for row in found] == [
         *((0, "COMMIT"), (1, "REJECT"), (2, "CONTEST"), (3, "BEGIN"), (4, "RECEIVE"), (5, "SEND"), (6, "END")),
         *((7, "ATTEMPT"), (8, "SET_TIMER"), (9, "MOVE_AWAY")),
@@ -230,7 +238,7 @@ def test_each_operation_has_a_row() -> None:
 def test_a_claim_a_piece_and_garbage_have_one_row_each() -> None:
     record = JournalRecord(5, b"", 1)
     claim = Claim(4, A, FOLD_VERSION, LOG.incarnation, LOG.data_topic_id, LOG.journal_topic_id, clean=False)
-    (row,) = (shown(row) for row in rows(0, Judged(record, claim, Verdict.void)))
+    (row,) = (shown(row) for row in rows(0, JudgedRecord(record, claim, JournalVerdict.void)))
     assert (row["operation"], row["epoch"], row["owner"], row["verdict"]) == ("CLAIM", 4, A, "void")
     assert (row["detail"]["clean"], row["detail"]["incarnation"], "number" in row) == (
         False,
@@ -238,14 +246,14 @@ def test_a_claim_a_piece_and_garbage_have_one_row_each() -> None:
         False,
     )
     part = Part(A, 7, 0, 2, b"a slice")
-    (row,) = (shown(row) for row in rows(0, Judged(record, part, Verdict.part)))
+    (row,) = (shown(row) for row in rows(0, JudgedRecord(record, part, JournalVerdict.part)))
     assert (row["operation"], row["number"], row["detail"]) == ("PART", 7, {"part": 0, "parts": 2})
-    (row,) = (shown(row) for row in rows(0, Judged(record, None, Verdict.malformed, "not Avro")))
+    (row,) = (shown(row) for row in rows(0, JudgedRecord(record, None, JournalVerdict.malformed, "not Avro")))
     assert ("operation" in row, row["detail"], row["verdict"]) == (False, {"error": "not Avro"}, "malformed")
 
 
 def test_a_claim_of_another_log_is_void() -> None:
     made = Journal()
     made.claim(1, A)
-    elsewhere = Decisions(replace(LOG, journal_topic_id=bytes(16)))
+    elsewhere = JournalJudge(replace(LOG, journal_topic_id=bytes(16)))
     assert names(judged(elsewhere, made)) == ["void"]

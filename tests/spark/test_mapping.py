@@ -24,7 +24,7 @@ from konverse.schemas.system_messages import read_error
 from konverse.spark import map_arrow, process
 from konverse.spark.read.ledger import conversations
 from konverse.spark.receive.answers import Done, read
-from konverse.spark.receive.mapping import Answering, Batches, Source
+from konverse.spark.receive.mapping import Answering, Batches, QueueSource
 from tests.kit.servers import Servers
 from tests.kit.shop import ORDER, RECEIPT, drain, sent
 
@@ -261,7 +261,7 @@ def test_where_no_function_can_work_the_work_ends_and_nobody_is_suspended(
     def fail(_batch: pa.RecordBatch) -> pa.RecordBatch:
         raise LookupError("nobody works here")
 
-    source = Source(Settings.load(**place), "Orders", 100, IDLE_S)
+    source = QueueSource(Settings.load(**place), "Orders", 100, IDLE_S)
     with pytest.raises(ConnectionError, match="Spark was stopped"), source.opened() as (_, reader):
         Batches(reader, Answering(fail, gone)).work(source.rows)
     assert map_arrow(spark, "Orders", receipts, timeout=IDLE_S, **place) == Done(3, 3, 0, 0)

@@ -16,8 +16,8 @@ from konverse.schemas.catalog.objects import Queue
 from konverse.spark.connection.settings import OPTIONS
 from konverse.spark.log.columns import COLUMNS
 from konverse.spark.log.decisions import COLUMNS as DECISIONS
-from konverse.spark.log.decisions import Verdict as DecisionVerdict
-from konverse.spark.log.ingest import Verdict
+from konverse.spark.log.decisions import JournalVerdict
+from konverse.spark.log.ingest import RecordVerdict
 from konverse.spark.read.conversations import COLUMNS as SIDES
 from konverse.spark.read.returned import COLUMNS as RETURNED
 from konverse.spark.write.checks import NEEDED, OPTIONAL
@@ -163,9 +163,9 @@ def columns_of(heading: str) -> set[str]:
 def test_the_page_names_every_option_and_column() -> None:
     assert {*OPTIONS} <= names(part("Options"))
     assert columns_of("Columns") == {*COLUMNS}
-    assert {verdict.name for verdict in Verdict} <= names(part("Columns"))
+    assert {verdict.name for verdict in RecordVerdict} <= names(part("Columns"))
     assert columns_of("Journal") == {*DECISIONS}
-    assert {verdict.name for verdict in DecisionVerdict} <= names(part("Journal"))
+    assert {verdict.name for verdict in JournalVerdict} <= names(part("Journal"))
     assert columns_of("Conversations") == {*SIDES}
     assert {*RETURNED} <= names(part("Rows that come back"))
     assert columns_of("Writing") == {*NEEDED, *OPTIONAL}

@@ -22,7 +22,7 @@ from konverse.bridge.runtime.settings import Settings
 from konverse.schemas.errors import InvalidSettings
 from konverse.spark import map_arrow, process, route_arrow
 from konverse.spark.receive.answers import Done
-from konverse.spark.receive.mapping import Source, in_tasks
+from konverse.spark.receive.mapping import QueueSource, in_tasks
 from tests.kit.servers import Servers
 from tests.kit.shop import RECEIPT, answer_once, drain, sent, until
 from tests.spark.test_mapping import answered, receipts
@@ -183,7 +183,7 @@ def test_a_job_knows_whether_somebody_receives_already(
     spark: SparkSession, shop: Broker, place: dict[str, Any], protocol: str
 ) -> None:
     settings = {name: value for name, value in place.items() if name != "timeout"}
-    source = Source(Settings.load(**settings, group_protocol=protocol), "Orders", 100, IDLE_S)
+    source = QueueSource(Settings.load(**settings, group_protocol=protocol), "Orders", 100, IDLE_S)
     assert source.begun() == source, "nobody has ever received"
     with source.opened() as (_, reader):
         reader.wait_for_partitions(2)

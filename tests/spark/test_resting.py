@@ -5,12 +5,12 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from unittest.mock import patch
 
-from konverse.spark.connection.cached_clients import RESTING_MAX, Resting
+from konverse.spark.connection.cached_clients import RESTING_MAX, IdleClients
 
 
 def test_one_is_taken_by_one_and_a_second_of_its_kind_is_closed() -> None:
     closed: list[str] = []
-    clients = Resting(closed.append)
+    clients = IdleClients(closed.append)
     clients.keep(("a",), "first")
     clients.keep(("a",), "second")
     assert closed == ["second"]
@@ -19,7 +19,7 @@ def test_one_is_taken_by_one_and_a_second_of_its_kind_is_closed() -> None:
 
 def test_of_too_many_those_that_rested_longest_are_closed() -> None:
     closed: list[int] = []
-    clients = Resting(closed.append)
+    clients = IdleClients(closed.append)
     for number in range(RESTING_MAX + 2):
         clients.keep((number,), number)
     assert closed == [0, 1]
@@ -30,7 +30,7 @@ def test_one_that_does_not_close_harms_nobody() -> None:
     def refuse(_: str) -> None:
         raise RuntimeError("it does not")
 
-    clients = Resting(refuse)
+    clients = IdleClients(refuse)
     clients.keep(("a",), "first")
     clients.keep(("a",), "second")
     assert clients.take(("a",)) == "first"
@@ -38,7 +38,7 @@ def test_one_that_does_not_close_harms_nobody() -> None:
 
 def test_a_forked_process_neither_takes_nor_closes_those_of_its_parent() -> None:
     closed: list[int] = []
-    clients = Resting(closed.append)
+    clients = IdleClients(closed.append)
     for number in range(RESTING_MAX):
         clients.keep((number,), number)
     with patch("konverse.spark.connection.cached_clients.os.getpid", return_value=1):
@@ -51,7 +51,7 @@ def test_a_forked_process_neither_takes_nor_closes_those_of_its_parent() -> None
 
 def test_threads_that_take_and_keep_at_once_lose_none() -> None:
     closed: list[object] = []
-    clients = Resting(closed.append)
+    clients = IdleClients(closed.append)
     made: list[object] = []
 
     def use(number: int) -> None:

@@ -20,7 +20,7 @@ from konverse.routing.documents import read_redirect
 from konverse.routing.routed import Routed
 from konverse.schemas.catalog.table_entries import Target
 from konverse.schemas.errors import InvalidSettings, OutcomeUnknown, RoutingTableNotFound
-from konverse.schemas.origins import Origin, origin_of
+from konverse.schemas.origins import ErrorOrigin, origin_of
 from konverse.schemas.system_messages import END_DIALOG, ERROR, read_error
 from konverse.spark import route, route_arrow, routing_table
 from konverse.spark.receive.report_board import note
@@ -91,7 +91,7 @@ def test_ends_and_errors_of_the_targets_come_back(regions: Broker, by_region: Ro
     assert {*messages} == {(fine.id, RECEIPT), (fine.id, END_DIALOG), (refused.id, ERROR)}
     code, description = read_error(messages[refused.id, ERROR])
     assert code == 10001
-    assert origin_of(description) == Origin(service_of("west"), 404, "not in the west")
+    assert origin_of(description) == ErrorOrigin(service_of("west"), 404, "not in the west")
 
 
 def test_what_no_service_is_known_for_ends_with_error_1(regions: Broker, by_region: Route) -> None:
@@ -353,7 +353,7 @@ def test_a_router_behind_a_router_passes_both_origins_on(
     outer = origin_of(read_error(message.body)[1])
     assert outer is not None
     assert (outer.service, outer.code) == (service_of("hub"), 10001)
-    assert origin_of(outer.description) == Origin(service_of("west"), 5, "not in the west")
+    assert origin_of(outer.description) == ErrorOrigin(service_of("west"), 5, "not in the west")
 
 
 def test_a_conversation_can_be_ended_by_hand(regions: Broker, by_region: Route) -> None:

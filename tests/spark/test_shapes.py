@@ -15,7 +15,7 @@ import pytest
 from fastavro import parse_schema, schemaless_writer
 from pyspark.sql.pandas.types import from_arrow_type
 
-from konverse.bridge.validation.rules import Rule, check_of
+from konverse.bridge.validation.rules import SchemaRule, check_of
 from konverse.schemas.catalog.objects import Validation
 from konverse.spark.bodies import avro_shapes, json_shapes, xml_shapes
 from konverse.spark.bodies.shapes import Parser, Unfit, Unmapped
@@ -30,7 +30,7 @@ MADE: Final = {
 
 def parser(validation: Validation, *documents: str, root: str | None = None) -> Parser:
     """The parser of a schema that the catalog would accept."""
-    check_of(Rule(validation, documents))
+    check_of(SchemaRule(validation, documents))
     return MADE[validation](documents, root)
 
 

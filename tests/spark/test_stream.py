@@ -19,7 +19,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from konverse.schemas.errors import InvalidSettings, TopicMismatch
 from konverse.schemas.identifiers import consumer_group, data_topic
-from konverse.spark.connection.settings import Settings, parse
+from konverse.spark.connection.settings import ConnectionSettings, parse
 from konverse.spark.log import states
 from konverse.spark.log.topic import Topic
 from konverse.spark.read import stream
@@ -217,7 +217,7 @@ def test_records_deleted_before_they_were_read_fail_the_stream_unless_it_is_told
     tolerant.stop()
 
 
-def of_queue(new_log: NewLog, folder: Path) -> tuple[Log, Settings]:
+def of_queue(new_log: NewLog, folder: Path) -> tuple[Log, ConnectionSettings]:
     """The data of a queue, whose streams register as readers."""
     database = f"registered{uuid4().hex[:8]}"
     log = new_log(name=data_topic("konverse", database, "Orders"))

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import konverse.spark
 from konverse.bridge.broker import Broker
-from konverse.bridge.validation.rules import Rule
+from konverse.bridge.validation.rules import SchemaRule
 from konverse.schemas.catalog.objects import Validation
 from konverse.schemas.errors import InvalidSchema, InvalidSettings, MessageTypeNotFound, ValidatorUnavailable
 from konverse.spark import typed
@@ -130,7 +130,9 @@ def test_a_schema_that_cannot_be_read_is_named_by_its_message_type(
     with pytest.raises(InvalidSchema, match="the schema is no JSON document"):
         shop.admin.create_message_type(JSON, "JSON_SCHEMA", schema="{")
     shop.admin.create_message_type(JSON, "JSON_SCHEMA", schema=json.dumps(JSON_SCHEMA))
-    monkeypatch.setattr(bridging, "rule_of", lambda *_: Rule(Validation.JSON_SCHEMA, ("{",)))  # from a later version
+    monkeypatch.setattr(
+        bridging, "rule_of", lambda *_: SchemaRule(Validation.JSON_SCHEMA, ("{",))
+    )  # from a later version
     given = {"bootstrap": servers.bootstrap, "database": database, "queue": "Orders"}
     with pytest.raises(InvalidSchema, match=f"message type '{JSON}' .* the schema is no JSON document"):
         schema_of(parse(given), JSON)

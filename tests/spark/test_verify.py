@@ -28,7 +28,7 @@ from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.groups import own_group
 from konverse.schemas.identifiers import Role
 from konverse.spark.connection.clients import fold, queue_of
-from konverse.spark.connection.settings import Settings, parse
+from konverse.spark.connection.settings import ConnectionSettings, parse
 from konverse.spark.verifying import verdicts
 from tests.integration.test_verify import forge
 from tests.kit.digests import digest
@@ -110,7 +110,7 @@ def idle_states(broker: Broker, reader: Reader) -> dict[int, Partition]:
     return {owner.identity.partition: owner.fold.state for owner in reader.owners}
 
 
-def folded_by_tasks(spark: SparkSession, settings: Settings, times_ms: Mapping[int, int]) -> dict[int, bytes]:
+def folded_by_tasks(spark: SparkSession, settings: ConnectionSettings, times_ms: Mapping[int, int]) -> dict[int, bytes]:
     """Partition → hash of its state in a task of Spark, at the partition's time."""
     queue = queue_of(settings)
 

@@ -14,7 +14,7 @@ from uuid import UUID
 import pytest
 
 from konverse.bridge.broker import Broker
-from konverse.bridge.client.begin import Wanted
+from konverse.bridge.client.begin import BeginClauses
 from konverse.bridge.reader.reader import Reader
 from konverse.dialog.transaction.transaction import Transaction
 from konverse.schemas.system_messages import END_DIALOG
@@ -98,7 +98,7 @@ def test_what_spark_has_written_arrives_before_what_a_process_sends_that_adopts_
         orders.wait_for_partitions(orders.queue.partitions)
         home.wait_for_partitions(home.queue.partitions)
         ((dialog, _),) = shop.client.adopt(
-            [Wanted(SHOP_SERVICE, ORDER_SERVICE, ORDERING, conversation_id=conversation)]
+            [BeginClauses(SHOP_SERVICE, ORDER_SERVICE, ORDERING, conversation_id=conversation)]
         )
     expected = [b"0 spark"]
     for number in range(ROUNDS):

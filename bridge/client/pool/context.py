@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from konverse.bridge.client.adoption import Adopted
-    from konverse.bridge.client.begin import Wanted
+    from konverse.bridge.client.adoption import AdoptedConversation
+    from konverse.bridge.client.begin import BeginClauses
     from konverse.bridge.client.dialog import Dialog
     from konverse.bridge.client.mailboxes import Mailboxes
     from konverse.bridge.client.sender import Sender
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 class PoolContext:
     """Calls and objects that a pool gets from its broker."""
 
-    begin: Callable[[Wanted], Dialog]
-    adopt: Callable[..., list[Adopted]]
+    begin: Callable[[BeginClauses], Dialog]
+    adopt: Callable[..., list[AdoptedConversation]]
     sender: Sender
     mailboxes: Mailboxes
     ends_of_homes: Callable[[], dict[Address, int]]

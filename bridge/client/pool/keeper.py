@@ -20,7 +20,7 @@ from konverse.dialog.pool.places import (
     AskVerdict,
     Drop,
     Effect,
-    End,
+    EndSide,
     Forget,
     GiveUp,
     MakeRoom,
@@ -71,7 +71,7 @@ class PoolKeeper:
             Drop: lambda effect: self.resends.confirm(effect.place, effect.bounced),
             MakeRoom: lambda effect: self.slots.vacate(effect.place),
             Stray: lambda effect: self.routes.log_astray(effect.place),
-            End: self._end,
+            EndSide: self._end,
             Forget: self._forget,
         }
 
@@ -186,7 +186,7 @@ class PoolKeeper:
         end_of_stream = self.options.end_of_stream if pooled.wants_end_of_stream else None
         sender.decide(lambda session: ask_verdict(session, staged, end_of_stream))
 
-    def _end(self, effect: End) -> None:
+    def _end(self, effect: EndSide) -> None:
         staged = self.slots.dialogs[effect.pooled.conversation].staged
         self.context.sender.decide(partial(end_once, dialog=staged))
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from konverse.bridge.runtime.settings import PoolOptions
-from konverse.dialog.pool.places import GiveUp, Place, Resend
+from konverse.dialog.pool.places import GiveUp, PoolPlace, Resend
 from konverse.schemas.errors import ConversationEnded, InvalidRoute, KonverseError, QueueFull
 
 from .context import PoolContext
@@ -65,7 +65,7 @@ class PoolResends:
             UUID(bytes=to.conversation),
         )
 
-    def go_past(self, place: Place) -> None:
+    def go_past(self, place: PoolPlace) -> None:
         """The messages that came back to a place were sent again or are gone: new messages may follow."""
         self._slots.pooling.go_past(place)
         if (slot := self._slots.find(place)) is not None:
@@ -83,7 +83,7 @@ class PoolResends:
         self._slots.pooling.count(given_up=len(effect.bounced))
         self.confirm(effect.place, effect.bounced)
 
-    def confirm(self, place: Place, bounced: Sequence[Bounced]) -> None:
+    def confirm(self, place: PoolPlace, bounced: Sequence[Bounced]) -> None:
         """Remove messages from the mailbox, in the name of any conversation of the place."""
         slot = self._slots.find(place)
         if slot is None or place.astray is not None:

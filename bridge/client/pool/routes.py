@@ -14,12 +14,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
-from konverse.bridge.client.begin import Wanted
+from konverse.bridge.client.begin import BeginClauses
 from konverse.bridge.client.dialog import BouncedMessage
 from konverse.bridge.runtime.clock import now_ms
 from konverse.bridge.runtime.ids import random_id
 from konverse.bridge.runtime.settings import PoolOptions
-from konverse.dialog.pool.places import Place, Way
+from konverse.dialog.pool.places import PoolPlace, Way
 from konverse.dialog.pool.recycling import end_once
 from konverse.routing.documents import read_redirect
 from konverse.routing.loops import followed
@@ -93,12 +93,12 @@ class PoolRoutes:
                 raise
         return dialog
 
-    def clauses(self, slot: Slot, conversation: UUID, way: Way) -> Wanted:
+    def clauses(self, slot: Slot, conversation: UUID, way: Way) -> BeginClauses:
         """The clauses of BEGIN DIALOG. With `size` the key is random, so recycling moves load to other partitions."""
         options, key = self._options, slot.key
         if key is None and options.size is not None:
             key = random_id()
-        return Wanted(
+        return BeginClauses(
             options.from_service,
             way[-1].service if way else options.to_service,
             options.contract,
@@ -117,12 +117,12 @@ class PoolRoutes:
 
     # ------------------------------------------------------------------------------------------------------- astray
 
-    def check(self, place: Place) -> None:
+    def check(self, place: PoolPlace) -> None:
         """Raise InvalidRoute when the place is astray."""
         if place.astray is not None:
             raise InvalidRoute(self._why_astray(place))
 
-    def log_astray(self, place: Place) -> None:
+    def log_astray(self, place: PoolPlace) -> None:
         """Log that the redirections of a place lead nowhere."""
         log.error("a pool has nowhere to send what it was given: %s", self._why_astray(place))
 
@@ -134,7 +134,7 @@ class PoolRoutes:
             ]
         return [Undelivered(reason, self._messages_of(slot)) for slot, reason in astray if slot is not None]
 
-    def _why_astray(self, place: Place) -> str:
+    def _why_astray(self, place: PoolPlace) -> str:
         return (
             f"{place.astray}. What was sent waits where it came back to, and goes to {self._options.to_service!r} "
             f"again every {POOL_ASTRAY_MS // 1000} s; `pool.undelivered` shows it"

@@ -10,7 +10,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from konverse.bridge.runtime.clock import now_ms
-from konverse.dialog.pool.places import Place
+from konverse.dialog.pool.places import PoolPlace
 from konverse.dialog.pool.pool import Pooling
 from konverse.schemas.identifiers import mark_of
 
@@ -26,7 +26,7 @@ class Slot:
 
     __slots__ = ("dialog", "key", "last", "names", "place", "refused")
 
-    def __init__(self, place: Place, key: bytes | None) -> None:
+    def __init__(self, place: PoolPlace, key: bytes | None) -> None:
         self.place = place
         self.key = key
         """Kafka key of its records; None: the group's id."""
@@ -57,18 +57,18 @@ class Slots:
 
     # ------------------------------------------------------------------------------------------------------- slots
 
-    def at(self, place: Place, key: bytes | None) -> Slot:
+    def at(self, place: PoolPlace, key: bytes | None) -> Slot:
         """The slot of a place, created if there is none."""
         slot = self.by_mark.get(mark_of(place.group))
         if slot is None:
             slot = self.by_mark[mark_of(place.group)] = Slot(place, key)
         return slot
 
-    def find(self, place: Place) -> Slot | None:
+    def find(self, place: PoolPlace) -> Slot | None:
         """The slot of a place, if it has one."""
         return self.by_mark.get(mark_of(place.group))
 
-    def vacate(self, place: Place) -> None:
+    def vacate(self, place: PoolPlace) -> None:
         """Hide a conversation that is not open any more from senders; forget the names of an evicted place."""
         mark = mark_of(place.group)
         if (slot := self.by_mark.get(mark)) is None:

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from konverse.bridge.runtime.clock import now_ms
 from konverse.dialog.pool.recycling import Left, end_once, is_pooled, left_behind, recycle, stream_ended
-from konverse.dialog.session.adoption import Standing as Adoptable
+from konverse.dialog.session.adoption import FoundState as Adoptable
 from konverse.schemas.errors import OutcomeUnknown
 from konverse.schemas.identifiers import Role, mark_of
 

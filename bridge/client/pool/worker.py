@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from konverse.bridge.runtime.clock import now_ms
 from konverse.bridge.runtime.log_throttle import Seldom
 from konverse.bridge.runtime.threads import FORESEEN, in_background
-from konverse.dialog.pool.places import Pooled, Stage, Standing
+from konverse.dialog.pool.places import HomeStanding, Pooled, Stage
 from konverse.dialog.pool.recycling import rivals_of, standing_of
 from konverse.schemas.errors import BrokerClosed, KafkaUnavailable
 from konverse.schemas.identifiers import mark_of
@@ -139,7 +139,7 @@ class PoolWorker:
         sender = context.sender
         groups = {pooled.place.group for pooled, _ in asked} if name is not None else ()
 
-        def question(state: Partition) -> tuple[list[tuple[Pooled, Standing]], bool, list[bytes]]:
+        def question(state: Partition) -> tuple[list[tuple[Pooled, HomeStanding]], bool, list[bytes]]:
             standings = [(pooled, standing_of(state, sender.session, dialog.staged)) for pooled, dialog in asked]
             writer = state.writers.get(sender.session.writer)
             closed = writer is not None and writer.closed_at is not None

@@ -22,7 +22,7 @@ from konverse.schemas.wire.envelope import decode_suffix
 from konverse.schemas.wire.operations import Abandon, Exclude
 from konverse.schemas.wire.records import Decision, Envelope, Kind, Pending, Veto, address_from_avro
 
-from .state import Said, SecondState, Taken, Waits
+from .state import AcceptedRow, Said, SecondState, Waits
 from .writers import is_over
 
 WHOLE: Final = (Kind.BATCH, Kind.DECISION)
@@ -100,7 +100,7 @@ def hear_decision(state: SecondState, envelope: Envelope, record: LogRecord) -> 
         )
         return []
     state.tally["row void"] -= len(rows)
-    batches.taken += [Taken(*row[:5], row.record.offset) for row in rows]
+    batches.taken += [AcceptedRow(*row[:5], row.record.offset) for row in rows]
     return [(_plain(row), row.record) for row in rows]
 
 

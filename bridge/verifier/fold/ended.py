@@ -23,7 +23,7 @@ def how_it_ends(code: str, *, failed: bool) -> int:
 
 
 @dataclass(slots=True)
-class NamedSides:
+class EndedNames:
     """Sides of conversations whose id the caller has chosen (protocol.md 9e and 9g)."""
 
     living: set[Key] = field(default_factory=set)

@@ -25,7 +25,7 @@ class _Content(NamedTuple):
     is_void: bool
 
 
-class Contents:
+class TakenContents:
     """What was taken under each counter of each writer, since the first record that was read."""
 
     def __init__(self, problem: Callable[[str], None]) -> None:

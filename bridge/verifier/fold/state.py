@@ -33,8 +33,8 @@ from konverse.schemas.wire.records import (
     WriterClosed,
 )
 
-from .ended import NamedSides, how_it_ends
-from .forgeries import Contents
+from .ended import EndedNames, how_it_ends
+from .forgeries import TakenContents
 from .holes import SecondLosses
 
 Facts = tuple[str, int, int, int, int, bool]
@@ -226,7 +226,7 @@ class SecondState:
         self.journal_ms = 0
         """The latest time of a journal record that counts."""
         self.verdicts: dict[tuple[bytes, int], str] = {}
-        self.contents = Contents(self.problem)
+        self.contents = TakenContents(self.problem)
         self.too_late: list[tuple[bytes, int, bytes]] = []
         """Writer, counter and conversation of messages that came after the end of the conversation."""
         self.behind_end: list[tuple[bytes, int, bytes]] = []
@@ -239,7 +239,7 @@ class SecondState:
         self.acknowledged: dict[Address, int] = {}
         self.tombstones: dict[bytes, bytes] = {}
         self.cleanups = Cleanups()
-        self.named = NamedSides()
+        self.named = EndedNames()
         self.strays: set[bytes] = set()
         """Conversations whose target sent a record here although no initiator had ever lived here."""
         self.over: dict[Key, tuple[bytes, bool]] = {}
@@ -418,7 +418,7 @@ class Waits(NamedTuple):
     record: LogRecord
 
 
-class Taken(NamedTuple):
+class AcceptedRow(NamedTuple):
     """A row that a DECISION has accepted."""
 
     query: bytes
@@ -452,7 +452,7 @@ class SecondBatches:
     """Track -> highest batch that was decided, -1 for none; in the order in which the product met them."""
     asked: set[tuple[bytes, bool, int, bytes]] = field(default_factory=set)
     """Attempts that this partition has vetoed and whose answer has not come."""
-    taken: list[Taken] = field(default_factory=list)
+    taken: list[AcceptedRow] = field(default_factory=list)
     told: list[tuple[bytes, bool, int]] = field(default_factory=list)
     """Query, whether it is about BEGINs, and batch of each DECISION that came."""
     judged: dict[bytes, list[tuple[Batch, bytes]]] = field(default_factory=dict)

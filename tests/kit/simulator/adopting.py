@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from konverse.bridge.verifier.fold.fold import SecondFold
-from konverse.dialog.session.adoption import Adopting, Standing, Wanted
+from konverse.dialog.session.adoption import Adopting, AdoptRequest, FoundState
 from konverse.dialog.session.lanes import Hand
 from konverse.schemas.errors import SessionTakenOver
 from konverse.schemas.identifiers import Address, Role
@@ -37,7 +37,8 @@ class Adoption:
         self.open: set[bytes] = set()
         """Adopted conversations that continue."""
         wanted = [
-            Wanted(plan.dialog.conversation, plan.dialog.begin, plan.dialog.returning) for plan in self._plans.values()
+            AdoptRequest(plan.dialog.conversation, plan.dialog.begin, plan.dialog.returning)
+            for plan in self._plans.values()
         ]
         self._machine: Adopting | None = Adopting(process.session, wanted, sorted(self.before))
 
@@ -82,8 +83,8 @@ class Adoption:
         process = self._process
         world = process.world
         for dialog, standing in machine.finish():
-            world.sometimes.happened("adopted" if standing is Standing.OPEN else "adopted in vain")
-            if standing is Standing.OPEN:
+            world.sometimes.happened("adopted" if standing is FoundState.OPEN else "adopted in vain")
+            if standing is FoundState.OPEN:
                 plan = process.plan_of(dialog, self._plans[dialog.conversation].home)
                 plan.left = 1 + world.choices.choose(FURTHER_MAX)
                 process.plans.append(plan)

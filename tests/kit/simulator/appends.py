@@ -9,7 +9,7 @@ from konverse.dialog.fold.snapshot import Freeze, restore
 from konverse.dialog.fold.snapshot_sections import pieces_of
 from konverse.dialog.owner.events import Appended, AppendSnapshot, SnapshotWritten
 from konverse.dialog.owner.owner import Owner
-from konverse.dialog.owner.recovery import Found
+from konverse.dialog.owner.recovery import FoundSnapshot
 from konverse.dialog.state.partition import Partition
 from konverse.schemas.wire.snapshot import Chunk, SnapshotEnd, decode
 from tests.kit.digests import digest
@@ -109,7 +109,7 @@ class Snapshots:
         owner.snapshots.on_begin = begun
         owner.snapshots.on_restored = self._found
 
-    def _found(self, found: Found) -> None:
+    def _found(self, found: FoundSnapshot) -> None:
         happened, place = self._world.sometimes.happened, self._place
         happened("recovered from a follower's snapshot", not found.by_owner)
         stale = [end for end in left(place) if end.offset + 1 < place.journal.start]

@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from konverse.dialog.batch.driver import Again, Decided, Driver, Effect, Phase, Put, Refused, Start, Unclear, look
+from konverse.dialog.batch.driver import (
+    Again,
+    BatchPhase,
+    BatchRefused,
+    BatchStart,
+    Decided,
+    Driver,
+    Effect,
+    Put,
+    Unclear,
+    look,
+)
 from konverse.dialog.batch.task import Report
 from konverse.schemas.wire.batches import ABANDONED, decode_winners
 from konverse.schemas.wire.envelope import decode
@@ -171,7 +182,7 @@ class DriverProcess:
     @property
     def resting(self) -> bool:
         """The driver waits for the journal and has nothing to send."""
-        return self.driver.phase is Phase.WAITING and self._producer.empty and self._done is None
+        return self.driver.phase is BatchPhase.WAITING and self._producer.empty and self._done is None
 
     def step(self) -> bool:
         """One random action."""
@@ -181,16 +192,16 @@ class DriverProcess:
         actions: list[Callable[[], None]] = [self._look]
         if self._done is not None:
             actions = [self._note, self._look, self._look]
-        elif driver.phase is Phase.IDLE:
+        elif driver.phase is BatchPhase.IDLE:
             if self.next >= self.query.batches:
                 self.dead = True
                 return False
             actions = [self._start]
-        elif driver.phase is Phase.COLLECTING:
+        elif driver.phase is BatchPhase.COLLECTING:
             actions += (self._launch, self._launch, self._hear, self._hear)
         if not self._producer.empty:
             actions += (self._transmit, self._transmit)
-        elif driver.phase is Phase.WAITING and (world.kafka.calm or world.choices.chance(100)):
+        elif driver.phase is BatchPhase.WAITING and (world.kafka.calm or world.choices.chance(100)):
             actions.append(lambda: self._do(driver.step(Again())))
         for action in actions if world.kafka.calm else [world.choices.pick(actions)]:
             if not self.dead:
@@ -201,7 +212,7 @@ class DriverProcess:
         """The process dies. Its requests and its tasks live on."""
         happened = self.world.sometimes.happened
         happened("driver crashed")
-        happened("driver crashed while it waited", self.driver.phase is Phase.WAITING)
+        happened("driver crashed while it waited", self.driver.phase is BatchPhase.WAITING)
         happened("driver crashed before its checkpoint", self._done is not None)
         abandon(self._producer, self.world.choices)
         self.dead = True
@@ -209,7 +220,7 @@ class DriverProcess:
     def _start(self) -> None:
         self._running = {}
         tasks = self.world.choices.choose(4) if not self.world.kafka.calm else 1
-        self._do(self.driver.step(Start(self.next, tasks)))
+        self._do(self.driver.step(BatchStart(self.next, tasks)))
 
     def _launch(self) -> None:
         """Execute a task that is not running, or speculate with a second execution."""
@@ -221,7 +232,7 @@ class DriverProcess:
             running[:] = [task for task in running if not task.over]
             if not running and number not in driver.reports:
                 missing.append(number)
-        if driver.phase is not Phase.COLLECTING or not (missing or choices.chance(world.swarm.speculation)):
+        if driver.phase is not BatchPhase.COLLECTING or not (missing or choices.chance(world.swarm.speculation)):
             return
         world.sometimes.happened("task executed again", not missing)
         number = choices.pick(missing or range(driver.tasks))
@@ -264,10 +275,10 @@ class DriverProcess:
                 self._believe(effect)
                 self._done = effect.batch
             else:
-                assert isinstance(effect, Refused | Unclear)
-                if isinstance(effect, Refused):
+                assert isinstance(effect, BatchRefused | Unclear)
+                if isinstance(effect, BatchRefused):
                     self._check_void(effect.batch)
-                happened("batch refused", isinstance(effect, Refused))
+                happened("batch refused", isinstance(effect, BatchRefused))
                 happened("batch out of sight", isinstance(effect, Unclear))
                 self.dead = True
 

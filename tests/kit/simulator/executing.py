@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from konverse.dialog.batch.driver import Driver
-from konverse.dialog.batch.task import Row, Task
+from konverse.dialog.batch.task import ProduceRow, Task
 from konverse.schemas.identifiers import Address, Role
 from konverse.schemas.wire.records import Begin
 from konverse.schemas.wire.varint import read_varint
@@ -121,7 +121,7 @@ class TaskProcess:
         home.follow(home.journal.end)
         return home.shadow.state.endpoint(Role.INITIATOR, conversation) is not None
 
-    def _hand(self, row: Row, conversation: bytes) -> None:
+    def _hand(self, row: ProduceRow, conversation: bytes) -> None:
         header, _, body = row.record
         if body is not None:
             self.world.history.calls.send(conversation, body, self.world.steps, Way.BATCH)

@@ -8,8 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from konverse.bridge.verifier.fold.fold import SecondFold
-from konverse.dialog.session.dialogs import Manner
-from konverse.dialog.session.transactions import Transaction
+from konverse.dialog.session.dialogs import BeginOptions
+from konverse.dialog.session.transactions import StagedTransaction
 from konverse.schemas.errors import ConversationEnded, ConversationOver, InvalidState, QueueFull
 from konverse.schemas.identifiers import Address
 from konverse.schemas.wire.records import NAMED
@@ -42,11 +42,11 @@ def _may_begin_again(process: SessionProcess) -> list[Plan]:
     ]
 
 
-def manner(process: SessionProcess) -> Manner:
+def manner(process: SessionProcess) -> BeginOptions:
     """Options with which a session begins its next dialog."""
     world = process.world
     named = bool(world.swarm.naming) and world.choices.chance(world.swarm.naming)
-    return Manner(process.mailboxes.wants_returning, named)
+    return BeginOptions(process.mailboxes.wants_returning, named)
 
 
 def _begin_again(process: SessionProcess, plans: list[Plan]) -> None:
@@ -56,10 +56,10 @@ def _begin_again(process: SessionProcess, plans: list[Plan]) -> None:
     again = world.history.begun_again
     mine = any(plan.dialog is dialog for plan in process.plans)
     anew = not mine and dialog.conversation not in again and world.choices.chance(300)
-    body, manner = b"late%d" % world.new_message(), Manner(dialog.returning, named=True, anew=anew)
+    body, manner = b"late%d" % world.new_message(), BeginOptions(dialog.returning, named=True, anew=anew)
     try:
         if session.transactions.address is not None and world.choices.chance(300):
-            transaction = Transaction(session)
+            transaction = StagedTransaction(session)
             late = transaction.begin(dialog.conversation, dialog.begin, manner)
             transaction.send(late, "t", body)
             hands = session.commit(transaction)

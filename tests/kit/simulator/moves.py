@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from konverse.bridge.verifier.fold.fold import SecondFold
 from konverse.bridge.verifier.fold.state import Side
 from konverse.dialog.owner.owner import Owner
-from konverse.dialog.state.batches import Row
+from konverse.dialog.state.batches import PendingRow
 from konverse.dialog.state.endpoint import Endpoint
 from konverse.dialog.state.partition import Partition
 from konverse.dialog.state.transitions import State
@@ -91,7 +91,7 @@ to it, also as the first ones; a row waits for it.
 """
 
 
-def _rows(state: Partition) -> Iterator[Row]:
+def _rows(state: Partition) -> Iterator[PendingRow]:
     return (row for rows in state.pending.attempts.values() for row in rows.values())
 
 

@@ -7,7 +7,7 @@ from konverse.bridge.verifier.journal import JournalJudge
 from konverse.dialog.fold.fold import Fold
 from konverse.dialog.fold.journal import JournalRecord
 from konverse.dialog.owner.events import JournalRead, Truncate
-from konverse.dialog.state.recent import Columns
+from konverse.dialog.state.recent import RecordColumns
 from konverse.schemas.identifiers import Address, LogIdentity, incarnation_tag
 from konverse.schemas.wire.journal import FOLD_VERSION, Claim, encode_claim
 from konverse.schemas.wire.snapshot import Chunk, decode
@@ -98,10 +98,10 @@ def fold_up_to(place: Place, fold: Fold, fed: int, offset: int) -> int:
     return fed
 
 
-def columns(read: Slice, start: int) -> Columns:
+def columns(read: Slice, start: int) -> RecordColumns:
     """Data records in the form that the product reads."""
     records = read.records
-    return Columns(
+    return RecordColumns(
         [record.offset for record in records],
         [record.header for record in records],
         [record.body for record in records],

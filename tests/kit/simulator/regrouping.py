@@ -12,10 +12,10 @@ from uuid import UUID
 from konverse.bridge.verifier.fold.fold import SecondFold
 from konverse.dialog.fold.fold import Fold
 from konverse.dialog.owner.owner import Owner
-from konverse.dialog.queries.searching import Journaled, ReadBehind, ReadState, Wanted, lock_found, search_for
+from konverse.dialog.queries.searching import GroupRequest, Journaled, ReadBehind, ReadState, lock_found, search_for
 from konverse.dialog.state.endpoint import Endpoint
 from konverse.dialog.state.partition import Partition
-from konverse.dialog.state.recent import Columns
+from konverse.dialog.state.recent import RecordColumns
 from konverse.dialog.transaction.begun import Begun
 from konverse.dialog.transaction.transaction import Transaction, more_of
 from konverse.schemas.errors import GroupLocked, InvalidGroup, InvalidState, MoveRefused, QueueFull
@@ -95,7 +95,7 @@ def move_some(work: Work) -> Iterator[None]:
         if group == dialog.group_id:
             more_of(transaction).stay(dialog)
             return
-        ours, wanted = {place.address.partition: state}, Wanted(transaction, dialog, group)
+        ours, wanted = {place.address.partition: state}, GroupRequest(transaction, dialog, group)
         search = search_for(owner.staging, ours, _addresses(world, place), wanted)
         while search is not None and search.question is not None:
             search.answer(_answer(world, place, search.question))
@@ -151,7 +151,7 @@ def _addresses(world: World, place: Place) -> dict[int, Address]:
     }
 
 
-def _answer(world: World, place: Place, question: ReadState | ReadBehind) -> Journaled | list[Columns]:
+def _answer(world: World, place: Place, question: ReadState | ReadBehind) -> Journaled | list[RecordColumns]:
     """The state or records in the logs of a partition, independent of its owner."""
     there = world.place_of(_addresses(world, place)[question.partition])
     if isinstance(question, ReadBehind):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from konverse.dialog.queries.hearing import needs_another_id
 from konverse.dialog.session.dialogs import DialogState
-from konverse.dialog.session.rotation import Age, Unheard, Wanted, reply
+from konverse.dialog.session.rotation import Age, CloseQuery, Unheard, reply
 from konverse.schemas.identifiers import Address
 from konverse.schemas.wire.records import Notice, NoticeReason, WriterClosed
 
@@ -111,7 +111,7 @@ class Renewal:
                 settled = len(process.session.takeover.behind) < before
                 world.sometimes.happened("sent again under a new id", settled)
 
-    def _at_home(self, wanted: Wanted) -> WriterClosed | Unheard | None:
+    def _at_home(self, wanted: CloseQuery) -> WriterClosed | Unheard | None:
         home = self._process.session.takeover.home
         assert home is not None
         said = self._state(home).answers.get((wanted.asked, wanted.address))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from konverse.dialog.session.transactions import Transaction
+from konverse.dialog.session.transactions import StagedTransaction
 from konverse.dialog.transaction.received import Message
 from konverse.schemas.errors import ConversationEnded, InvalidState
 from konverse.schemas.system_messages import error_body
@@ -51,7 +51,7 @@ def _do_something(work: Work, message: Message) -> None:
     set_timers(work)
 
 
-def stage_and_undo(process: SessionProcess, transaction: Transaction, plans: list[Plan]) -> None:
+def stage_and_undo(process: SessionProcess, transaction: StagedTransaction, plans: list[Plan]) -> None:
     """A session's transaction does more and rolls back."""
     world = process.world
     if not world.choices.chance(world.swarm.savepoints):

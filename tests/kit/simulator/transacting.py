@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from konverse.dialog.session.dialogs import Manner, SessionDialog
-from konverse.dialog.session.transactions import Transaction
+from konverse.dialog.session.dialogs import BeginOptions, SessionDialog
+from konverse.dialog.session.transactions import StagedTransaction
 from konverse.schemas.errors import ConversationEnded, InvalidState, QueueFull, TimerRefused
 from konverse.schemas.identifiers import Address
 from konverse.schemas.system_messages import error_body
@@ -24,7 +24,7 @@ STEPS_MAX = 4
 class Tried:
     """A transaction of a session, and its expected effects."""
 
-    def __init__(self, transaction: Transaction, at: Address) -> None:
+    def __init__(self, transaction: StagedTransaction, at: Address) -> None:
         self.transaction = transaction
         self.at = at
         """The transmission partition."""
@@ -76,7 +76,7 @@ class Transacting:
         process, place = self._process, self.place
         assert place is not None
         world, session = process.world, process.session
-        transaction = Transaction(session)
+        transaction = StagedTransaction(session)
         tried = Tried(transaction, place.address)
         sent: list[tuple[Plan, bytes]] = []
         begun: list[Plan] = []
@@ -158,9 +158,9 @@ class Transacting:
             plan.finished = True
         process.hand(hands)
 
-    def _begin(self, transaction: Transaction) -> Plan:
+    def _begin(self, transaction: StagedTransaction) -> Plan:
         process = self._process
         conversation, begin, home = process.choose_dialog()
         returning = process.mailboxes.wants_returning
-        dialog: SessionDialog = transaction.begin(conversation, begin, Manner(returning))
+        dialog: SessionDialog = transaction.begin(conversation, begin, BeginOptions(returning))
         return process.plan_of(dialog, home)

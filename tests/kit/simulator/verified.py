@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from konverse.bridge.verifier.check import Finding, PartitionVerdict, compare, judge
-from konverse.bridge.verifier.starting_state import Start, beginning, starts
+from konverse.bridge.verifier.starting_state import StartingState, beginning, starts
 
 from .forgers import honest
 from .losses import wrong
@@ -88,7 +88,7 @@ def _left(world: World, owners: set[bytes]) -> Iterator[Finding]:
     yield from findings(verdicts)
 
 
-def _judge(place: Place, start: Start | None, owners: set[bytes]) -> PartitionVerdict:
+def _judge(place: Place, start: StartingState | None, owners: set[bytes]) -> PartitionVerdict:
     verified, journal, data = place.verified(), place.journal.records, place.data.records
     if start is not None:
         verified = verified._replace(start=start)

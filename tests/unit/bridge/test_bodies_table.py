@@ -11,8 +11,8 @@ from typing import Final
 
 import pytest
 
-from konverse.bridge.validation.rules import Rule
-from konverse.bridge.validation.validator import Known, Validator
+from konverse.bridge.validation.rules import SchemaRule
+from konverse.bridge.validation.validator import EncodedRule, Validator
 from konverse.schemas.catalog.objects import Validation
 from konverse.schemas.validation import fault_of
 from tests.kit.shop import ORDER_XSD
@@ -76,7 +76,7 @@ def validator() -> Iterator[Validator]:
 @pytest.mark.parametrize("name", TABLE)
 def test_each_validation_takes_the_bodies_that_it_is_documented_to_take(validator: Validator, name: str) -> None:
     body, taken_by = TABLE[name]
-    by_schema = Known.of(Rule(Validation.VALID_XML, (ORDER_XSD,)))
+    by_schema = EncodedRule.of(SchemaRule(Validation.VALID_XML, (ORDER_XSD,)))
     plain = (Validation.NONE, N), (Validation.EMPTY, E), (Validation.WELL_FORMED_XML, X)
     takes = {letter: not fault_of(validation, body) for validation, letter in plain}
     takes[V] = not validator.look(by_schema, body or b"").fault

@@ -12,7 +12,7 @@ from konverse.dialog.queries.hearing import hear_of_end, hear_of_id, needs_anoth
 from konverse.dialog.session.dialogs import DialogState, SessionDialog
 from konverse.dialog.session.lanes import Hand
 from konverse.dialog.session.session import Session
-from konverse.dialog.session.transactions import Transaction
+from konverse.dialog.session.transactions import StagedTransaction
 from konverse.dialog.state.endpoint import Endpoint
 from konverse.dialog.state.mailbox import Bounced
 from konverse.dialog.state.partition import Partition
@@ -89,11 +89,11 @@ def send_directly(world: World) -> None:
 
 
 def send_in_a_transaction(world: World) -> None:
-    Transaction(world.session).send(world.dialog, "order", b"1")
+    StagedTransaction(world.session).send(world.dialog, "order", b"1")
 
 
 def commit_a_transaction(world: World) -> None:
-    transaction = Transaction(world.session)
+    transaction = StagedTransaction(world.session)
     world.dialog.state, state = type(world.dialog.state).OPEN, world.dialog.state
     transaction.send(world.dialog, "order", b"1")
     world.dialog.state = state

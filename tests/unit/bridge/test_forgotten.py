@@ -21,7 +21,7 @@ from konverse.schemas.errors import BadInput, KafkaUnavailable
 from konverse.schemas.identifiers import Role, journal_topic
 from konverse.schemas.limits import JOURNAL_PART_BYTES_MAX
 from konverse.schemas.wire.envelope import HEADER
-from konverse.schemas.wire.journal import GENESIS_HASH, Commit, Operations, cut, encode_commit
+from konverse.schemas.wire.journal import GENESIS_HASH, Commit, CommitOperations, cut, encode_commit
 from tests.kit.builders import Pair, begin_block, identifier
 from tests.unit.bridge.test_views import folded
 
@@ -143,9 +143,9 @@ def test_conversations_are_active_of_which_data_or_decisions_tell() -> None:
     pair, names = Pair(), {3: identifier("received"), 4: identifier("silent"), 6: identifier("in parts")}
     header = pair.client.message(pair.target.address, identifier("sent"))
     begun = (identifier("begun"), begin_block())
-    small = Commit(1, b"o" * 16, 1, GENESIS_HASH, 0, Operations([begun], [3, 5], [4, 4]))
+    small = Commit(1, b"o" * 16, 1, GENESIS_HASH, 0, CommitOperations([begun], [3, 5], [4, 4]))
     body = [bytes(JOURNAL_PART_BYTES_MAX // 2)] * 3
-    large = Commit(1, b"o" * 16, 2, GENESIS_HASH, 0, Operations(sends=[(6, "reply", body)]))
+    large = Commit(1, b"o" * 16, 2, GENESIS_HASH, 0, CommitOperations(sends=[(6, "reply", body)]))
     parts = cut(large, encode_commit(large))
     assert len(parts) > 1
     logs = Logs([header, None], [encode_commit(small), b"a stranger", *parts])

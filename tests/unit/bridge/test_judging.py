@@ -9,7 +9,7 @@ import pytest
 from konverse.bridge.catalog.catalog import Catalog
 from konverse.bridge.catalog.homes import Altered
 from konverse.bridge.catalog.judge import CatalogJudge, Rules
-from konverse.bridge.validation.validator import Finding, Known, Validator
+from konverse.bridge.validation.validator import BodyFinding, EncodedRule, Validator
 from konverse.dialog.state.endpoint import Terms
 from konverse.schemas.catalog.objects import CatalogObject, Contract, MessageType, Queue, Service, Validation
 from konverse.schemas.catalog.priorities import BrokerPriority
@@ -129,11 +129,11 @@ def test_the_catalog_is_asked_once_until_it_changes(catalog: Objects, judge: Cat
 class Findings:
     """Stands in for a validator."""
 
-    def __init__(self, finding: Finding | None) -> None:
+    def __init__(self, finding: BodyFinding | None) -> None:
         self.finding = finding
         self.seen: list[bytes] = []
 
-    def look(self, _known: Known, body: bytes) -> Finding:
+    def look(self, _known: EncodedRule, body: bytes) -> BodyFinding:
         self.seen.append(body)
         if self.finding is None:
             raise ValidatorUnavailable("lxml is missing")
@@ -143,15 +143,15 @@ class Findings:
 @pytest.mark.parametrize(
     ("validation", "finding", "at_target", "at_home"),
     [
-        (Validation.VALID_XML, Finding(""), 0, 0),
-        (Validation.VALID_XML, Finding("no order"), 9615, 9616),
-        (Validation.JSON_SCHEMA, Finding("no order"), 8430, 8430),
-        (Validation.AVRO, Finding("too slow", examined=False), 9704, 9704),
-        (Validation.VALID_XML, Finding("too slow", examined=False), 9704, 9704),
+        (Validation.VALID_XML, BodyFinding(""), 0, 0),
+        (Validation.VALID_XML, BodyFinding("no order"), 9615, 9616),
+        (Validation.JSON_SCHEMA, BodyFinding("no order"), 8430, 8430),
+        (Validation.AVRO, BodyFinding("too slow", examined=False), 9704, 9704),
+        (Validation.VALID_XML, BodyFinding("too slow", examined=False), 9704, 9704),
     ],
 )
 def test_what_the_validator_finds_is_said_with_the_originals_number(
-    catalog: Objects, validation: Validation, finding: Finding, at_target: int, at_home: int
+    catalog: Objects, validation: Validation, finding: BodyFinding, at_target: int, at_home: int
 ) -> None:
     catalog.objects[XmlSchemaCollection, "c"] = XmlSchemaCollection("c", ("<a/>",))
     catalog.objects[MessageType, "note"] = MessageType("note", validation, "c", "{}")
@@ -227,7 +227,7 @@ def test_a_receive_that_waits_for_a_service_that_has_left_is_told_where_it_is(
 def test_what_is_kept_of_a_fault_is_printable_and_bounded(catalog: Objects) -> None:
     catalog.objects[XmlSchemaCollection, "c"] = XmlSchemaCollection("c", ("<a/>",))
     catalog.objects[MessageType, "note"] = MessageType("note", Validation.VALID_XML, "c")
-    findings = Findings(Finding("\x1b[31m\n" + "x" * 10_000))
+    findings = Findings(BodyFinding("\x1b[31m\n" + "x" * 10_000))
     why = CatalogJudge(cast("Catalog", catalog), cast("Validator", findings)).verdict(AT_TARGET, TARGET, "note", b"a")
     assert why is not None
     assert (why.fault[:8], len(why.fault)) == ("?[31m?xx", FAULT_CHARACTERS_MAX)

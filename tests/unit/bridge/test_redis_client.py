@@ -8,7 +8,7 @@ import pytest
 import redis
 from redis import exceptions
 
-from konverse.bridge.redis.client import Trouble, reading
+from konverse.bridge.redis.client import WriteFailures, reading
 from konverse.bridge.runtime.redis_urls import masked
 
 ABSENT = redis.ConnectionError("Error 111 connecting to 127.0.0.1:1. Connection refused.")
@@ -24,7 +24,7 @@ REFUSALS = [
 def test_a_refusal_is_reported_once_and_its_end_once(
     refusal: redis.RedisError, caplog: pytest.LogCaptureFixture
 ) -> None:
-    trouble = Trouble(logging.getLogger("konverse.view"), "the view", "written")
+    trouble = WriteFailures(logging.getLogger("konverse.view"), "the view", "written")
     for _ in range(3):
         trouble.failed(refusal)
     assert len(caplog.messages) == 1
@@ -35,7 +35,7 @@ def test_a_refusal_is_reported_once_and_its_end_once(
 
 
 def test_each_cause_is_reported(caplog: pytest.LogCaptureFixture) -> None:
-    trouble = Trouble(logging.getLogger("konverse.view"), "the view", "written")
+    trouble = WriteFailures(logging.getLogger("konverse.view"), "the view", "written")
     for error in (ABSENT, REFUSALS[0], ABSENT, REFUSALS[1], REFUSALS[0]):
         trouble.failed(error)
     said = [[str(error) in message for error in (ABSENT, *REFUSALS[:2])].index(True) for message in caplog.messages]
@@ -45,7 +45,7 @@ def test_each_cause_is_reported(caplog: pytest.LogCaptureFixture) -> None:
 def test_an_absent_server_that_comes_back_with_all_that_was_written_is_not_claimed_to_be_written_to(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    trouble = Trouble(logging.getLogger("konverse.view"), "the view", "written")
+    trouble = WriteFailures(logging.getLogger("konverse.view"), "the view", "written")
     trouble.failed(ABSENT)
     trouble.complete()
     trouble.complete()
@@ -56,7 +56,7 @@ def test_an_absent_server_that_comes_back_with_all_that_was_written_is_not_claim
 
 
 def test_what_was_never_in_trouble_is_not_reported(caplog: pytest.LogCaptureFixture) -> None:
-    Trouble(logging.getLogger("konverse.view"), "the view", "written").wrote()
+    WriteFailures(logging.getLogger("konverse.view"), "the view", "written").wrote()
     assert caplog.messages == []
 
 
@@ -105,7 +105,7 @@ def test_a_password_that_is_missing_is_asked_for(said: str, caplog: pytest.LogCa
     assert text.startswith("Redis at redis://127.0.0.1:6379/0 answers, and does not let us read: it wants a password")
     assert "redis://USER:PASSWORD@HOST:PORT/0" in text
     assert "start it" not in text
-    Trouble(logging.getLogger("konverse.view"), "the view", "written").failed(error)
+    WriteFailures(logging.getLogger("konverse.view"), "the view", "written").failed(error)
     (line,) = caplog.messages
     assert line.startswith("the view is not written, Redis refuses it: it wants a password")
 
@@ -119,7 +119,7 @@ def test_a_password_that_is_wrong_is_refused_and_never_shown(caplog: pytest.LogC
     assert "percent-encoded" in text
     assert "wr0ng" not in text
     assert "start it" not in text
-    Trouble(logging.getLogger("konverse.view"), "the view", "written").failed(error)
+    WriteFailures(logging.getLogger("konverse.view"), "the view", "written").failed(error)
     (line,) = caplog.messages
     assert line.startswith("the view is not written, Redis refuses it: it refuses the user or the password")
 

@@ -8,11 +8,11 @@ import pytest
 
 from konverse.bridge.client import session_ids as module
 from konverse.bridge.client.session_ids import ASK_AGAIN_S, Renewing
-from konverse.dialog.session.rotation import Unheard, Wanted
+from konverse.dialog.session.rotation import CloseQuery, Unheard
 from konverse.schemas.errors import AccessDenied
 from tests.kit.builders import address_of, identifier
 
-ORDERS = Wanted(address_of("orders"), identifier("former"), identifier("present"), 7)
+ORDERS = CloseQuery(address_of("orders"), identifier("former"), identifier("present"), 7)
 
 
 class Ids:

@@ -16,7 +16,7 @@ from konverse.bridge.reader.readers import Readers
 from konverse.bridge.reader.substitutes import Substitutes
 from konverse.dialog.owner.owner import Owner
 from konverse.schemas.catalog.objects import Queue, Service
-from konverse.schemas.wire.journal import Claim, Commit, Operations, encode_claim, encode_commit
+from konverse.schemas.wire.journal import Claim, Commit, CommitOperations, encode_claim, encode_commit
 from tests.kit.builders import identifier
 from tests.kit.shop import DEADLINE_S
 
@@ -24,7 +24,7 @@ QUEUE = Queue("Orders", "k.d.Orders", "queue", 3, identifier("incarnation"), ide
 
 
 def commit(*, release: bool) -> bytes:
-    return encode_commit(Commit(1, identifier("claim"), 1, bytes(32), 0, Operations(), [], [], release=release))
+    return encode_commit(Commit(1, identifier("claim"), 1, bytes(32), 0, CommitOperations(), [], [], release=release))
 
 
 class Log:

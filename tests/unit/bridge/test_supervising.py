@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from konverse.bridge.runtime.presence import Presence, Seen
+from konverse.bridge.runtime.presence import Presence, PresenceReader
 from konverse.bridge.worker import supervisor as supervising
 from konverse.bridge.worker.process import DRAINED, IN_VAIN, STOPPED, Job
 from konverse.bridge.worker.supervisor import (
@@ -165,7 +165,7 @@ def test_after_a_death_in_a_handler_the_pauses_begin_anew(
 
 
 def test_a_handler_that_comes_back_is_no_longer_at_work_and_one_that_exits_is() -> None:
-    seen = Seen()
+    seen = PresenceReader()
     presence = Presence(os.dup(seen.file))
     with presence, presence:
         assert seen.in_a_handler()

@@ -13,9 +13,9 @@ from typing import Any, Final
 
 import pytest
 
-from konverse.bridge.validation.rules import MissingLibrary, Rule, check_of
-from konverse.bridge.validation.validator import Finding, Known, Validator
-from konverse.bridge.validation.worker import Checks, Operation, Verdict
+from konverse.bridge.validation.rules import MissingLibrary, SchemaRule, check_of
+from konverse.bridge.validation.validator import BodyFinding, EncodedRule, Validator
+from konverse.bridge.validation.worker import AnswerKind, CheckCache, RequestKind
 from konverse.schemas.catalog.objects import Validation
 from konverse.schemas.errors import InvalidSchema, ValidatorUnavailable
 from konverse.schemas.limits import COMPILED_SCHEMA_ENTRIES_MAX, FAULT_CHARACTERS_MAX, XML_DEPTH_ENTRIES_MAX
@@ -97,7 +97,7 @@ def order(pieces: object, more: str = "") -> bytes:
     ],
 )
 def test_xml_is_held_against_the_documents_of_a_collection(documents: tuple[str, ...], body: bytes, words: str) -> None:
-    fault = check_of(Rule(XML, documents))(body)
+    fault = check_of(SchemaRule(XML, documents))(body)
     assert words in fault
     assert bool(words) == bool(fault)
 
@@ -122,7 +122,7 @@ def test_xml_is_held_against_the_documents_of_a_collection(documents: tuple[str,
     ],
 )
 def test_json_is_held_against_its_schema(body: bytes, words: str) -> None:
-    fault = check_of(Rule(JSON, (ORDER_JSON,)))(body)
+    fault = check_of(SchemaRule(JSON, (ORDER_JSON,)))(body)
     assert words in fault
     assert bool(words) == bool(fault)
 
@@ -132,13 +132,13 @@ def test_json_is_held_against_its_schema(body: bytes, words: str) -> None:
 )
 def test_an_avro_record_may_have_others_of_its_kind_in_it_when_that_ends_somewhere(inner: str) -> None:
     document = f'{{"type": "record", "name": "o", "namespace": "n", "fields": [{{"name": "o", "type": {inner}}}]}}'
-    assert check_of(Rule(AVRO, (document,)))(b"\x00") == ""
+    assert check_of(SchemaRule(AVRO, (document,)))(b"\x00") == ""
 
 
 @pytest.mark.parametrize("body", [rb'"\ud800"', rb'{"\udfff": 1}', rb'["\ud800\ud800"]'])
 def test_half_of_a_surrogate_pair_is_no_json(body: bytes) -> None:
-    assert "half of a surrogate pair" in check_of(Rule(JSON, ("{}",)))(body)
-    assert check_of(Rule(JSON, ("{}",)))(rb'"\ud83d\ude00"') == ""
+    assert "half of a surrogate pair" in check_of(SchemaRule(JSON, ("{}",)))(body)
+    assert check_of(SchemaRule(JSON, ("{}",)))(rb'"\ud83d\ude00"') == ""
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_half_of_a_surrogate_pair_is_no_json(body: bytes) -> None:
     ],
 )
 def test_avro_is_one_datum_of_its_schema(body: bytes, words: str) -> None:
-    fault = check_of(Rule(AVRO, (ORDER_AVRO,)))(body)
+    fault = check_of(SchemaRule(AVRO, (ORDER_AVRO,)))(body)
     assert words in fault
     assert bool(words) == bool(fault)
 
@@ -207,23 +207,23 @@ def test_a_schema_that_cannot_be_read_or_leads_elsewhere_is_refused(
     validation: Validation, document: str, words: str
 ) -> None:
     with pytest.raises(InvalidSchema, match=words.replace("(", r"\(")):
-        check_of(Rule(validation, (document,)))
+        check_of(SchemaRule(validation, (document,)))
 
 
 def test_a_library_that_is_missing_is_named_with_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "lxml.etree", None)
     with pytest.raises(MissingLibrary, match=r"pip install 'konverse\[validation\]'"):
-        check_of(Rule(XML, (PLAIN,)))
-    assert Checks().answer(Operation.READ, b"d", Rule(XML, (PLAIN,)).encoded())[0] is Verdict.MISSING
+        check_of(SchemaRule(XML, (PLAIN,)))
+    assert CheckCache().answer(RequestKind.READ, b"d", SchemaRule(XML, (PLAIN,)).encoded())[0] is AnswerKind.MISSING
 
 
 def test_only_so_many_schemas_are_held_ready_and_the_one_in_use_is_kept() -> None:
-    checks = Checks()
+    checks = CheckCache()
     for number in range(COMPILED_SCHEMA_ENTRIES_MAX + 1):
         digest = number.to_bytes(32, "big")
-        assert checks.answer(Operation.READ, digest, Rule(AVRO, ('"long"',)).encoded())[0] is Verdict.FINE
-        assert checks.answer(Operation.CHECK, bytes(32), b"\x06")[0] is Verdict.FINE
-    assert checks.answer(Operation.CHECK, (1).to_bytes(32, "big"), b"\x06")[0] is Verdict.UNKNOWN
+        assert checks.answer(RequestKind.READ, digest, SchemaRule(AVRO, ('"long"',)).encoded())[0] is AnswerKind.FINE
+        assert checks.answer(RequestKind.CHECK, bytes(32), b"\x06")[0] is AnswerKind.FINE
+    assert checks.answer(RequestKind.CHECK, (1).to_bytes(32, "big"), b"\x06")[0] is AnswerKind.UNKNOWN
 
 
 # ------------------------------------------------------------------------------------------------------ in its own
@@ -232,16 +232,16 @@ def test_only_so_many_schemas_are_held_ready_and_the_one_in_use_is_kept() -> Non
 @pytest.mark.parametrize(
     ("rule", "good", "bad"),
     [
-        (Rule(XML, (ORDERS, CITY)), order(3), order("many")),
-        (Rule(JSON, (ORDER_JSON,)), b'{"pieces": 3}', b'{"pieces": "many"}'),
-        (Rule(AVRO, (ORDER_AVRO,)), b"\x06\x00", b"\x06"),
+        (SchemaRule(XML, (ORDERS, CITY)), order(3), order("many")),
+        (SchemaRule(JSON, (ORDER_JSON,)), b'{"pieces": 3}', b'{"pieces": "many"}'),
+        (SchemaRule(AVRO, (ORDER_AVRO,)), b"\x06\x00", b"\x06"),
     ],
 )
-def test_the_process_answers_as_the_check_does(validator: Validator, rule: Rule, good: bytes, bad: bytes) -> None:
-    known = Known.of(rule)
+def test_the_process_answers_as_the_check_does(validator: Validator, rule: SchemaRule, good: bytes, bad: bytes) -> None:
+    known = EncodedRule.of(rule)
     validator.check(known)
-    assert validator.look(known, good) == Finding("")
-    assert validator.look(known, bad) == Finding(check_of(rule)(bad))
+    assert validator.look(known, good) == BodyFinding("")
+    assert validator.look(known, bad) == BodyFinding(check_of(rule)(bad))
 
 
 @pytest.mark.parametrize(
@@ -256,11 +256,11 @@ def test_the_process_answers_as_the_check_does(validator: Validator, rule: Rule,
     ],
 )
 def test_hostile_xml_is_refused_by_a_process_that_lives_on(validator: Validator, body: bytes) -> None:
-    known, deaths = Known.of(Rule(XML, (PLAIN,))), validator.deaths
+    known, deaths = EncodedRule.of(SchemaRule(XML, (PLAIN,))), validator.deaths
     fault, examined = validator.look(known, body)
     assert fault
     assert examined
-    assert validator.look(known, b"<plain>3</plain>") == Finding("")
+    assert validator.look(known, b"<plain>3</plain>") == BodyFinding("")
     assert validator.deaths == deaths
 
 
@@ -270,7 +270,7 @@ def test_what_a_document_says_of_its_schemas_place_is_not_opened(validator: Vali
         place = f"http://127.0.0.1:{server.getsockname()[1]}/a.xsd"
         xsi = "xmlns:xsi='http://www.w3.org/2001/XMLSchema-instance'"
         body = f"<plain {xsi} xsi:noNamespaceSchemaLocation='{place}' xsi:schemaLocation='urn:a {place}'>3</plain>"
-        assert validator.look(Known.of(Rule(XML, (PLAIN,))), body.encode()) == Finding("")
+        assert validator.look(EncodedRule.of(SchemaRule(XML, (PLAIN,))), body.encode()) == BodyFinding("")
         with pytest.raises(BlockingIOError):
             server.accept()
 
@@ -278,61 +278,64 @@ def test_what_a_document_says_of_its_schemas_place_is_not_opened(validator: Vali
 @pytest.mark.parametrize(
     ("rule", "body"),
     [
-        (Rule(AVRO, ('{"type": "array", "items": "null"}',)), b"\xfe\xff\xff\xff\xff\xff\xff\xff\x7f\x00"),
-        (Rule(AVRO, ('{"type": "array", "items": {"type": "fixed", "name": "f", "size": 0}}',)), b"\xfe" * 8 + b"\x7f"),
+        (SchemaRule(AVRO, ('{"type": "array", "items": "null"}',)), b"\xfe\xff\xff\xff\xff\xff\xff\xff\x7f\x00"),
+        (
+            SchemaRule(AVRO, ('{"type": "array", "items": {"type": "fixed", "name": "f", "size": 0}}',)),
+            b"\xfe" * 8 + b"\x7f",
+        ),
     ],
 )
 def test_a_body_that_takes_for_ever_gets_a_verdict_and_others_are_validated_after_it(
-    validator: Validator, rule: Rule, body: bytes
+    validator: Validator, rule: SchemaRule, body: bytes
 ) -> None:
-    fault, examined = validator.look(Known.of(rule), body)
+    fault, examined = validator.look(EncodedRule.of(rule), body)
     assert not examined
     assert "than is allowed" in fault
-    assert validator.look(Known.of(Rule(XML, (PLAIN,))), b"<plain>3</plain>") == Finding("")
+    assert validator.look(EncodedRule.of(SchemaRule(XML, (PLAIN,))), b"<plain>3</plain>") == BodyFinding("")
 
 
 def test_a_body_that_kills_the_process_gets_a_verdict(validator: Validator) -> None:
     deaths = validator.deaths
-    fault, examined = validator.look(Known.of(Rule(AVRO, (NESTED_AVRO,))), b"\x02" * 900_000)
+    fault, examined = validator.look(EncodedRule.of(SchemaRule(AVRO, (NESTED_AVRO,))), b"\x02" * 900_000)
     assert not examined
     assert "has died" in fault
     assert validator.deaths == deaths + 2
-    assert validator.look(Known.of(Rule(XML, (PLAIN,))), b"<plain>3</plain>") == Finding("")
+    assert validator.look(EncodedRule.of(SchemaRule(XML, (PLAIN,))), b"<plain>3</plain>") == BodyFinding("")
 
 
 def test_a_schema_that_takes_for_ever_is_refused(validator: Validator) -> None:
     parts = "".join(f'<xs:element name="e{number}" minOccurs="0"/>' for number in range(4_000))
     hostile = f'<xs:element name="a"><xs:complexType><xs:sequence>{parts}</xs:sequence></xs:complexType></xs:element>'
     with pytest.raises(InvalidSchema, match="more processor time than is allowed"):
-        validator.check(Known.of(Rule(XML, (schema(hostile),))))
+        validator.check(EncodedRule.of(SchemaRule(XML, (schema(hostile),))))
 
 
 def test_a_process_that_was_killed_by_chance_is_followed_by_another(validator: Validator) -> None:
-    known = Known.of(Rule(XML, (PLAIN,)))
-    assert validator.look(known, b"<plain>3</plain>") == Finding("")
+    known = EncodedRule.of(SchemaRule(XML, (PLAIN,)))
+    assert validator.look(known, b"<plain>3</plain>") == BodyFinding("")
     process: Any = validator._process
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
-    assert validator.look(known, b"<plain>3</plain>") == Finding("")
+    assert validator.look(known, b"<plain>3</plain>") == BodyFinding("")
     assert validator._process is not process
 
 
 def test_a_process_that_stands_still_is_replaced_and_nobody_is_blamed() -> None:
-    known, validator = Known.of(Rule(AVRO, ('"long"',))), Validator()
-    assert validator.look(known, b"\x06") == Finding("")
+    known, validator = EncodedRule.of(SchemaRule(AVRO, ('"long"',))), Validator()
+    assert validator.look(known, b"\x06") == BodyFinding("")
     validator._connected().settimeout(0.2)
     process: Any = validator._process
     os.kill(process.pid, signal.SIGSTOP)
     with pytest.raises(ValidatorUnavailable, match="has not answered"):
         validator.look(known, b"\x06")
     assert process.returncode == -signal.SIGKILL
-    assert validator.look(known, b"\x06") == Finding("")
+    assert validator.look(known, b"\x06") == BodyFinding("")
     validator.close()
 
 
 def test_the_process_ends_with_the_one_that_has_started_it() -> None:
     validator = Validator()
-    assert validator.look(Known.of(Rule(AVRO, ('"long"',))), b"\x06") == Finding("")
+    assert validator.look(EncodedRule.of(SchemaRule(AVRO, ('"long"',))), b"\x06") == BodyFinding("")
     process: Any = validator._process
     connection: Any = validator._connection
     connection.close()
@@ -344,13 +347,15 @@ def test_a_process_that_cannot_be_started_is_nobodys_fault(monkeypatch: pytest.M
     monkeypatch.setattr("sys.executable", program)
     validator = Validator()
     with pytest.raises(ValidatorUnavailable, match="be started"):
-        validator.look(Known.of(Rule(AVRO, ('"long"',))), b"\x06")
+        validator.look(EncodedRule.of(SchemaRule(AVRO, ('"long"',))), b"\x06")
     assert validator._process is None
     assert validator._connection is None
 
 
 def test_words_about_a_body_cannot_write_into_a_log(validator: Validator) -> None:
-    fault, _ = validator.look(Known.of(Rule(JSON, (ORDER_JSON,))), json.dumps("\n\x1b[31mERROR" + "x" * 9_999).encode())
+    fault, _ = validator.look(
+        EncodedRule.of(SchemaRule(JSON, (ORDER_JSON,))), json.dumps("\n\x1b[31mERROR" + "x" * 9_999).encode()
+    )
     assert fault.isprintable()
     assert len(fault) <= FAULT_CHARACTERS_MAX
 
@@ -360,12 +365,12 @@ def test_after_close_nothing_is_started() -> None:
     validator.close()
     validator.close()
     with pytest.raises(ValidatorUnavailable, match="connect again"):
-        validator.look(Known.of(Rule(AVRO, ('"long"',))), b"\x06")
+        validator.look(EncodedRule.of(SchemaRule(AVRO, ('"long"',))), b"\x06")
 
 
 def test_a_forked_child_leaves_the_process_to_its_parent() -> None:
-    validator, known = Validator(), Known.of(Rule(AVRO, ('"long"',)))
-    assert validator.look(known, b"\x06") == Finding("")
+    validator, known = Validator(), EncodedRule.of(SchemaRule(AVRO, ('"long"',)))
+    assert validator.look(known, b"\x06") == BodyFinding("")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # about threads of other tests; the child does nothing
         child = os.fork()
@@ -374,12 +379,12 @@ def test_a_forked_child_leaves_the_process_to_its_parent() -> None:
         validator.close()
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert validator.look(known, b"\x06") == Finding("")
+    assert validator.look(known, b"\x06") == BodyFinding("")
     validator.close()
 
 
 def test_threads_share_a_process(validator: Validator) -> None:
-    known = Known.of(Rule(AVRO, ('"long"',)))
+    known = EncodedRule.of(SchemaRule(AVRO, ('"long"',)))
     findings: list[bool] = []
 
     def look() -> None:

@@ -7,9 +7,9 @@ from contextlib import closing
 import pytest
 
 from konverse.bridge.validation import validator as module
-from konverse.bridge.validation.rules import Rule
-from konverse.bridge.validation.validator import Known, Validator
-from konverse.bridge.validation.worker import Answer, Operation
+from konverse.bridge.validation.rules import SchemaRule
+from konverse.bridge.validation.validator import EncodedRule, Validator
+from konverse.bridge.validation.worker import Answer, RequestKind
 from konverse.schemas.catalog.objects import Validation
 from tests.unit.bridge.test_validating import NESTED_AVRO
 
@@ -18,7 +18,10 @@ JSON, AVRO = Validation.JSON_SCHEMA, Validation.AVRO
 
 @pytest.mark.parametrize("known_before", [True, False])
 def test_each_of_several_bodies_has_the_answer_that_it_has_alone(known_before: bool) -> None:
-    nested, array = Known.of(Rule(AVRO, (NESTED_AVRO,))), Known.of(Rule(AVRO, ('{"type": "array", "items": "null"}',)))
+    nested, array = (
+        EncodedRule.of(SchemaRule(AVRO, (NESTED_AVRO,))),
+        EncodedRule.of(SchemaRule(AVRO, ('{"type": "array", "items": "null"}',))),
+    )
     endless = b"\xfe\xff\xff\xff\xff\xff\xff\xff\x7f\x00"
     with closing(Validator()) as validator:
         for known, bodies in ((nested, [b"\x00", b"?", b"\x02" * 900_000, b"\x00"]), (array, [endless, b"\x00"] * 2)):
@@ -31,7 +34,7 @@ def test_each_of_several_bodies_has_the_answer_that_it_has_alone(known_before: b
 
 
 def test_more_bodies_than_one_question_may_have_are_asked_about_in_several(monkeypatch: pytest.MonkeyPatch) -> None:
-    known = Known.of(Rule(AVRO, ('"bytes"',)))
+    known = EncodedRule.of(SchemaRule(AVRO, ('"bytes"',)))
     asked: list[int] = []
     bodies = [b"\x02a", b"\x02", b"\x06abc", b"\x02b", b"\x02c", b"\x02d"]
     monkeypatch.setattr(module, "VALIDATION_RECORDS_MAX", 3)
@@ -40,7 +43,7 @@ def test_more_bodies_than_one_question_may_have_are_asked_about_in_several(monke
         validator.check(known)
         answers = validator._answers
 
-        def noting(operation: Operation, rule: Known, data: bytes, count: int) -> list[Answer]:
+        def noting(operation: RequestKind, rule: EncodedRule, data: bytes, count: int) -> list[Answer]:
             asked.append(count)
             return answers(operation, rule, data, count)
 
@@ -51,7 +54,7 @@ def test_more_bodies_than_one_question_may_have_are_asked_about_in_several(monke
 
 
 def test_a_schema_that_the_process_cannot_read_is_said_of_each_body_and_asked_for_once() -> None:
-    known = Known.of(Rule(JSON, ("{",)))
+    known = EncodedRule.of(SchemaRule(JSON, ("{",)))
     with closing(Validator()) as validator:
         found = validator.look_at_each(known, [b"{}"] * 5)
         assert [examined for _, examined in found] == [False] * 5

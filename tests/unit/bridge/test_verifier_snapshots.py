@@ -9,7 +9,7 @@ from functools import cache
 import pytest
 
 from konverse.bridge.verifier.check import Finding, judge
-from konverse.bridge.verifier.starting_state import Start, beginning, starts
+from konverse.bridge.verifier.starting_state import StartingState, beginning, starts
 from tests.kit.simulator.choices import Choices
 from tests.kit.simulator.places import Place
 from tests.kit.simulator.swarm import Swarm, draw
@@ -29,7 +29,7 @@ def bounds_of(seed: int) -> Iterator[tuple[Choices, Swarm]]:
 
 
 @cache
-def simulated(seed: int) -> list[tuple[Place, list[Start]]]:
+def simulated(seed: int) -> list[tuple[Place, list[StartingState]]]:
     """The partitions with several snapshots, and these snapshots."""
     with bounds_of(seed) as (choices, swarm):
         world = World(choices, swarm)
@@ -38,11 +38,11 @@ def simulated(seed: int) -> list[tuple[Place, list[Start]]]:
     return [(place, known) for place, known in found if len({start.end.offset for start in known}) > 1]
 
 
-def snapshotted(seeds: Sequence[int]) -> list[tuple[int, Place, list[Start]]]:
+def snapshotted(seeds: Sequence[int]) -> list[tuple[int, Place, list[StartingState]]]:
     return [(seed, place, known) for seed in seeds for place, known in simulated(seed)]
 
 
-def findings(seed: int, place: Place, snapshots: list[Start]) -> list[Finding]:
+def findings(seed: int, place: Place, snapshots: list[StartingState]) -> list[Finding]:
     verified = place.verified()._replace(snapshots=snapshots)
     with bounds_of(seed):
         return judge(verified, place.journal.records, place.data.records, ()).findings

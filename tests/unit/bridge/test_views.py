@@ -19,10 +19,10 @@ from konverse.bridge.views.partitions import Folded
 from konverse.bridge.views.rows import ConversationEndpointRow, QueueRow
 from konverse.bridge.views.views import COLUMNS, Views
 from konverse.dialog.fold.journal import JournalHead
-from konverse.dialog.owner.view import Row, field_of, pack, unpack
+from konverse.dialog.owner.view import ViewRow, field_of, pack, unpack
 from konverse.dialog.session.dialogs import SessionDialog
 from konverse.dialog.session.session import Session
-from konverse.dialog.session.transactions import Transaction
+from konverse.dialog.session.transactions import StagedTransaction
 from konverse.dialog.state.outbox import Run
 from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import ConversationEnded
@@ -156,7 +156,7 @@ def test_the_timer_of_a_row_is_a_time() -> None:
     pair = Pair()
     pair.begin()
     endpoint = pair.receiver(C)
-    row: Row = unpack(field_of(endpoint), bytes(8) + pack(endpoint))
+    row: ViewRow = unpack(field_of(endpoint), bytes(8) + pack(endpoint))
     assert shown_endpoint(row, "").dialog_timer is None
     timer = shown_endpoint(row._replace(timer_due_ms=1_500), "").dialog_timer
     assert timer is not None
@@ -315,7 +315,7 @@ def test_a_bounce_that_goes_again_is_not_counted_among_them(session: Session) ->
 
 def test_the_steps_of_a_transaction_are_rows_before_and_after_it_leaves(session: Session) -> None:
     dialog = begun(session)
-    transaction = Transaction(session)
+    transaction = StagedTransaction(session)
     transaction.send(dialog, "order", b"0")
     transaction.end(dialog)
     assert facts(session) == [], "nothing of it happened yet"

@@ -11,7 +11,7 @@ from konverse.bridge.kafka.log_reader import LogReader
 from konverse.bridge.redis.view import Header
 from konverse.bridge.views.partitions import LAST_RECORDS, _is_fresh
 from konverse.schemas.catalog.objects import Queue
-from konverse.schemas.wire.journal import GENESIS_HASH, Claim, Commit, Operations, encode_claim, encode_commit
+from konverse.schemas.wire.journal import GENESIS_HASH, Claim, Commit, CommitOperations, encode_claim, encode_commit
 
 NOW_MS = 1_800_000_000_000
 
@@ -54,7 +54,7 @@ class Message(NamedTuple):
 
 
 OWNER = b"o" * 16
-COMMIT = Commit(1, OWNER, 3, GENESIS_HASH, 10, Operations())
+COMMIT = Commit(1, OWNER, 3, GENESIS_HASH, 10, CommitOperations())
 LEFT = encode_commit(replace(COMMIT, release=True))
 LEADS = encode_commit(COMMIT)
 ANOTHER = encode_commit(replace(COMMIT, owner=b"x" * 16))

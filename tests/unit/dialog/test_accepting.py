@@ -9,7 +9,7 @@ import pytest
 
 from konverse.dialog.owner import snapshots as snapshotting
 from konverse.dialog.owner.events import Append, DataGone, Effect, Feed, Follow, Halted, Leading, Recover, Stopped
-from konverse.dialog.rules.accepted_loss import Acceptance, command, expected_by
+from konverse.dialog.rules.accepted_loss import AcceptedLoss, command, expected_by
 from konverse.schemas.identifiers import Address, Role
 from konverse.schemas.wire.journal import Commit, decode
 from konverse.schemas.wire.operations import Lost
@@ -39,7 +39,7 @@ def before() -> Driver:
     return driver
 
 
-def next_of(driver: Driver, claim: str = "next", acceptance: Acceptance | None = None) -> Driver:
+def next_of(driver: Driver, claim: str = "next", acceptance: AcceptedLoss | None = None) -> Driver:
     """Another owner of the same logs, as they are."""
     after = Driver(list(driver.journal), list(driver.data), claim)
     after.snapshots = list(driver.snapshots)
@@ -51,9 +51,9 @@ def bounds(driver: Driver, data_start: int) -> Recover:
     return Recover(0, len(driver.journal), data_start, 0, len(driver.snapshots), len(driver.data))
 
 
-def accept(driver: Driver, data_start: int, acceptance: Acceptance | None = None) -> Driver:
+def accept(driver: Driver, data_start: int, acceptance: AcceptedLoss | None = None) -> Driver:
     """An owner that has accepted the loss in its journal, with a snapshot behind it."""
-    after = next_of(driver, "operator", acceptance or Acceptance())
+    after = next_of(driver, "operator", acceptance or AcceptedLoss())
     (claim,) = after.step(Recover(*bounds(driver, data_start)))
     effects = after.acknowledge(claim)
     (append,) = [effect for effect in effects if isinstance(effect, Append)]
@@ -97,7 +97,7 @@ def test_the_command_names_queue_partition_and_database(topic: str, expected: st
 
 
 def test_what_is_given_up_is_lost_from_the_last_state_to_the_last_commit_and_all_goes_on(before: Driver) -> None:
-    acceptance = Acceptance()
+    acceptance = AcceptedLoss()
     after = accept(before, 3, acceptance)
     assert (acceptance.first_offset, acceptance.ingested_to, acceptance.commits) == (2, 4, 1)
     assert said_lost(after) == [Lost(2, 4)]
@@ -144,7 +144,7 @@ def test_what_may_have_been_received_is_not_received_again(before: Driver) -> No
     received = before.handle(b"an answer")
     assert len(received) == 2
     before.commit()
-    acceptance = Acceptance()
+    acceptance = AcceptedLoss()
     after = accept(before, 3, acceptance)
     endpoint = after.state.endpoint(Role.TARGET, identifier("a"))
     assert endpoint is not None
@@ -157,20 +157,20 @@ def test_outputs_go_on_where_their_destination_expects_it(before: Driver) -> Non
     home = address_of("home")
     (stream,) = before.state.streams.values()
     home = stream.address
-    after = accept(before, 3, Acceptance({home: 7}))
+    after = accept(before, 3, AcceptedLoss({home: 7}))
     told = after.state.streams[home]
     assert (told.acked, told.next) == (7, 8), "the Error of the conversation is the next that home hears"
 
 
 def test_an_end_that_is_gone_is_not_given_up(before: Driver) -> None:
     """New records would get offsets that were counted as lost."""
-    after = next_of(before, "operator", Acceptance())
+    after = next_of(before, "operator", AcceptedLoss())
     reason = halt_of(after.step(Recover(0, len(before.journal), 3, 0, len(before.snapshots), 3)))
     assert "its end was deleted" in reason
 
 
 def test_where_nothing_is_gone_nothing_is_given_up(before: Driver) -> None:
-    acceptance = Acceptance()
+    acceptance = AcceptedLoss()
     after = next_of(before, "operator", acceptance)
     (claim,) = after.step(Recover(*bounds(before, 0)))
     assert any(isinstance(effect, Leading) for effect in after.acknowledge(claim))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from konverse.dialog.session.adoption import Adopted, Adopting, Standing, Wanted
+from konverse.dialog.session.adoption import Adopted, Adopting, AdoptRequest, FoundState
 from konverse.dialog.session.dialogs import SessionDialog
 from konverse.dialog.session.lanes import Hand
 from konverse.dialog.session.session import Session
@@ -37,8 +37,8 @@ def session() -> Session:
     return Session(session_writer(NOW_MS, 99))
 
 
-def wanted(*conversations: bytes, returning: bool = False) -> list[Wanted]:
-    return [Wanted(one, begin_block(group=one), returning) for one in conversations]
+def wanted(*conversations: bytes, returning: bool = False) -> list[AdoptRequest]:
+    return [AdoptRequest(one, begin_block(group=one), returning) for one in conversations]
 
 
 def arrive(pair: Pair, hands: list[Hand]) -> list[Envelope]:
@@ -73,7 +73,7 @@ def adopt(pair: Pair, session: Session, *conversations: bytes, **options: bool) 
 
 def adopted(pair: Pair, session: Session, conversation: bytes) -> SessionDialog:
     ((dialog, standing),) = adopt(pair, session, conversation)
-    assert standing is Standing.OPEN
+    assert standing is FoundState.OPEN
     return dialog
 
 
@@ -137,7 +137,7 @@ def test_what_came_back_is_in_the_mailbox_before_a_successor_speaks(pair: Pair, 
     pair.target.deliver(pair.home)
     drive(pair, adopting)
     ((dialog, standing),) = adopting.finish()
-    assert standing is Standing.ENDED
+    assert standing is FoundState.ENDED
     assert [one.body for one in pair.home.state.mailbox.entries.values()] == [b"late"]
     with pytest.raises(ConversationEnded):
         session.send(dialog, "order", b"in vain")
@@ -201,13 +201,13 @@ def test_a_partition_is_read_and_a_writer_closed_there_once_for_many_conversatio
     assert [one.kind for one in written] == [Kind.CLOSE_WRITER] * 3, "at home, at the target, and at home behind that"
     found = adopting.finish()
     assert [one.dialog.conversation for one in found] == conversations
-    assert {one.standing for one in found} == {Standing.OPEN}
+    assert {one.standing for one in found} == {FoundState.OPEN}
 
 
 def test_a_conversation_that_no_message_has_reached_is_not_opened_any_more(pair: Pair, session: Session) -> None:
     conversation = pair.begin(messages=0)
     ((dialog, standing),) = adopt(pair, session, conversation)
-    assert standing is Standing.NOT_OPENED
+    assert standing is FoundState.NOT_OPENED
     pair.target.take(pair.client.first(pair.target.address, conversation, begin_block(group=conversation)), b"late")
     assert pair.target.state.live() == []
     pair.target.deliver(pair.home)
@@ -226,10 +226,10 @@ def test_how_a_conversation_stands_that_is_over(pair: Pair, session: Session) ->
     pair.home.take(header)
     found = adopt(pair, session, unknown, ended, finished, answered)
     assert [one.standing for one in found] == [
-        Standing.NOT_BEGUN,
-        Standing.ENDED,
-        Standing.FINISHED,
-        Standing.FINISHED,
+        FoundState.NOT_BEGUN,
+        FoundState.ENDED,
+        FoundState.FINISHED,
+        FoundState.FINISHED,
     ]
     for dialog, _ in found:
         with pytest.raises(ConversationEnded):
@@ -240,7 +240,7 @@ def test_a_conversation_that_has_moved_is_not_gone_on_with(pair: Pair, session: 
     conversation = pair.begin()
     relocate(pair.target, living(pair.target, Role.TARGET, conversation), Side("elsewhere"))
     ((_, standing),) = adopt(pair, session, conversation)
-    assert standing is Standing.MOVED
+    assert standing is FoundState.MOVED
 
 
 def test_a_dialog_of_the_session_itself_is_given_again(pair: Pair, session: Session) -> None:
@@ -248,11 +248,11 @@ def test_a_dialog_of_the_session_itself_is_given_again(pair: Pair, session: Sess
     dialog, _ = session.begin(conversation, begin_block(group=conversation))
     adopting = Adopting(session, wanted(conversation))
     assert adopting.addresses == []
-    assert adopting.finish() == [Adopted(dialog, Standing.OPEN)]
+    assert adopting.finish() == [Adopted(dialog, FoundState.OPEN)]
     session.finish(dialog)
-    assert Adopting(session, wanted(conversation)).finish() == [Adopted(dialog, Standing.FINISHED)]
+    assert Adopting(session, wanted(conversation)).finish() == [Adopted(dialog, FoundState.FINISHED)]
     session.end(dialog)
-    assert [one.standing for one in Adopting(session, wanted(conversation)).finish()] == [Standing.ENDED]
+    assert [one.standing for one in Adopting(session, wanted(conversation)).finish()] == [FoundState.ENDED]
 
 
 def test_an_adopted_dialog_is_returning_when_its_successor_wants_that(pair: Pair, session: Session) -> None:

@@ -8,7 +8,7 @@ from konverse.dialog.fold.apply import apply
 from konverse.dialog.state.transitions import State
 from konverse.schemas.errors import PartitionHalted
 from konverse.schemas.identifiers import Role
-from konverse.schemas.wire.journal import GENESIS_HASH, Commit, EndOperation, Operations
+from konverse.schemas.wire.journal import GENESIS_HASH, Commit, CommitOperations, EndOperation
 from konverse.schemas.wire.records import FIRST, NO_SEQUENCE, Kind
 from tests.kit.builders import Pair, Side, begin_block, identifier
 
@@ -207,7 +207,7 @@ def test_receives_come_before_sends_and_sends_before_ends(pair: Pair) -> None:
 def test_a_commit_for_another_place_in_the_data_log_halts(pair: Pair) -> None:
     pair.begin()
     with pytest.raises(PartitionHalted, match="ingests to 2, and 1 was ingested"):
-        apply(pair.target.state, Commit(1, b"o" * 16, 1, GENESIS_HASH, 2, Operations()))
+        apply(pair.target.state, Commit(1, b"o" * 16, 1, GENESIS_HASH, 2, CommitOperations()))
 
 
 def test_what_a_commit_changes_the_view_learns() -> None:

@@ -9,7 +9,7 @@ from konverse.dialog.owner.poison import KILLED, PAUSE_FACTOR, PAUSE_MS, SUSPECT
 from konverse.dialog.owner.settings import OwnerSettings
 from konverse.dialog.owner.staging import Staging
 from konverse.schemas.limits import ATTEMPTS_MAX, TRY_FIRST_GROUPS_MAX, TRY_GROUPS_MAX
-from konverse.schemas.wire.journal import Operations, decode
+from konverse.schemas.wire.journal import CommitOperations, decode
 from konverse.schemas.wire.operations import Attempt, Finish, Suspend, Try
 from tests.kit.builders import (
     Pair,
@@ -326,7 +326,7 @@ def test_a_group_that_was_to_be_suspended_is_let_go_when_its_conversation_ended_
     pair.target.end(pair.receiver(one.conversation))
     pair.target.deliver(pair.home)
     pair.home.state.ready.clear()
-    operations = Operations()
+    operations = CommitOperations()
     trial.fill(operations, 0, releasing=False)
     assert (operations.rare, other.held, [*pair.home.state.ready]) == ([], False, [other])
 

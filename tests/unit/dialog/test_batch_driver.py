@@ -8,7 +8,19 @@ from unittest.mock import patch
 import pytest
 
 from konverse.dialog.batch import driver as module
-from konverse.dialog.batch.driver import Again, Close, Decided, Driver, Phase, Put, Refused, Seen, Start, Unclear, look
+from konverse.dialog.batch.driver import (
+    Again,
+    BatchPhase,
+    BatchRefused,
+    BatchStart,
+    Close,
+    Decided,
+    Driver,
+    Put,
+    QuerySeen,
+    Unclear,
+    look,
+)
 from konverse.dialog.batch.task import Report
 from konverse.schemas.identifiers import Address
 from konverse.schemas.wire.batches import ABANDONED, decode_batch
@@ -18,7 +30,7 @@ from tests.kit.batches import HOME, JUDGE, QUERY, TARGET, Query, task_of
 from tests.kit.builders import Side, identifier
 
 RUN, OTHER = identifier("a run"), identifier("another run")
-NOTHING = Seen(-1, b"", full=False, over=False, heard=0, outputs={})
+NOTHING = QuerySeen(-1, b"", full=False, over=False, heard=0, outputs={})
 
 
 @pytest.fixture
@@ -32,7 +44,7 @@ def report(driver: Driver, number: int, attempt: str = "attempt", rows: int = 1,
 
 def put(driver: Driver, batch: int = 0, tasks: int = 1) -> Put:
     """Let the driver put its BATCH."""
-    driver.step(Start(batch, tasks))
+    driver.step(BatchStart(batch, tasks))
     for number in range(tasks):
         assert driver.step(report(driver, number)) == []
     (effect,) = driver.step(NOTHING)
@@ -42,17 +54,17 @@ def put(driver: Driver, batch: int = 0, tasks: int = 1) -> Put:
 
 def refused(driver: Driver, event: object) -> str:
     (effect,) = driver.step(event)
-    assert isinstance(effect, Refused)
-    assert driver.phase is Phase.IDLE
+    assert isinstance(effect, BatchRefused)
+    assert driver.phase is BatchPhase.IDLE
     return effect.reason
 
 
 def test_a_batch_is_put_when_each_task_has_reported(driver: Driver) -> None:
-    driver.step(Start(3, 2))
+    driver.step(BatchStart(3, 2))
     assert driver.step(report(driver, 1)) == []
     assert driver.step(NOTHING) == []
     assert driver.step(report(driver, 0, rows=4)) == []
-    assert driver.phase is Phase.WAITING
+    assert driver.phase is BatchPhase.WAITING
     (effect,) = driver.step(NOTHING)
     assert isinstance(effect, Put)
     assert effect.address == JUDGE
@@ -67,13 +79,13 @@ def test_a_batch_is_put_when_each_task_has_reported(driver: Driver) -> None:
 
 
 def test_a_batch_without_tasks_is_decided_too(driver: Driver) -> None:
-    driver.step(Start(0, 0))
+    driver.step(BatchStart(0, 0))
     (effect,) = driver.step(NOTHING)
     assert isinstance(effect, Put)
 
 
 def test_of_two_reports_of_a_task_the_first_counts(driver: Driver) -> None:
-    driver.step(Start(0, 2))
+    driver.step(BatchStart(0, 2))
     driver.step(report(driver, 0, "first"))
     driver.step(report(driver, 0, "second"))
     driver.step(report(driver, 1, "first"))
@@ -82,24 +94,24 @@ def test_of_two_reports_of_a_task_the_first_counts(driver: Driver) -> None:
 
 
 def test_a_report_counts_for_its_own_run_and_batch_alone(driver: Driver) -> None:
-    driver.step(Start(1, 1))
+    driver.step(BatchStart(1, 1))
     right = report(driver, 0)
     for changes in ({"run": OTHER}, {"batch": 0}, {"query": OTHER}, {"number": 1}, {"number": -1}):
         driver.step(right._replace(task=right.task._replace(**changes)))
     assert driver.reports == {}
     driver.step(right)
-    assert driver.phase is Phase.WAITING
+    assert driver.phase is BatchPhase.WAITING
 
 
 def test_a_driver_goes_on_when_the_journal_shows_who_has_won(driver: Driver) -> None:
     put(driver)
     assert driver.step(NOTHING) == []
     assert driver.step(NOTHING._replace(decided=0, by=RUN, heard=1)) == [Decided(0, ours=True)]
-    assert driver.phase is Phase.IDLE
+    assert driver.phase is BatchPhase.IDLE
 
 
 def test_a_batch_that_another_driver_has_decided_is_decided(driver: Driver) -> None:
-    driver.step(Start(2, 3))
+    driver.step(BatchStart(2, 3))
     assert driver.step(NOTHING._replace(decided=1, by=OTHER)) == []
     assert driver.step(NOTHING._replace(decided=2, by=OTHER)) == [Decided(2, ours=False)]
     put(driver, 3)
@@ -120,11 +132,11 @@ def test_a_batch_whose_decision_nobody_remembers_any_more_may_have_been_ours(
     """Until the driver looks again, its BATCH may have won, and other drivers may have gone on."""
     put(driver)
     assert driver.step(NOTHING._replace(heard=1, **later)) == [Unclear(0, reason)]
-    assert driver.phase is Phase.IDLE
+    assert driver.phase is BatchPhase.IDLE
 
 
 def test_a_batch_that_never_left_is_not_received_whatever_came_since(driver: Driver) -> None:
-    driver.step(Start(0, 2))
+    driver.step(BatchStart(0, 2))
     assert driver.step(NOTHING._replace(decided=1, by=OTHER)) == [Decided(0, ours=False)]
 
 
@@ -143,7 +155,7 @@ def test_a_batch_goes_again_until_the_journal_has_read_it(driver: Driver) -> Non
 
 
 def test_a_batch_leaves_when_all_decisions_before_it_have_arrived(driver: Driver) -> None:
-    driver.step(Start(1, 1))
+    driver.step(BatchStart(1, 1))
     driver.step(report(driver, 0))
     seen = NOTHING._replace(decided=0, by=OTHER)
     assert driver.step(seen._replace(outputs={HOME: (3, 3), TARGET: (4, 5)})) == []
@@ -160,23 +172,23 @@ def test_a_batch_that_was_read_and_decided_nothing_is_refused(driver: Driver) ->
 
 
 def test_a_driver_of_an_abandoned_query_gives_up(driver: Driver) -> None:
-    driver.step(Start(0, 1))
+    driver.step(BatchStart(0, 1))
     assert "abandoned" in refused(driver, NOTHING._replace(decided=ABANDONED))
 
 
 def test_a_query_too_many_is_refused(driver: Driver) -> None:
-    driver.step(Start(0, 1))
+    driver.step(BatchStart(0, 1))
     assert "takes no more" in refused(driver, NOTHING._replace(full=True))
 
 
 def test_a_partition_that_was_not_named_is_refused(driver: Driver) -> None:
-    driver.step(Start(0, 1))
+    driver.step(BatchStart(0, 1))
     assert "Name every queue" in refused(driver, report(driver, 0, at=HOME))
 
 
 def test_a_batch_that_is_too_large_is_refused_before_anything_counts(driver: Driver) -> None:
     for name, most in (("BATCH_RECORDS_MAX", 3), ("BATCH_BYTES_MAX", 39), ("BODY_BYTES_MAX", 50)):
-        driver.step(Start(0, 2))
+        driver.step(BatchStart(0, 2))
         driver.step(report(driver, 0, rows=2))
         driver.step(report(driver, 1, rows=2))
         with patch.object(module, name, most):
@@ -187,9 +199,9 @@ def test_a_batch_that_is_too_large_is_refused_before_anything_counts(driver: Dri
 def test_nothing_happens_between_batches(driver: Driver) -> None:
     assert driver.step(NOTHING._replace(decided=ABANDONED)) == []
     assert driver.step(Again()) == []
-    driver.step(Start(0, 1))
+    driver.step(BatchStart(0, 1))
     with pytest.raises(AssertionError, match="one batch at a time"):
-        driver.step(Start(1, 1))
+        driver.step(BatchStart(1, 1))
 
 
 def test_what_a_driver_sees_is_what_the_transmission_partition_knows() -> None:
@@ -197,7 +209,9 @@ def test_what_a_driver_sees_is_what_the_transmission_partition_knows() -> None:
     assert look(judge.state, QUERY, query.driver.id, (HOME, TARGET)) == NOTHING
     query.batch(to=judge, number=2)
     seen = look(judge.state, QUERY, query.driver.id, (HOME, TARGET))
-    assert seen == Seen(2, query.driver.id, full=False, over=False, heard=1, outputs={HOME: (0, 1), TARGET: (0, 1)})
+    assert seen == QuerySeen(
+        2, query.driver.id, full=False, over=False, heard=1, outputs={HOME: (0, 1), TARGET: (0, 1)}
+    )
     with patch.object(module, "QUERY_ENTRIES_MAX", 1):
         assert look(judge.state, identifier("another"), RUN, ()).full
         assert not look(judge.state, QUERY, RUN, ()).full
@@ -219,5 +233,5 @@ def test_the_query_of_a_single_write_is_closed_behind_its_batch() -> None:
 
 
 def test_a_query_that_is_over_is_refused(driver: Driver) -> None:
-    driver.step(Start(0, 0))
+    driver.step(BatchStart(0, 0))
     assert "has ended, or began too long ago" in refused(driver, NOTHING._replace(over=True))

@@ -9,18 +9,18 @@ import pytest
 from konverse.dialog.state.transitions import State
 from konverse.schemas.identifiers import Address
 from konverse.schemas.limits import KEY_BYTES_MAX, NAME_BYTES_MAX, TOPIC_NAME_LENGTH_MAX
-from konverse.schemas.wire.client_transaction import ClientTransaction, Step, TransactionDialog, encode
+from konverse.schemas.wire.client_transaction import TransactionDialog, TransactionRecord, TransactionStep, encode
 from konverse.schemas.wire.records import FIRST, PARTITION_MAX, RETURNING, BounceReason, Kind, Opened, Suffix
 from tests.kit.builders import Pair, Side, begin_block, identifier
 
 CONVERSATION = identifier("a conversation")
 BLOCK = begin_block(group=CONVERSATION)
 WHOLE = [
-    Step(0, Kind.BEGIN),
-    Step(0, Kind.MESSAGE, 0, "order", b"first"),
-    Step(0, Kind.MESSAGE, 1, "order", b"second"),
-    Step(0, Kind.FIN),
-    Step(0, Kind.END_CALL),
+    TransactionStep(0, Kind.BEGIN),
+    TransactionStep(0, Kind.MESSAGE, 0, "order", b"first"),
+    TransactionStep(0, Kind.MESSAGE, 1, "order", b"second"),
+    TransactionStep(0, Kind.FIN),
+    TransactionStep(0, Kind.END_CALL),
 ]
 
 
@@ -34,9 +34,9 @@ def transmission() -> Side:
     return Side("transmission")
 
 
-def written(pair: Pair, transmission: Side, steps: list[Step], body: bytes | None = None) -> None:
+def written(pair: Pair, transmission: Side, steps: list[TransactionStep], body: bytes | None = None) -> None:
     """A session's transaction arrives."""
-    data = encode(ClientTransaction([TransactionDialog(CONVERSATION, BLOCK)], steps)) if body is None else body
+    data = encode(TransactionRecord([TransactionDialog(CONVERSATION, BLOCK)], steps)) if body is None else body
     suffix = Suffix(home=pair.home.address)
     header = pair.client.write(Kind.TRANSACTION, transmission.address, CONVERSATION, suffix=suffix)
     transmission.take(header, data)
@@ -60,7 +60,7 @@ def test_the_messages_of_a_returning_dialog_return_and_its_other_steps_are_as_ev
     pair: Pair, transmission: Side
 ) -> None:
     dialog = TransactionDialog(CONVERSATION, BLOCK, returning=True)
-    written(pair, transmission, [], encode(ClientTransaction([dialog], WHOLE)))
+    written(pair, transmission, [], encode(TransactionRecord([dialog], WHOLE)))
     assert [one.envelope.flags for one in transmission.outputs(pair.home.address)] == [0, 0]
     assert [one.envelope.flags for one in transmission.outputs(pair.target.address)] == [
         FIRST | RETURNING,
@@ -81,7 +81,7 @@ def test_first_leaves_behind_begin_and_end_behind_what_was_sent(pair: Pair, tran
 
 
 def test_a_conversation_that_was_begun_before_keeps_its_opener(pair: Pair, transmission: Side) -> None:
-    written(pair, transmission, [Step(0, Kind.OPEN, body=identifier("before")), *WHOLE[1:3]])
+    written(pair, transmission, [TransactionStep(0, Kind.OPEN, body=identifier("before")), *WHOLE[1:3]])
     first, second = transmission.outputs(pair.target.address)
     assert first.envelope.suffix.detail == Opened(identifier("before"))
     assert second.envelope.suffix.detail is None
@@ -91,7 +91,7 @@ def test_a_conversation_that_was_begun_before_keeps_its_opener(pair: Pair, trans
 
 @pytest.mark.parametrize("opener", [None, b"", b"short", bytes(17)])
 def test_a_transaction_with_a_dialog_of_nobody_is_none(pair: Pair, transmission: Side, opener: bytes | None) -> None:
-    written(pair, transmission, [Step(0, Kind.OPEN, body=opener), *WHOLE[1:3]])
+    written(pair, transmission, [TransactionStep(0, Kind.OPEN, body=opener), *WHOLE[1:3]])
     assert transmission.state.statistics.malformed == 1
     assert not transmission.state.streams
 
@@ -122,19 +122,21 @@ def test_a_transaction_of_a_closed_writer_comes_back_whole(pair: Pair, transmiss
     assert transmission.outputs(pair.target.address) == []
     (back,) = transmission.outputs(pair.home.address)
     assert (back.kind, back.detail.reason) == (Kind.BOUNCE, BounceReason.WRITER_CLOSED)
-    assert back.body == encode(ClientTransaction([TransactionDialog(CONVERSATION, BLOCK)], WHOLE))
+    assert back.body == encode(TransactionRecord([TransactionDialog(CONVERSATION, BLOCK)], WHOLE))
 
 
 @pytest.mark.parametrize(
     "steps",
     [
-        [Step(0, Kind.BEGIN), Step(1, Kind.MESSAGE, 0, "order", b"")],
-        [Step(0, Kind.BEGIN), Step(0, Kind.MESSAGE, 0, "o" * 5_000, b"")],
-        [Step(0, Kind.BEGIN), Step(0, Kind.MESSAGE, -2, "order", b"")],
+        [TransactionStep(0, Kind.BEGIN), TransactionStep(1, Kind.MESSAGE, 0, "order", b"")],
+        [TransactionStep(0, Kind.BEGIN), TransactionStep(0, Kind.MESSAGE, 0, "o" * 5_000, b"")],
+        [TransactionStep(0, Kind.BEGIN), TransactionStep(0, Kind.MESSAGE, -2, "order", b"")],
     ],
     ids=["a dialog that is not named", "a header that is too long", "an absurd number"],
 )
-def test_of_a_transaction_that_cannot_be_sent_nothing_is(pair: Pair, transmission: Side, steps: list[Step]) -> None:
+def test_of_a_transaction_that_cannot_be_sent_nothing_is(
+    pair: Pair, transmission: Side, steps: list[TransactionStep]
+) -> None:
     written(pair, transmission, steps)
     assert transmission.state.statistics.malformed == 1
     assert transmission.state.streams == {}
@@ -163,8 +165,13 @@ def test_of_a_transaction_that_no_honest_client_writes_nothing_is_sent(
 ) -> None:
     """Not even the steps before the wrong one: an output to an impossible address would stop all others."""
     dialog = TransactionDialog(CONVERSATION, BLOCK._replace(**changes))
-    steps = [Step(0, Kind.MESSAGE, sequence, message_type, b"")]
-    written(pair, transmission, [], encode(ClientTransaction([dialog], [Step(0, Kind.MESSAGE, 1, "order"), *steps])))
+    steps = [TransactionStep(0, Kind.MESSAGE, sequence, message_type, b"")]
+    written(
+        pair,
+        transmission,
+        [],
+        encode(TransactionRecord([dialog], [TransactionStep(0, Kind.MESSAGE, 1, "order"), *steps])),
+    )
     assert transmission.state.statistics.malformed == 1
     assert transmission.state.streams == {}
 
@@ -173,7 +180,7 @@ def test_names_and_places_up_to_their_bounds_are_sent(pair: Pair, transmission: 
     block = BLOCK._replace(
         home=Address("a" * TOPIC_NAME_LENGTH_MAX, PARTITION_MAX, b"tag!"), from_service="s" * NAME_BYTES_MAX
     )
-    steps = [Step(0, Kind.BEGIN), Step(0, Kind.MESSAGE, 0, "o" * NAME_BYTES_MAX, b"")]
-    written(pair, transmission, [], encode(ClientTransaction([TransactionDialog(CONVERSATION, block)], steps)))
+    steps = [TransactionStep(0, Kind.BEGIN), TransactionStep(0, Kind.MESSAGE, 0, "o" * NAME_BYTES_MAX, b"")]
+    written(pair, transmission, [], encode(TransactionRecord([TransactionDialog(CONVERSATION, block)], steps)))
     assert transmission.state.statistics.malformed == 0
     assert transmission.state.streams.keys() == {block.home, block.target}

@@ -10,14 +10,14 @@ from konverse.bridge.verifier.journal import JournalJudge
 from konverse.bridge.verifier.records import Record
 from konverse.dialog.fold.fold import Fold
 from konverse.dialog.fold.journal import JournalRecord
-from konverse.dialog.state.recent import Columns
+from konverse.dialog.state.recent import RecordColumns
 from konverse.schemas.errors import PartitionHalted
 from konverse.schemas.wire.journal import (
     FOLD_VERSION,
     GENESIS_HASH,
     Claim,
     Commit,
-    Operations,
+    CommitOperations,
     Part,
     encode_claim,
     encode_commit,
@@ -46,7 +46,7 @@ class Journal:
 
     def commit(self, ingest_to: int, **columns: list[int]) -> None:
         self.number += 1
-        data = encode_commit(Commit(1, OWNER, self.number, self.hash, ingest_to, Operations(**columns)))  # type: ignore[arg-type]
+        data = encode_commit(Commit(1, OWNER, self.number, self.hash, ingest_to, CommitOperations(**columns)))  # type: ignore[arg-type]
         self.hash = hashlib.sha256(data).digest()
         self.add(data)
 
@@ -140,7 +140,7 @@ def test_data_that_was_read_already_is_dropped(fold: Fold) -> None:
 def test_a_read_without_records_moves_on(fold: Fold, journal: Journal) -> None:
     journal.commit(3)
     fold.feed_journal(journal.records)
-    fold.feed_data(Columns((), (), (), (), 3, 0))
+    fold.feed_data(RecordColumns((), (), (), (), 3, 0))
     assert fold.advance() is None
     assert fold.state.ingest_to == 3
 
@@ -181,7 +181,7 @@ def test_a_record_with_the_header_of_data_changes_nothing_in_a_journal(fold: Fol
 
 
 def test_a_part_with_the_header_of_data_is_none(fold: Fold, journal: Journal) -> None:
-    data = encode_commit(Commit(1, OWNER, 1, GENESIS_HASH, 0, Operations()))
+    data = encode_commit(Commit(1, OWNER, 1, GENESIS_HASH, 0, CommitOperations()))
     pieces = [encode_part(Part(OWNER, 1, at, 3, data[cut : cut + 40])) for at, cut in enumerate((0, 40, 80))]
     assert len(data) <= 120
     for at, piece in enumerate(pieces):
@@ -192,7 +192,7 @@ def test_a_part_with_the_header_of_data_is_none(fold: Fold, journal: Journal) ->
 
 
 def test_a_record_that_does_not_count_is_passed(fold: Fold, journal: Journal) -> None:
-    stale = encode_commit(Commit(1, identifier("a zombie"), 1, GENESIS_HASH, 0, Operations()))
+    stale = encode_commit(Commit(1, identifier("a zombie"), 1, GENESIS_HASH, 0, CommitOperations()))
     journal.add(stale)
     journal.commit(0)
     fold.feed_journal(journal.records)

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from konverse.dialog.queries.leaks import NOTHING_WAITS, Cause, Side, cause_of, explained, side_of, worked_on
+from konverse.dialog.queries.leaks import NOTHING_WAITS, Cause, SideFacts, cause_of, explained, side_of, worked_on
 from konverse.dialog.state.endpoint import Clock
 from konverse.dialog.state.transitions import State
 from konverse.schemas.identifiers import Role
-from konverse.schemas.wire.journal import EndOperation, Operations
+from konverse.schemas.wire.journal import CommitOperations, EndOperation
 from konverse.schemas.wire.operations import Attempt, Prune, Rare, SetTimer
 from tests.kit.builders import Pair
 
 SO, SI, CO, DI, DO, ER, _ = State
 
 
-def side(state: State, role: Role = Role.TARGET, **said: object) -> Side:
-    one = Side(b"c" * 16, role, "//near", "//far", "//contract", state)
+def side(state: State, role: Role = Role.TARGET, **said: object) -> SideFacts:
+    one = SideFacts(b"c" * 16, role, "//near", "//far", "//contract", state)
     return one._replace(**said)  # type: ignore[arg-type]  # fields of Side
 
 
-def initiator(state: State, **said: object) -> Side:
+def initiator(state: State, **said: object) -> SideFacts:
     return side(state, Role.INITIATOR, **{"sent": -1, **said})
 
 
@@ -47,7 +47,7 @@ def initiator(state: State, **said: object) -> Side:
     ],
 )
 def test_a_side_is_forgotten_by_its_own_state_and_that_of_its_peer(
-    one: Side, peer: Side | None, expected: Cause
+    one: SideFacts, peer: SideFacts | None, expected: Cause
 ) -> None:
     assert cause_of(one, peer) is expected
 
@@ -73,7 +73,7 @@ def test_a_side_is_forgotten_by_its_own_state_and_that_of_its_peer(
     ],
 )
 def test_a_side_is_not_forgotten_when_it_expects_something_or_somebody_else_is_to_act(
-    one: Side, peer: Side | None
+    one: SideFacts, peer: SideFacts | None
 ) -> None:
     assert cause_of(one, peer) is None
 
@@ -141,7 +141,7 @@ def test_a_timer_and_a_lifetime_count_from_the_commit_that_sets_them() -> None:
 
 
 def test_a_commit_tells_of_what_was_received_sent_ended_and_done_otherwise() -> None:
-    assert worked_on(Operations()) == set()
+    assert worked_on(CommitOperations()) == set()
     rare: list[Rare] = [Attempt([4, 5]), SetTimer(6, 1_000), Prune(7)]
-    operations = Operations([], [1], [4], [(2, "reply", [b""])], [EndOperation(3)], rare)
+    operations = CommitOperations([], [1], [4], [(2, "reply", [b""])], [EndOperation(3)], rare)
     assert worked_on(operations) == {1, 2, 3, 4, 5, 6}

@@ -7,10 +7,10 @@ from typing import Final
 import pytest
 
 from konverse.dialog.fold.snapshot import Freeze, restore
-from konverse.dialog.session.adoption import Adopting, Wanted
-from konverse.dialog.session.dialogs import Manner
+from konverse.dialog.session.adoption import Adopting, AdoptRequest
+from konverse.dialog.session.dialogs import BeginOptions
 from konverse.dialog.session.session import Session
-from konverse.dialog.session.transactions import Transaction
+from konverse.dialog.session.transactions import StagedTransaction
 from konverse.dialog.state import named
 from konverse.dialog.state.partition import Partition
 from konverse.dialog.state.transitions import SENDING, State
@@ -193,7 +193,7 @@ def handed(session: Session) -> list[Envelope]:
 
 def test_a_session_names_the_opener_under_whatever_id() -> None:
     session = Session(IDS[0])
-    dialog, _ = session.begin(ORDER, BLOCK, Manner(named=True))
+    dialog, _ = session.begin(ORDER, BLOCK, BeginOptions(named=True))
     session.drained()
     session.send(dialog, "order", b"0")
     session.drained()
@@ -227,7 +227,7 @@ def test_of_an_id_of_our_own_making_nothing_more_is_said() -> None:
 
 def test_a_timer_that_waits_goes_with_its_begin_under_another_id() -> None:
     session = Session(IDS[0])
-    dialog, _ = session.begin(ORDER, BLOCK, Manner(named=True))
+    dialog, _ = session.begin(ORDER, BLOCK, BeginOptions(named=True))
     session.set_timer(dialog, Timer(1_000))
     session.change(IDS[1], 0)
     lane = session.lanes[BLOCK.home]
@@ -243,13 +243,13 @@ def test_a_timer_that_waits_goes_with_its_begin_under_another_id() -> None:
 def test_a_transaction_names_the_opener_of_what_was_begun_before() -> None:
     session = Session(IDS[0])
     session.transmit_to(address_of("transmission"))
-    dialog, _ = session.begin(ORDER, BLOCK, Manner(named=True))
+    dialog, _ = session.begin(ORDER, BLOCK, BeginOptions(named=True))
     session.drained()
     session.send(dialog, "order", b"0")
     session.drained()
     session.change(IDS[1], 0)
     session.drained()
-    transaction = Transaction(session)
+    transaction = StagedTransaction(session)
     transaction.send(dialog, "order", b"1")
     transaction.set_timer(dialog, 1_000)
     transaction.end(dialog)
@@ -271,8 +271,8 @@ def test_a_transaction_names_the_opener_of_what_was_begun_before() -> None:
 def test_a_transaction_that_begins_it_names_its_session() -> None:
     session = Session(IDS[0])
     session.transmit_to(address_of("transmission"))
-    transaction = Transaction(session)
-    dialog = transaction.begin(ORDER, BLOCK, Manner(named=True))
+    transaction = StagedTransaction(session)
+    dialog = transaction.begin(ORDER, BLOCK, BeginOptions(named=True))
     transaction.end(dialog)
     session.commit(transaction)
     body = session.lanes[address_of("transmission")].bodies[-1]
@@ -287,7 +287,7 @@ def test_a_successor_names_the_opener_of_what_it_adopts() -> None:
     pair = Pair()
     begin(pair, pair.client)
     successor = Session(IDS[1])
-    adopting = Adopting(successor, [Wanted(ORDER, BLOCK)])
+    adopting = Adopting(successor, [AdoptRequest(ORDER, BLOCK)])
     while adopting.addresses:
         hands = [
             hand

@@ -12,7 +12,7 @@ from konverse.dialog.state.transitions import State
 from konverse.dialog.transaction.transaction import Transaction
 from konverse.schemas.errors import InvalidState, PartitionHalted, TransactionTooLarge
 from konverse.schemas.limits import TRANSACTION_BYTES_MAX
-from konverse.schemas.wire.journal import Operations
+from konverse.schemas.wire.journal import CommitOperations
 from konverse.schemas.wire.operations import GiveBack
 from konverse.schemas.wire.records import NO_SEQUENCE, RETURNING, BounceReason, Kind
 from tests.kit.builders import Pair, anything
@@ -35,7 +35,7 @@ def taken(pair: Pair) -> tuple[Staging, Transaction]:
 def commit(pair: Pair, staging: Staging, transaction: Transaction) -> None:
     staging.finish(transaction)
     operations, merged = staging.merge()
-    pair.target.commit(**{name: getattr(operations, name) for name in Operations.__dataclass_fields__})
+    pair.target.commit(**{name: getattr(operations, name) for name in CommitOperations.__dataclass_fields__})
     staging.release(merged)
 
 

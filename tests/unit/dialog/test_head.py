@@ -12,7 +12,7 @@ from konverse.bridge.verifier.journal import JournalJudge
 from konverse.bridge.verifier.records import Record
 from konverse.dialog.fold.journal import JournalHead, NewerFold
 from konverse.schemas.errors import PartitionHalted
-from konverse.schemas.wire.journal import FOLD_VERSION, GENESIS_HASH, Claim, Commit, Operations, encode_claim
+from konverse.schemas.wire.journal import FOLD_VERSION, GENESIS_HASH, Claim, Commit, CommitOperations, encode_claim
 from tests.kit.builders import identifier, log_of
 
 ME, OTHER = identifier("me"), identifier("other")
@@ -25,7 +25,7 @@ def claim(epoch: int, owner: bytes = ME, **changes: Any) -> Claim:
 
 
 def commit(epoch: int, number: int, owner: bytes = ME, previous: bytes = GENESIS_HASH, **changes: Any) -> Commit:
-    return replace(Commit(epoch, owner, number, previous, 0, Operations()), **changes)
+    return replace(Commit(epoch, owner, number, previous, 0, CommitOperations()), **changes)
 
 
 @pytest.fixture

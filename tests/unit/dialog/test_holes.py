@@ -10,7 +10,7 @@ from konverse.dialog.fold.snapshot import Freeze, restore
 from konverse.dialog.pool.recycling import standing_of
 from konverse.dialog.session.lanes import Lane, heard, refused
 from konverse.dialog.session.outcome import Asking
-from konverse.dialog.session.rotation import Unheard, Wanted, reply
+from konverse.dialog.session.rotation import CloseQuery, Unheard, reply
 from konverse.dialog.session.session import Session
 from konverse.dialog.state.transitions import State
 from konverse.dialog.state.writer import MERGED, Hole
@@ -363,7 +363,7 @@ def test_a_question_that_lay_in_a_hole_is_asked_again(world: World) -> None:
     target, asker = world.target, writer(2)
     lose(target)
     message(target, asker, 1)
-    wanted = Wanted(target.address, world.client.id, asker.id, 0)
+    wanted = CloseQuery(target.address, world.client.id, asker.id, 0)
     target.take(Scribe("another").close(target.address, world.client.id))
     assert reply(target.state, wanted) is Unheard.LATER
 

@@ -8,7 +8,7 @@ from unittest.mock import patch
 import pytest
 
 from konverse.dialog.queries.in_flight import InFlight, arriving, newest, sent
-from konverse.dialog.transaction.received import Found
+from konverse.dialog.transaction.received import GroupPlace
 from konverse.schemas.groups import own_group
 from konverse.schemas.identifiers import Role
 from konverse.schemas.wire import moved as moved_state
@@ -35,7 +35,7 @@ def test_a_group_is_in_the_outbox_then_in_the_log_then_there(world: World, relat
     one = world.receiver(world.begin("one"))
     if related:
         world.target.commit(rare=[Move(one.index, GROUP)])
-    group, there = one.group_id, Found(world.second.address, one.service)
+    group, there = one.group_id, GroupPlace(world.second.address, one.service)
     assert (group == GROUP) is related
     assert [*sent(world.target.state, group)] == []
     relocate(world.target, one, world.second)
@@ -68,7 +68,7 @@ def test_a_state_of_which_the_first_piece_has_arrived_is_found_where_that_is(wor
         pieces = world.target.outputs(world.second.address)
         assert len(pieces) > 1
         world.second.take(encode_envelope(pieces[0].envelope), pieces[0].body)
-    assert [way.found for way in sent(world.second.state, GROUP)] == [Found(world.second.address, one.service)]
+    assert [way.found for way in sent(world.second.state, GROUP)] == [GroupPlace(world.second.address, one.service)]
 
 
 def test_what_is_no_beginning_of_a_state_says_nothing(world: World) -> None:

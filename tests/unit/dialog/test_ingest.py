@@ -9,7 +9,7 @@ import pytest
 
 from konverse.dialog.fold.ingest import ingest
 from konverse.dialog.state.partition import Statistics
-from konverse.dialog.state.recent import Columns
+from konverse.dialog.state.recent import RecordColumns
 from konverse.schemas.wire.records import NO_SEQUENCE, Kind, Suffix
 from tests.kit.builders import GARBAGE, Pair, Scribe, Side, address_of, begin_block, columns_of, identifier, record
 
@@ -147,7 +147,7 @@ def test_what_is_queued_is_the_offset_the_type_and_the_drivers_own_record() -> N
         client.message(side.address, conversation, "b", sequence=2),
     ]
     bodies, stamps = [body for body, _ in records], [stamp for _, stamp in records]
-    ingest(side.state, Columns([5, 7, 9], headers, bodies, stamps, 12, 5))
+    ingest(side.state, RecordColumns([5, 7, 9], headers, bodies, stamps, 12, 5))
     (endpoint,) = side.state.live()
     assert endpoint.queue == [(5, "a", *records[0]), (7, "b", *records[1]), (9, "b", *records[2])]
     assert side.state.ingest_to == 12, "the log goes on behind transaction markers"
@@ -171,9 +171,9 @@ def test_an_endpoint_is_ready_when_its_queue_was_empty_and_changed_when_anything
 
 
 def test_reading_nothing_moves_the_place_up_to_which_was_read(pair: Pair) -> None:
-    ingest(pair.target.state, Columns((), (), (), (), 17, 0))
+    ingest(pair.target.state, RecordColumns((), (), (), (), 17, 0))
     assert pair.target.state.ingest_to == 17
-    ingest(pair.target.state, Columns((), (), (), (), 3, 0))
+    ingest(pair.target.state, RecordColumns((), (), (), (), 3, 0))
     assert pair.target.state.ingest_to == 17
 
 
@@ -218,7 +218,7 @@ def test_both_sides_of_a_conversation_can_live_in_one_partition() -> None:
 )
 def test_columns_are_cut_before_an_offset(cut: int, before: list[int], behind: list[int]) -> None:
     bodies, stamps = [b"three", b"four", b"six"], [33, 44, 66]
-    columns = Columns([3, 4, 6], [b"3", b"4", b"6"], bodies, stamps, 9, 1)
+    columns = RecordColumns([3, 4, 6], [b"3", b"4", b"6"], bodies, stamps, 9, 1)
     first, rest = columns.before(cut)
     assert ([*first.offsets], first.next_offset) == (before, min(cut, 9))
     assert ([*rest.offsets], rest.next_offset) == (behind, 9)
@@ -234,7 +234,7 @@ def test_columns_of_consecutive_offsets_are_cut_too() -> None:
 
 def test_columns_of_different_lengths_are_a_mistake_of_the_driver(pair: Pair) -> None:
     with pytest.raises(ValueError, match=r"shorter|longer"):
-        ingest(pair.target.state, Columns([0, 1], [None], [None], [0], 2, 0))
+        ingest(pair.target.state, RecordColumns([0, 1], [None], [None], [0], 2, 0))
 
 
 def test_addresses_of_two_queues_differ_in_topic_and_tag() -> None:

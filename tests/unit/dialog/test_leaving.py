@@ -17,7 +17,7 @@ from konverse.dialog.owner.staging import Staging
 from konverse.dialog.queries.standing import standing
 from konverse.dialog.state.endpoint import Endpoint
 from konverse.dialog.state.partition import Partition
-from konverse.dialog.transaction.received import Found
+from konverse.dialog.transaction.received import GroupPlace
 from konverse.schemas.errors import InvalidGroup, InvalidState, QueueFull
 from konverse.schemas.identifiers import Role
 from konverse.schemas.wire.operations import Move, MoveAway, Relocate, Suspend
@@ -27,7 +27,7 @@ from tests.kit.driver import Driver
 from tests.kit.moving import World, bodies, living
 from tests.kit.staging import commit, finds, taken
 
-ELSEWHERE = Found(address_of("orders", 1), "//sales/OrderService")
+ELSEWHERE = GroupPlace(address_of("orders", 1), "//sales/OrderService")
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def staging_of(world: World, service: str | None = None) -> Staging:
     """Staging of the targets' first partition. Searched groups live in the second partition."""
     staging = Staging(world.target.state, anything, OwnerSettings())
     known = next(iter(world.target.state.live())).service if service is None else service
-    finds(staging, lambda _: Found(world.second.address, known))
+    finds(staging, lambda _: GroupPlace(world.second.address, known))
     return staging
 
 
@@ -176,7 +176,7 @@ def test_who_moves_to_a_group_that_is_on_its_way_here_founds_it_here(world: Worl
     world.begin("one")
     staging = staging_of(world)
     service = world.target.state.live()[0].service
-    finds(staging, lambda _: Found(world.target.address, service))
+    finds(staging, lambda _: GroupPlace(world.target.address, service))
     transaction = taken(staging)
     dialog = transaction.dialog
     transaction.move(dialog, UUID(bytes=GROUP))

@@ -9,7 +9,7 @@ from konverse.dialog.state.endpoint import Endpoint
 from konverse.dialog.state.transitions import State
 from konverse.schemas.identifiers import Role
 from konverse.schemas.system_messages import END_DIALOG, ERROR, lost_body, read_error
-from konverse.schemas.wire.journal import GENESIS_HASH, Commit, Operations
+from konverse.schemas.wire.journal import GENESIS_HASH, Commit, CommitOperations
 from konverse.schemas.wire.operations import Lost, Prune
 from konverse.schemas.wire.records import Kind, Suffix
 from tests.kit.builders import GROUP, Scribe, Side, begin_block, identifier
@@ -217,7 +217,7 @@ def test_what_is_gone_is_counted(world: World) -> None:
 
 def test_a_commit_names_what_it_says_is_gone() -> None:
     def commit(*rare: Prune | Lost) -> Commit:
-        return Commit(1, bytes(16), 1, GENESIS_HASH, 9, Operations(rare=[*rare]))
+        return Commit(1, bytes(16), 1, GENESIS_HASH, 9, CommitOperations(rare=[*rare]))
 
     assert lost_by(commit(Prune(0), Lost(3, 9))) == Lost(3, 9)
     assert lost_by(commit(Prune(0))) is None

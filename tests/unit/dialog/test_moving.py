@@ -20,7 +20,7 @@ from konverse.schemas.limits import (
     TOPIC_NAME_LENGTH_MAX,
     TRANSACTION_BYTES_MAX,
 )
-from konverse.schemas.wire.journal import Commit, Operations, encode_commit
+from konverse.schemas.wire.journal import Commit, CommitOperations, encode_commit
 from konverse.schemas.wire.operations import Relocate
 from tests.kit.builders import GROUP, Row, Scribe, address_of, begin_block, conversations, identifier, record
 from tests.kit.driver import Driver
@@ -148,7 +148,7 @@ def test_no_more_endpoints_leave_than_stubs_are_kept(driver: Driver) -> None:
 
 
 def test_the_largest_commit_has_room_for_moves_to_the_longest_name() -> None:
-    operations = Operations()
+    operations = CommitOperations()
     longest = Address("q" * TOPIC_NAME_LENGTH_MAX, QUEUE_PARTITIONS_MAX, b"tag!")
     operations.rare += [
         Relocate(1_000_000 + n, longest, RELOCATION_HOPS_MAX, 32) for n in range(COMMIT_MOVE_ENTRIES_MAX)

@@ -10,9 +10,9 @@ import pytest
 from konverse.dialog.fold.snapshot import Freeze, restore
 from konverse.dialog.rules.reused_ids import refusal
 from konverse.dialog.session import dialogs as manner
-from konverse.dialog.session.dialogs import Manner
+from konverse.dialog.session.dialogs import BeginOptions
 from konverse.dialog.session.session import Session
-from konverse.dialog.session.transactions import Transaction
+from konverse.dialog.session.transactions import StagedTransaction
 from konverse.dialog.state import named
 from konverse.dialog.state.named import How
 from konverse.dialog.state.partition import Partition
@@ -311,13 +311,13 @@ def test_what_is_older_than_the_horizon_of_writers_is_forgotten(pair: Pair) -> N
 
 
 def ended_directly(session: Session) -> None:
-    session.end(session.begin(ORDER, BLOCK, Manner(named=True))[0])
+    session.end(session.begin(ORDER, BLOCK, BeginOptions(named=True))[0])
 
 
 def ended_in_a_transaction(session: Session) -> None:
     session.transmit_to(BLOCK.home)
-    transaction = Transaction(session)
-    transaction.end(transaction.begin(ORDER, BLOCK, Manner(named=True)))
+    transaction = StagedTransaction(session)
+    transaction.end(transaction.begin(ORDER, BLOCK, BeginOptions(named=True)))
     session.commit(transaction)
 
 
@@ -326,18 +326,18 @@ def test_a_session_does_not_begin_what_it_has_ended_itself(end: Callable[[Sessio
     session = Session(identifier("session"))
     end(session)
     with pytest.raises(ConversationOver, match="this session has ended it") as caught:
-        session.begin(ORDER, BLOCK, Manner(named=True))
+        session.begin(ORDER, BLOCK, BeginOptions(named=True))
     assert caught.value.number == 8429
     with pytest.raises(ConversationOver, match="anew=True"):
-        Transaction(session).begin(ORDER, BLOCK, Manner(named=True))
+        StagedTransaction(session).begin(ORDER, BLOCK, BeginOptions(named=True))
 
 
 def test_a_session_remembers_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(manner, "SESSION_OVER_ENTRIES_MAX", 1)
     session = Session(identifier("session"))
     for name in ("first", "second"):
-        dialog, _ = session.begin(identifier(name), BLOCK, Manner(named=True))
+        dialog, _ = session.begin(identifier(name), BLOCK, BeginOptions(named=True))
         session.end(dialog)
-    session.ended_here.check(identifier("first"), Manner(named=True))
+    session.ended_here.check(identifier("first"), BeginOptions(named=True))
     with pytest.raises(ConversationOver):
-        session.ended_here.check(identifier("second"), Manner(named=True))
+        session.ended_here.check(identifier("second"), BeginOptions(named=True))

@@ -10,7 +10,7 @@ import pytest
 from konverse.dialog.owner.emitter import Emit
 from konverse.dialog.owner.events import Append, Appended, Drained, Effect, Halted, Phase, ReadJournal, Stopped, Tick
 from konverse.schemas.limits import COMMIT_GROUPS_MAX, LOOK_AHEAD_RECORDS_MAX, UNCOMMITTED_MS_MAX
-from konverse.schemas.wire.journal import GENESIS_HASH, Commit, Operations, decode, encode_commit
+from konverse.schemas.wire.journal import GENESIS_HASH, Commit, CommitOperations, decode, encode_commit
 from tests.kit.builders import conversations, identifier, record, records_of
 from tests.kit.digests import digest
 from tests.kit.driver import Driver
@@ -45,7 +45,7 @@ def in_flight(driver: Driver, *replies: bytes) -> Effect:
 
 def stale() -> bytes:
     """A commit of another process that is not the owner."""
-    return encode_commit(Commit(1, identifier("a zombie"), 1, GENESIS_HASH, 0, Operations()))
+    return encode_commit(Commit(1, identifier("a zombie"), 1, GENESIS_HASH, 0, CommitOperations()))
 
 
 def taken_over(driver: Driver) -> Driver:
@@ -259,7 +259,7 @@ def test_an_offset_that_was_given_before_halts(driver: Driver, offset: int) -> N
 def test_a_commit_before_ours_that_does_not_chain_halts(driver: Driver) -> None:
     """Our own epoch, owner and number with another history: the log contradicts itself."""
     append = in_flight(driver)
-    driver.write(encode_commit(Commit(1, identifier("me"), 1, b"x" * 32, 6, Operations())))
+    driver.write(encode_commit(Commit(1, identifier("me"), 1, b"x" * 32, 6, CommitOperations())))
     (halted,) = driver.acknowledge(append)
     assert isinstance(halted, Halted)
 

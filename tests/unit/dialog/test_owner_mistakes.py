@@ -12,7 +12,7 @@ import pytest
 from konverse.dialog.owner.events import DataRead, Drained, Halted, Phase, Recover, Tick
 from konverse.schemas.errors import PartitionHalted
 from konverse.schemas.identifiers import Address
-from konverse.schemas.wire.client_transaction import ClientTransaction, Step, TransactionDialog, encode
+from konverse.schemas.wire.client_transaction import TransactionDialog, TransactionRecord, TransactionStep, encode
 from konverse.schemas.wire.records import Kind, Suffix
 from tests.kit.builders import Scribe, address_of, begin_block, columns_of, conversations, identifier, record
 from tests.kit.driver import Driver
@@ -111,7 +111,11 @@ def test_who_follows_halts_as_well(driver: Driver) -> None:
 def transaction(message_type: str = "order", **changes: Any) -> bytes:
     """The body of a transaction that begins a dialog and sends on it."""
     dialog = TransactionDialog(identifier("t"), begin_block(group=identifier("t"))._replace(**changes))
-    return encode(ClientTransaction([dialog], [Step(0, Kind.BEGIN), Step(0, Kind.MESSAGE, 0, message_type, b"")]))
+    return encode(
+        TransactionRecord(
+            [dialog], [TransactionStep(0, Kind.BEGIN), TransactionStep(0, Kind.MESSAGE, 0, message_type, b"")]
+        )
+    )
 
 
 @pytest.mark.parametrize(

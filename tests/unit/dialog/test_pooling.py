@@ -8,15 +8,15 @@ from konverse.dialog.pool import pool as module
 from konverse.dialog.pool.places import (
     AskVerdict,
     Drop,
-    End,
+    EndSide,
     Forget,
     GiveUp,
+    HomeStanding,
     MakeRoom,
-    Place,
+    PoolPlace,
     Recycle,
     Resend,
     Stage,
-    Standing,
 )
 from konverse.dialog.pool.pool import Pooling
 from konverse.dialog.pool.recycling import RESENT
@@ -65,15 +65,15 @@ def test_an_end_under_its_senders_is_followed_by_a_verdict_what_came_back_and_th
     assert pooling.broken(one.conversation, RESENT[0], 5) == []
     assert awaited(one.place) is one
     late = [came_back(one.conversation, number) for number in range(2)]
-    assert pooling.home_says([(one, Standing(ended=True))], late[:1], 6) == [
+    assert pooling.home_says([(one, HomeStanding(ended=True))], late[:1], 6) == [
         Resend(one.place, late[:1]),
         AskVerdict(one),  # repeated, because messages may have had to go before FIN
     ]
     assert awaited(one.place) is one
-    said = pooling.home_says([(one, Standing(ended=True, answered=True))], late[1:], 7)
-    assert said == [Resend(one.place, late[1:]), End(one), Forget(one)]
+    said = pooling.home_says([(one, HomeStanding(ended=True, answered=True))], late[1:], 7)
+    assert said == [Resend(one.place, late[1:]), EndSide(one), Forget(one)]
     assert awaited(one.place) is None
-    assert pooling.home_says([(one, Standing(over=True))], [], 8) == []
+    assert pooling.home_says([(one, HomeStanding(over=True))], [], 8) == []
 
 
 def test_the_four_codes_are_those_of_the_behaviour() -> None:
@@ -86,7 +86,7 @@ def test_what_came_back_goes_again_after_the_four_codes_alone(pooling: Pooling, 
     late = [came_back(one.conversation)]
     again = code is None or code in RESENT
     expected = Resend(one.place, late) if again else GiveUp(one.place, late, code or 0)
-    standing = Standing(ended=True, code=code)
+    standing = HomeStanding(ended=True, code=code)
     assert pooling.home_says([(one, standing)], late, 1) == [expected, AskVerdict(one)]
     pooling.home_says([(one, standing._replace(answered=True))], [], 2)
     assert not pooling.known
@@ -101,9 +101,9 @@ def test_who_recycles_when_the_timer_may_be_due_waits_for_what_came_too_late(poo
     pooling.recycled(two, 2 * AGE_MS)
     assert awaited(one.place) is two
     late = [came_back(two.conversation)]
-    assert pooling.home_says([(two, Standing(finished=True))], [], 2 * AGE_MS) == []
+    assert pooling.home_says([(two, HomeStanding(finished=True))], [], 2 * AGE_MS) == []
     assert awaited(one.place) is two, "its own FIN was not answered"
-    assert pooling.home_says([(two, Standing(finished=True, answered=True))], late, 3 * AGE_MS) == [
+    assert pooling.home_says([(two, HomeStanding(finished=True, answered=True))], late, 3 * AGE_MS) == [
         Resend(one.place, late)
     ]
     assert (two.stage, awaited(one.place)) == (Stage.CLOSING, None)
@@ -130,7 +130,7 @@ def test_a_silent_target_is_waited_for_so_long(pooling: Pooling) -> None:
     one = begin(pooling)
     pooling.broken(one.conversation, None, 5)
     assert pooling.tick(4 + POOL_VERDICT_MS_MAX) == []
-    assert pooling.tick(5 + POOL_VERDICT_MS_MAX) == [End(one), Forget(one)]
+    assert pooling.tick(5 + POOL_VERDICT_MS_MAX) == [EndSide(one), Forget(one)]
     assert awaited(one.place) is None
 
 
@@ -138,14 +138,14 @@ def test_a_conversation_that_its_home_has_finished_is_replaced_and_closes(poolin
     """The timer of a sender that was considered dead."""
     one = begin(pooling)
     late = [came_back(one.conversation), came_back(one.conversation, 1, "EndOfStream")]
-    assert pooling.home_says([(one, Standing(finished=True))], late, 1) == [
+    assert pooling.home_says([(one, HomeStanding(finished=True))], late, 1) == [
         Resend(one.place, late[:1]),
         Drop(one.place, late[1:]),
         AskVerdict(one),
     ]
-    assert pooling.home_says([(one, Standing(finished=True, answered=True))], [], 2) == []
+    assert pooling.home_says([(one, HomeStanding(finished=True, answered=True))], [], 2) == []
     assert (one.stage, awaited(one.place)) == (Stage.CLOSING, None)
-    assert pooling.home_says([(one, Standing(over=True))], [], 3) == [Forget(one)]
+    assert pooling.home_says([(one, HomeStanding(over=True))], [], 3) == [Forget(one)]
 
 
 def test_an_error_behind_end_of_stream_is_followed_by_a_verdict_and_keeps_nobody_waiting(pooling: Pooling) -> None:
@@ -154,17 +154,17 @@ def test_an_error_behind_end_of_stream_is_followed_by_a_verdict_and_keeps_nobody
     assert pooling.broken(one.conversation, 4711, 2) == [AskVerdict(one)]
     assert awaited(one.place) is None
     assert pooling.statistics.replaced == 0
-    assert pooling.home_says([(one, Standing(ended=True, answered=True))], [], 3) == [End(one), Forget(one)]
+    assert pooling.home_says([(one, HomeStanding(ended=True, answered=True))], [], 3) == [EndSide(one), Forget(one)]
     assert pooling.closing == 0
 
 
 def test_this_side_is_not_ended_before_its_application_has_received_what_waits(pooling: Pooling) -> None:
     one = begin(pooling)
-    waits = Standing(ended=True, answered=True, unread=True)
+    waits = HomeStanding(ended=True, answered=True, unread=True)
     assert pooling.home_says([(one, waits)], [], 1) == [AskVerdict(one)]
     assert awaited(one.place) is None
     assert pooling.tick(2 * POOL_VERDICT_MS_MAX) == []
-    assert pooling.home_says([(one, waits._replace(unread=False))], [], 2) == [End(one), Forget(one)]
+    assert pooling.home_says([(one, waits._replace(unread=False))], [], 2) == [EndSide(one), Forget(one)]
 
 
 def test_what_is_no_place_of_the_pool_stays_where_it_is(pooling: Pooling) -> None:
@@ -226,7 +226,7 @@ def test_nothing_makes_room_before_targets_have_caught_up(pooling: Pooling, monk
     monkeypatch.setattr(module, "POOL_KEY_ENTRIES_MAX", 1)
     monkeypatch.setattr(module, "POOL_CLOSING_ENTRIES_MAX", 1)
     one = begin(pooling)
-    assert isinstance(one.place, Place)
+    assert isinstance(one.place, PoolPlace)
     pooling.recycled(one, 1)
     begin(pooling, number=1)
     with pytest.raises(QueueFull, match="1 that their targets have not ended yet"):

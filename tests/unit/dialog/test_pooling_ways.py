@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 
 from konverse.dialog.pool import pool as module
-from konverse.dialog.pool.places import AskVerdict, Drop, End, Forget, Resend, Standing, Stray, Way
+from konverse.dialog.pool.places import AskVerdict, Drop, EndSide, Forget, HomeStanding, Resend, Stray, Way
 from konverse.dialog.pool.pool import Pooling
 from konverse.dialog.state.mailbox import Bounced
 from konverse.schemas.errors import QueueFull
@@ -37,20 +37,20 @@ def test_a_redirected_place_goes_where_its_router_says_with_all_that_came_back(p
     one = begin(pooling)
     late = [came_back(one.conversation, number) for number in range(2)]
     said = note(one.conversation, "north")
-    assert pooling.home_says([(one, Standing(ended=True))], [said, *late], 1) == [AskVerdict(one), AskVerdict(one)]
+    assert pooling.home_says([(one, HomeStanding(ended=True))], [said, *late], 1) == [AskVerdict(one), AskVerdict(one)]
     assert (awaited(one.place), one.place.current) == (one, None), "nothing overtakes what came back"
     assert services(pooling.way_of(one.place, 2)) == ["north"]
-    assert pooling.home_says([(one, Standing(ended=True, answered=True))], [said, *late], 3) == [
+    assert pooling.home_says([(one, HomeStanding(ended=True, answered=True))], [said, *late], 3) == [
         Resend(one.place, late),
         Drop(one.place, [said]),
-        End(one),
+        EndSide(one),
         Forget(one),
     ]
     assert services(begin(pooling, now_ms=4, number=1).way) == ["north"]
     assert pooling.statistics.redirected == 1
 
 
-SETTLED: Final = Standing(ended=True, answered=True)
+SETTLED: Final = HomeStanding(ended=True, answered=True)
 
 
 def test_a_note_that_is_found_again_changes_nothing(pooling: Pooling) -> None:
@@ -74,8 +74,11 @@ def test_who_is_redirected_while_another_conversation_is_on_its_way_to_the_route
     said = [note(one.conversation, "north"), note(following.conversation, "south")]
     assert pooling.home_says([], [said[0], late[0]], 2) == [AskVerdict(one), AskVerdict(following)]
     assert one.place.awaits == [one, following]
-    unheard = Standing(finished=True, answered=True)
-    assert pooling.home_says([(one, SETTLED), (following, unheard)], [said[0], late[0]], 3) == [End(one), Forget(one)]
+    unheard = HomeStanding(finished=True, answered=True)
+    assert pooling.home_says([(one, SETTLED), (following, unheard)], [said[0], late[0]], 3) == [
+        EndSide(one),
+        Forget(one),
+    ]
     assert awaited(one.place) is following, "the router has not come to it yet"
     found = [said[0], late[0], said[1], late[1]]
     assert pooling.home_says([(following, SETTLED)], found, 4)[:2] == [Resend(one.place, late), Drop(one.place, said)]
@@ -98,7 +101,7 @@ def test_what_goes_in_a_circle_stays_where_it_came_back_to_and_is_tried_again(po
     assert pooling.home_says([], [said, *late], 2) == [Stray(one.place), AskVerdict(following)]
     assert one.place.astray == "in a circle"
     assert pooling.home_says([], [said, *late], 3) == [], "it waits"
-    assert pooling.home_says([(following, SETTLED)], [said, *late], 3) == [End(following), Forget(following)]
+    assert pooling.home_says([(following, SETTLED)], [said, *late], 3) == [EndSide(following), Forget(following)]
     assert one.place.again_ms == 2 + POOL_ASTRAY_MS
     pooling.try_again(one.place)
     assert not pooling.astray
@@ -141,18 +144,21 @@ def test_what_waits_as_nobody_takes_it_is_tried_again_although_its_place_had_to_
 def test_nothing_of_a_redirected_place_goes_again_before_all_has_come_back(pooling: Pooling) -> None:
     one = begin(pooling)
     said, late = note(one.conversation, "north"), [came_back(one.conversation, number) for number in range(2)]
-    assert pooling.home_says([(one, Standing(ended=True))], [said, late[0]], 1) == [AskVerdict(one), AskVerdict(one)]
-    assert pooling.home_says([(one, Standing(ended=True, answered=True))], [said, *late], 2) == [
+    assert pooling.home_says([(one, HomeStanding(ended=True))], [said, late[0]], 1) == [
+        AskVerdict(one),
+        AskVerdict(one),
+    ]
+    assert pooling.home_says([(one, HomeStanding(ended=True, answered=True))], [said, *late], 2) == [
         Resend(one.place, late),
         Drop(one.place, [said]),
-        End(one),
+        EndSide(one),
         Forget(one),
     ]
 
 
 def test_the_way_of_a_conversation_that_is_over_is_known_when_its_note_comes(pooling: Pooling) -> None:
     one = begin(pooling)
-    pooling.home_says([(one, Standing(ended=True, answered=True))], [note(one.conversation, "north")], 1)
+    pooling.home_says([(one, HomeStanding(ended=True, answered=True))], [note(one.conversation, "north")], 1)
     two = begin(pooling, now_ms=1, number=1)
     pooling.recycled(two, 2)
     three = begin(pooling, now_ms=2, number=2)

@@ -9,9 +9,9 @@ import pytest
 
 from konverse.dialog.fold.snapshot import Freeze, restore
 from konverse.dialog.owner.owner import highest_first
-from konverse.dialog.session.dialogs import Manner
+from konverse.dialog.session.dialogs import BeginOptions
 from konverse.dialog.session.session import Session
-from konverse.dialog.session.transactions import Transaction as ClientTransaction
+from konverse.dialog.session.transactions import StagedTransaction as ClientTransaction
 from konverse.dialog.state.endpoint import Endpoint, Terms
 from konverse.dialog.state.partition import Partition
 from konverse.dialog.state.ready import Ranked
@@ -22,7 +22,7 @@ from konverse.schemas.identifiers import Role
 from konverse.schemas.levels import DEFAULT_LEVEL
 from konverse.schemas.system_messages import Rejection
 from konverse.schemas.wire.envelope import decode as decode_envelope
-from konverse.schemas.wire.journal import Commit, Operations, decode, encode_commit
+from konverse.schemas.wire.journal import Commit, CommitOperations, decode, encode_commit
 from konverse.schemas.wire.operations import Prioritize
 from konverse.schemas.wire.records import NO_SEQUENCE, Begin, Kind, Suffix
 from tests.kit.builders import Pair, Scribe, Side, address_of, begin_block, conversations, identifier, log_of
@@ -181,7 +181,7 @@ def test_a_side_that_ends_with_the_commit_of_its_beginning_is_said_and_gone(pair
 
 @pytest.mark.parametrize(("endpoints", "levels"), [([1], b""), ([], b"\x05"), ([1], b"\x00"), ([1], b"\x0b")])
 def test_levels_that_do_not_exist_are_malformed(endpoints: list[int], levels: bytes) -> None:
-    operations = Operations(rare=[Prioritize(endpoints, levels)])
+    operations = CommitOperations(rare=[Prioritize(endpoints, levels)])
     data = encode_commit(Commit(1, bytes(16), 1, bytes(32), 0, operations))
     with pytest.raises(MalformedRecord):
         decode(data)
@@ -333,11 +333,11 @@ def test_a_session_says_the_level_that_its_broker_knows(way: str) -> None:
     session, block = Session(identifier("session")), begin_block()
     session.transmit_to(address_of("transmission"))
     if way == "direct":
-        _, (hand,) = session.begin(identifier("a"), block, Manner(level=9))
+        _, (hand,) = session.begin(identifier("a"), block, BeginOptions(level=9))
         envelope = decode_envelope(hand.records[0][0])
     else:
         transaction = ClientTransaction(session)
-        transaction.begin(identifier("a"), block, Manner(level=9))
+        transaction.begin(identifier("a"), block, BeginOptions(level=9))
         session.commit(transaction)
         transmitting = session.transactions.lane
         assert transmitting is not None

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from konverse.dialog.session.dialogs import DialogState, Manner, SessionDialog
+from konverse.dialog.session.dialogs import BeginOptions, DialogState, SessionDialog
 from konverse.dialog.session.lanes import Hand
 from konverse.dialog.session.session import Session
-from konverse.dialog.session.transactions import Transaction
+from konverse.dialog.session.transactions import StagedTransaction
 from konverse.dialog.state.outbox import Run
 from konverse.dialog.state.transitions import State
 from konverse.schemas.errors import ConversationEnded, InvalidState
@@ -129,7 +129,7 @@ def test_a_session_sends_first_itself_when_no_redirect_has_opened_the_dialog(
 
 @pytest.mark.parametrize("first", [True, False])
 def test_a_redirect_on_a_returning_dialog_says_so(session: Session, *, first: bool) -> None:
-    dialog, _ = session.begin(identifier("a"), block(), Manner(returning=True))
+    dialog, _ = session.begin(identifier("a"), block(), BeginOptions(returning=True))
     session.drained()
     if not first:
         session.send(dialog, "order", b"0")
@@ -248,7 +248,7 @@ def test_what_is_held_behind_a_redirect_is_named_also_when_the_peer_has_ended(se
 def test_a_transaction_is_refused_when_something_was_redirected_to_its_dialog_meanwhile(session: Session) -> None:
     session.transmit_to(address_of("transmission"))
     dialog, other = opened(session), opened(session, "other")
-    transaction = Transaction(session)
+    transaction = StagedTransaction(session)
     transaction.send(other, "order", b"0")
     transaction.send(dialog, "order", b"0")
     session.redirect(dialog, BOUNCE)

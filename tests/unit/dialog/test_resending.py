@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from konverse.dialog.pool.places import Place, Pooled
+from konverse.dialog.pool.places import Pooled, PoolPlace
 from konverse.dialog.pool.pool import in_order
 from konverse.dialog.state.mailbox import Bounced
 from konverse.schemas.identifiers import Address
@@ -17,7 +17,7 @@ OWNER: Final = b"o" * 16
 
 def conversations(*names: bytes) -> dict[bytes, Pooled | None]:
     """Living conversations of one place, oldest first."""
-    place = Place(bytes(16))
+    place = PoolPlace(bytes(16))
     place.living = [Pooled(name, place, 0) for name in names]
     return {one.conversation: one for one in place.living}
 

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from konverse.dialog.owner import handing_out as resting
-from konverse.dialog.owner.handing_out import REST_MAX_MS, REST_MS, Resting
+from konverse.dialog.owner.handing_out import REST_MAX_MS, REST_MS, RestingGroups
 
 
 def transaction(name: str) -> Any:
     return SimpleNamespace(dialog=SimpleNamespace(conversation=name.encode(), id=name))
 
 
-def rest_of(groups: Resting, one: Any, now_ms: int = 0) -> tuple[int, int]:
+def rest_of(groups: RestingGroups, one: Any, now_ms: int = 0) -> tuple[int, int]:
     """The group's rest in ms, and its number of rests when it reaches the longest one for the first time, else 0."""
     times = groups.add(one, one, now_ms)
     began = now_ms
@@ -25,7 +25,7 @@ def rest_of(groups: Resting, one: Any, now_ms: int = 0) -> tuple[int, int]:
 
 
 def test_a_group_rests_longer_each_time_up_to_a_bound_and_that_is_said_once() -> None:
-    groups, one = Resting(), transaction("a")
+    groups, one = RestingGroups(), transaction("a")
     rests, said = zip(*(rest_of(groups, one) for _ in range(9)), strict=True)
     assert rests[:5] == (REST_MS, 2 * REST_MS, 4 * REST_MS, 8 * REST_MS, 16 * REST_MS)
     assert set(rests[5:]) == {REST_MAX_MS}
@@ -35,7 +35,7 @@ def test_a_group_rests_longer_each_time_up_to_a_bound_and_that_is_said_once() ->
 
 
 def test_who_rests_shorter_comes_first() -> None:
-    groups, often, new = Resting(), transaction("a"), transaction("b")
+    groups, often, new = RestingGroups(), transaction("a"), transaction("b")
     for _ in range(4):
         rest_of(groups, often)
     groups.add(often, often, 0)
@@ -48,7 +48,7 @@ def test_who_rests_shorter_comes_first() -> None:
 
 def test_so_many_groups_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resting, "RESTING_ENTRIES_MAX", 2)
-    groups = Resting()
+    groups = RestingGroups()
     for name in "abc":
         groups.add(transaction(name), transaction(name), 0)
     assert len(groups._times) == 1
@@ -56,6 +56,6 @@ def test_so_many_groups_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_group_of_which_nothing_is_taken_for_days_rests_on() -> None:
-    groups, one = Resting(), transaction("a")
+    groups, one = RestingGroups(), transaction("a")
     groups._times[one.dialog.conversation] = 100_000
     assert rest_of(groups, one) == (REST_MAX_MS, 0)

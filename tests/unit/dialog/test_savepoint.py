@@ -8,7 +8,7 @@ import pytest
 
 from konverse.dialog.session.dialogs import DialogState
 from konverse.dialog.session.session import Session
-from konverse.dialog.session.transactions import Transaction as SessionTransaction
+from konverse.dialog.session.transactions import StagedTransaction as SessionTransaction
 from konverse.dialog.transaction.savepoints import Savepoints
 from konverse.dialog.transaction.transaction import Transaction
 from konverse.schemas.errors import (

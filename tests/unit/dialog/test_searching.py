@@ -9,8 +9,8 @@ import pytest
 
 from konverse.dialog.queries.searching import PASSES, Journaled, ReadBehind, ReadState, Search, find_here
 from konverse.dialog.state.partition import Partition
-from konverse.dialog.state.recent import Columns
-from konverse.dialog.transaction.received import Found
+from konverse.dialog.state.recent import RecordColumns
+from konverse.dialog.transaction.received import GroupPlace
 from konverse.schemas.identifiers import Address
 from konverse.schemas.wire.envelope import encode_envelope
 from konverse.schemas.wire.operations import Move
@@ -31,7 +31,7 @@ class Queue:
         one = self.world.receiver(self.world.begin("one"))
         self.world.target.commit(rare=[Move(one.index, GROUP)])
         self.one = self.world.receiver(one.conversation)
-        self.waiting: dict[int, list[Columns]] = {0: [], 1: [], 2: []}
+        self.waiting: dict[int, list[RecordColumns]] = {0: [], 1: [], 2: []}
         self.offset = 0
         self.asked: list[ReadState | ReadBehind] = []
         self.before: dict[int, Callable[[], None]] = {}
@@ -41,7 +41,7 @@ class Queue:
     def addresses(self) -> dict[int, Address]:
         return {number: side.address for number, side in self.sides.items()}
 
-    def search(self, group: bytes = GROUP, *ours: int) -> Found | None:
+    def search(self, group: bytes = GROUP, *ours: int) -> GroupPlace | None:
         search = Search(group, {number: self.sides[number].state for number in ours}, self.addresses)
         while search.question is not None:
             question = search.question
@@ -50,13 +50,13 @@ class Queue:
             search.answer(self._answer(question))
         return search.found
 
-    def _answer(self, question: ReadState | ReadBehind) -> Journaled | Iterable[Columns]:
+    def _answer(self, question: ReadState | ReadBehind) -> Journaled | Iterable[RecordColumns]:
         if isinstance(question, ReadBehind):
             return self.waiting[question.partition]
         return Journaled(self.sides[question.partition].state, self.offset)
 
-    def at(self, number: int) -> Found:
-        return Found(self.sides[number].address, self.one.service)
+    def at(self, number: int) -> GroupPlace:
+        return GroupPlace(self.sides[number].address, self.one.service)
 
     def leaves(self) -> None:
         """The group leaves the first partition for the second one, which has not ingested it."""

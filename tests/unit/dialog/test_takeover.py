@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from konverse.dialog.queries.hearing import hear_of_id, needs_another_id
-from konverse.dialog.session.dialogs import Manner, SessionDialog
+from konverse.dialog.session.dialogs import BeginOptions, SessionDialog
 from konverse.dialog.session.lanes import Hand, weight_of
-from konverse.dialog.session.rotation import Unheard, Wanted, concerns, reply
+from konverse.dialog.session.rotation import CloseQuery, Unheard, concerns, reply
 from konverse.dialog.session.session import Session
 from konverse.dialog.state.mailbox import Bounced
 from konverse.dialog.state.writer import NOBODY
@@ -97,7 +97,7 @@ def test_nothing_leaves_before_the_answer_and_then_what_was_not_received_in_orde
 
 
 def test_every_message_of_a_returning_dialog_says_so_under_every_id(session: Session) -> None:
-    dialog, _ = session.begin(identifier("a"), begin_block(group=identifier("a")), Manner(returning=True))
+    dialog, _ = session.begin(identifier("a"), begin_block(group=identifier("a")), BeginOptions(returning=True))
     session.drained()
     sent = [session.send(dialog, "order", b"%d" % number) for number in range(2)]
     assert [envelope.flags for hands in sent for envelope, _ in to(hands, TARGET)] == [FIRST | RETURNING, RETURNING]
@@ -254,7 +254,7 @@ def test_an_answer_is_there_when_the_question_was_heard(session: Session) -> Non
 
 def test_who_was_forgotten_before_the_answer_was_read_asks_under_another_id() -> None:
     side, asker = Side("orders"), session_writer(1_000, 2)
-    wanted = Wanted(TARGET, session_writer(1_000, 1), asker, 0)
+    wanted = CloseQuery(TARGET, session_writer(1_000, 1), asker, 0)
     assert reply(side.state, wanted) is None, "it was not heard yet"
     side.state.floor_ms = 1_001
     assert reply(side.state, wanted) is Unheard.ANOTHER

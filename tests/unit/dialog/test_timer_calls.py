@@ -10,7 +10,7 @@ import konverse.dialog.transaction.transaction
 from konverse.dialog.owner.settings import OwnerSettings
 from konverse.dialog.owner.staging import Staging
 from konverse.dialog.session.session import Session
-from konverse.dialog.session.transactions import Transaction
+from konverse.dialog.session.transactions import StagedTransaction
 from konverse.dialog.state.endpoint import Clock
 from konverse.dialog.state.transitions import State
 from konverse.schemas.errors import InvalidTimeout, TimerBeyondLifetime, TimerRefused, TransactionTooLarge
@@ -59,12 +59,12 @@ def test_no_timer_is_set_where_the_peer_has_ended_and_one_is_cancelled_behaviour
     session = Session(identifier("session"))
     session.transmit_to(address_of("transmission"))
     dialog = session.begin(identifier("a"), begin_block())[0]
-    staged = Transaction(session)
+    staged = StagedTransaction(session)
     staged.set_timer(dialog, 5)
     session.ended_by_peer(dialog.conversation)
     for call in (
         lambda: session.set_timer(dialog, Timer(5)),
-        lambda: Transaction(session).set_timer(dialog, 5),
+        lambda: StagedTransaction(session).set_timer(dialog, 5),
         lambda: session.commit(staged),
     ):
         with pytest.raises(TimerRefused) as refused:
@@ -181,7 +181,7 @@ def test_a_session_cancels_the_timer_of_its_side_and_the_lifetime_stays(pair: Pa
 def test_a_client_cancels_a_timer_in_a_transaction() -> None:
     session = Session(identifier("session"))
     session.transmit_to(address_of("transmission"))
-    transaction = Transaction(session)
+    transaction = StagedTransaction(session)
     dialog = transaction.begin(identifier("a"), begin_block())
     transaction.set_timer(dialog, 500)
     transaction.set_timer(dialog, NO_TIMER)

@@ -23,7 +23,7 @@ from konverse.schemas.wire.journal import (
     TOOK_TIMER,
     Claim,
     Commit,
-    Operations,
+    CommitOperations,
     encode_claim,
     encode_commit,
 )
@@ -98,7 +98,9 @@ def test_what_a_commit_sets_counts_from_its_own_time_also_when_a_claim_comes_nex
         assert fold.advance() is None
 
     hear(0, 1_000, Claim(1, identifier("one"), 1, *ids, True))
-    hear(1, 2_000, Commit(1, identifier("one"), 1, GENESIS_HASH, 0, Operations(begins=[(identifier("a"), block)])))
+    hear(
+        1, 2_000, Commit(1, identifier("one"), 1, GENESIS_HASH, 0, CommitOperations(begins=[(identifier("a"), block)]))
+    )
     hear(2, 9_000, Claim(2, identifier("two"), 1, *ids, False))
     (begun,) = fold.state.live()
     assert begun.clock == Clock(expires_ms=2_100)

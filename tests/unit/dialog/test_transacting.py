@@ -8,7 +8,7 @@ import pytest
 
 from konverse.dialog.session.dialogs import DialogState, SessionDialog
 from konverse.dialog.session.session import Session
-from konverse.dialog.session.transactions import Transaction
+from konverse.dialog.session.transactions import StagedTransaction
 from konverse.schemas.errors import (
     BodyTooLarge,
     ConversationEnded,
@@ -35,7 +35,7 @@ def transmission() -> Side:
 
 def test_a_transaction_is_one_record_with_its_steps_in_order(session: Session) -> None:
     first = opened(session)
-    transaction = Transaction(session)
+    transaction = StagedTransaction(session)
     second = transaction.begin(identifier("b"), begin_block(group=identifier("b")))
     transaction.send(second, "order", b"1")
     transaction.send(first, "order", b"2")
@@ -60,7 +60,7 @@ def test_a_transaction_is_one_record_with_its_steps_in_order(session: Session) -
 def test_it_leaves_when_what_was_sent_directly_counts(session: Session) -> None:
     dialog = opened(session)
     session.send(dialog, "order", b"0")
-    transaction = Transaction(session)
+    transaction = StagedTransaction(session)
     transaction.send(dialog, "order", b"1")
     assert session.commit(transaction) == []
     assert session.gated
@@ -72,7 +72,7 @@ def test_it_leaves_when_what_was_sent_directly_counts(session: Session) -> None:
 def test_it_leaves_behind_a_begin_and_what_waits_for_that(session: Session) -> None:
     dialog, _ = session.begin(identifier("a"), begin_block(group=identifier("a")))
     session.send(dialog, "order", b"0")
-    transaction = Transaction(session)
+    transaction = StagedTransaction(session)
     transaction.send(dialog, "order", b"1")
     assert session.commit(transaction) == []
     with pytest.raises(QueueFull):
@@ -84,7 +84,7 @@ def test_it_leaves_behind_a_begin_and_what_waits_for_that(session: Session) -> N
 def test_a_fin_in_a_transaction_stays_behind_its_messages_when_begin_counts(session: Session) -> None:
     dialog, _ = session.begin(identifier("a"), begin_block(group=identifier("a")))
     session.send(dialog, "order", b"0")
-    transaction = Transaction(session)
+    transaction = StagedTransaction(session)
     transaction.send(dialog, "order", b"1")
     transaction.finish(dialog)
     assert session.commit(transaction) == []
@@ -96,7 +96,7 @@ def test_a_fin_in_a_transaction_stays_behind_its_messages_when_begin_counts(sess
 
 def test_a_direct_send_waits_until_the_outputs_have_arrived(session: Session, transmission: Side) -> None:
     dialog = opened(session)
-    transaction = Transaction(session)
+    transaction = StagedTransaction(session)
     transaction.send(dialog, "order", b"0")
     expanded(transmission, session.commit(transaction))
     session.drained()
@@ -116,7 +116,7 @@ def test_a_direct_send_waits_until_the_outputs_have_arrived(session: Session, tr
 
 def test_an_end_call_waits_until_the_outputs_have_arrived(session: Session, transmission: Side) -> None:
     dialog = opened(session)
-    transaction = Transaction(session)
+    transaction = StagedTransaction(session)
     transaction.send(dialog, "order", b"0")
     expanded(transmission, session.commit(transaction))
     assert session.end(dialog) == []
@@ -130,7 +130,7 @@ def test_a_transaction_that_ends_with_an_error_sends_nothing_else_on_it_behaviou
     session: Session, transmission: Side
 ) -> None:
     dialog, other = opened(session), opened(session, "other")
-    transaction = Transaction(session)
+    transaction = StagedTransaction(session)
     transaction.send(dialog, "order", b"never")
     transaction.send(other, "order", b"said")
     transaction.finish(dialog)
@@ -143,7 +143,7 @@ def test_a_transaction_that_ends_with_an_error_sends_nothing_else_on_it_behaviou
 def test_an_end_with_an_error_leaves_what_a_transaction_stands_behind(session: Session) -> None:
     dialog, _ = session.begin(identifier("a"), begin_block(group=identifier("a")))
     session.send(dialog, "order", b"before")
-    transaction = Transaction(session)
+    transaction = StagedTransaction(session)
     transaction.send(dialog, "order", b"behind")
     session.commit(transaction)
     session.end(dialog, b"<Error/>")
@@ -154,7 +154,7 @@ def test_an_end_with_an_error_leaves_what_a_transaction_stands_behind(session: S
 
 def test_nothing_is_heard_of_a_record_that_was_not_taken(session: Session, transmission: Side) -> None:
     dialog = opened(session)
-    transaction = Transaction(session)
+    transaction = StagedTransaction(session)
     transaction.send(dialog, "order", b"0")
     session.commit(transaction)
     assert session.transmitted(transmission.state) == []
@@ -163,7 +163,7 @@ def test_nothing_is_heard_of_a_record_that_was_not_taken(session: Session, trans
 
 def test_behind_a_transaction_that_was_refused_nothing_is_sent(session: Session, transmission: Side) -> None:
     dialog = opened(session)
-    transaction = Transaction(session)
+    transaction = StagedTransaction(session)
     transaction.send(dialog, "order", b"0")
     transmission.take(Scribe("successor").close(TRANSMISSION, session.writer))
     expanded(transmission, session.commit(transaction))
@@ -174,7 +174,7 @@ def test_behind_a_transaction_that_was_refused_nothing_is_sent(session: Session,
 
 
 def test_what_was_dropped_has_not_begun(session: Session) -> None:
-    transaction = Transaction(session)
+    transaction = StagedTransaction(session)
     dialog = transaction.begin(identifier("a"), begin_block())
     with pytest.raises(InvalidState, match="has not been committed"):
         session.send(dialog, "order", b"0")
@@ -188,7 +188,7 @@ def test_what_was_dropped_has_not_begun(session: Session) -> None:
 
 
 def test_what_was_begun_behind_a_savepoint_that_was_gone_back_to_has_not_begun(session: Session) -> None:
-    transaction = Transaction(session)
+    transaction = StagedTransaction(session)
     transaction.savepoint("here")
     dialog = transaction.begin(identifier("a"), begin_block())
     transaction.rollback("here")
@@ -222,7 +222,7 @@ def check_is_not_begun(session: Session, dialog: SessionDialog) -> None:
 
 def test_a_conversation_that_was_begun_is_given_again(session: Session) -> None:
     dialog = opened(session)
-    transaction = Transaction(session)
+    transaction = StagedTransaction(session)
     assert transaction.begin(dialog.conversation, dialog.begin) is dialog
     other = transaction.begin(identifier("b"), begin_block())
     assert transaction.begin(identifier("b"), begin_block()) is other
@@ -231,7 +231,7 @@ def test_a_conversation_that_was_begun_is_given_again(session: Session) -> None:
 
 def test_nothing_happens_when_a_dialog_was_ended_meanwhile(session: Session) -> None:
     dialog = opened(session)
-    transaction = Transaction(session)
+    transaction = StagedTransaction(session)
     transaction.send(dialog, "order", b"0")
     session.end(dialog)
     with pytest.raises(ConversationEnded):
@@ -241,7 +241,7 @@ def test_nothing_happens_when_a_dialog_was_ended_meanwhile(session: Session) -> 
 
 def test_after_an_end_or_a_finish_nothing_is_staged(session: Session) -> None:
     dialog, other = opened(session), opened(session, "b")
-    transaction = Transaction(session)
+    transaction = StagedTransaction(session)
     transaction.finish(dialog)
     transaction.end(other)
     for one in (dialog, other):
@@ -252,7 +252,7 @@ def test_after_an_end_or_a_finish_nothing_is_staged(session: Session) -> None:
 
 def test_it_has_bounds(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     dialog = opened(session)
-    transaction = Transaction(session)
+    transaction = StagedTransaction(session)
     with pytest.raises(BodyTooLarge):
         transaction.send(dialog, "order", bytes(BODY_BYTES_MAX + 1))
     with pytest.raises(TransactionTooLarge):
@@ -267,7 +267,7 @@ def test_it_has_bounds(session: Session, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_the_largest_transaction_fits_into_a_record(session: Session) -> None:
     dialog = opened(session)
-    transaction = Transaction(session)
+    transaction = StagedTransaction(session)
     for _ in range(2_000):
         transaction.send(dialog, "ü" * 40, bytes(100))
     with pytest.raises(TransactionTooLarge):
@@ -299,7 +299,7 @@ def test_a_dialog_that_is_finished_while_it_begins_is_finished_behind_what_waits
 
 def test_a_flush_waits_until_the_outputs_of_transactions_have_arrived(session: Session, transmission: Side) -> None:
     dialog, other = opened(session), opened(session, "b")
-    transaction = Transaction(session)
+    transaction = StagedTransaction(session)
     transaction.send(dialog, "order", b"0")
     hands = session.commit(transaction)
     done, all_done = session.acknowledged(dialog), session.transactions.arrived()
@@ -318,7 +318,7 @@ def test_a_flush_waits_until_the_outputs_of_transactions_have_arrived(session: S
 def test_a_flush_does_not_wait_for_a_transaction_that_is_committed_behind_it(session: Session) -> None:
     dialog = opened(session)
     all_done = session.transactions.arrived()
-    transaction = Transaction(session)
+    transaction = StagedTransaction(session)
     transaction.send(dialog, "order", b"0")
     session.commit(transaction)
     assert all_done()

@@ -6,7 +6,7 @@ import pytest
 
 from konverse.dialog.session.rotation import reply
 from konverse.dialog.session.session import Session
-from konverse.dialog.session.transactions import Transaction
+from konverse.dialog.session.transactions import StagedTransaction
 from konverse.schemas.wire.records import Kind, WriterClosed
 from tests.kit.builders import Side, begin_block, identifier
 from tests.kit.transmission import TRANSMISSION, arrived, expanded, opened, records, transmitting
@@ -26,7 +26,7 @@ def test_a_transaction_is_looked_for_under_the_id_under_which_it_was_taken(
     session: Session, transmission: Side
 ) -> None:
     dialog = opened(session)
-    transaction = Transaction(session)
+    transaction = StagedTransaction(session)
     transaction.send(dialog, "order", b"0")
     expanded(transmission, session.commit(transaction))
     session.drained()
@@ -39,7 +39,7 @@ def test_a_transaction_is_looked_for_under_the_id_under_which_it_was_taken(
 
 
 def test_a_transaction_that_was_not_taken_goes_again_under_the_next_id(session: Session, transmission: Side) -> None:
-    transaction = Transaction(session)
+    transaction = StagedTransaction(session)
     dialog = transaction.begin(identifier("a"), begin_block(group=identifier("a")))
     transaction.send(dialog, "order", b"0")
     session.commit(transaction)
@@ -60,10 +60,10 @@ def test_a_transaction_that_was_not_taken_goes_again_under_the_next_id(session: 
 
 
 def test_what_follows_a_begin_that_goes_again_names_the_next_id(session: Session, transmission: Side) -> None:
-    begins = Transaction(session)
+    begins = StagedTransaction(session)
     dialog = begins.begin(identifier("a"), begin_block(group=identifier("a")))
     session.commit(begins)
-    sends = Transaction(session)
+    sends = StagedTransaction(session)
     sends.send(dialog, "order", b"0")
     session.commit(sends)
     following = identifier("its next id")
@@ -80,10 +80,10 @@ def test_what_follows_a_begin_that_goes_again_names_the_next_id(session: Session
 def test_what_follows_a_begin_that_was_taken_names_the_id_under_which_it_was(
     session: Session, transmission: Side
 ) -> None:
-    begins = Transaction(session)
+    begins = StagedTransaction(session)
     dialog = begins.begin(identifier("a"), begin_block(group=identifier("a")))
     expanded(transmission, session.commit(begins))
-    sends = Transaction(session)
+    sends = StagedTransaction(session)
     sends.send(dialog, "order", b"0")
     session.commit(sends)
     expanded(

@@ -16,7 +16,7 @@ from konverse.schemas.catalog.table_entries import Target
 from konverse.schemas.errors import InvalidRoute, InvalidSettings, InvalidState, NotSupportedYet, ServiceNotFound
 from konverse.schemas.identifiers import Role, conversation_in, pool_group, pool_namespace
 from konverse.schemas.limits import BODY_BYTES_MAX, TRANSACTION_BYTES_MAX
-from konverse.schemas.origins import Origin, origin_of
+from konverse.schemas.origins import ErrorOrigin, origin_of
 from konverse.schemas.system_messages import END_DIALOG
 from konverse.schemas.wire.journal import EndOperation
 from konverse.schemas.wire.operations import SetTimer
@@ -107,7 +107,7 @@ def test_an_error_of_the_target_is_passed_on_with_its_origin() -> None:
     code, description = error(office.home(conversation))
     assert code == 10001
     assert description == 'Error 404 from service "depot": no such thing: <none>'
-    assert origin_of(description) == Origin("depot", 404, "no such thing: <none>")
+    assert origin_of(description) == ErrorOrigin("depot", 404, "no such thing: <none>")
 
 
 def test_an_error_of_whoever_began_is_passed_on_too() -> None:

@@ -10,13 +10,21 @@ from fastavro import schemaless_writer
 
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.limits import COMMIT_BYTES_MAX
-from konverse.schemas.wire.journal import JOURNAL_SCHEMA, Claim, Commit, Operations, decode, encode_claim, encode_commit
+from konverse.schemas.wire.journal import (
+    JOURNAL_SCHEMA,
+    Claim,
+    Commit,
+    CommitOperations,
+    decode,
+    encode_claim,
+    encode_commit,
+)
 from tests.kit.avro_journal import commit_to_avro
 from tests.kit.builders import identifier
 
 
 def commit(**columns: Any) -> Commit:
-    return Commit(3, identifier("o"), 9, bytes(32), 77, Operations(**columns))
+    return Commit(3, identifier("o"), 9, bytes(32), 77, CommitOperations(**columns))
 
 
 def written(changes: dict[str, Any]) -> bytes:
@@ -120,4 +128,4 @@ def test_what_is_neither_claim_nor_commit_is_malformed(data: bytes) -> None:
     ],
 )
 def test_operations_are_true_when_there_are_any(columns: dict[str, Any], anything: bool) -> None:
-    assert bool(Operations(**columns)) is anything
+    assert bool(CommitOperations(**columns)) is anything

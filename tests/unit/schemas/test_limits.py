@@ -7,7 +7,7 @@ import pytest
 from konverse.schemas import limits
 from konverse.schemas.identifiers import Role
 from konverse.schemas.system_messages import DIALOG_TIMER, END_DIALOG, ERROR
-from konverse.schemas.wire.journal import Commit, Operations, encode_commit
+from konverse.schemas.wire.journal import Commit, CommitOperations, encode_commit
 from konverse.schemas.wire.records import Kind
 from konverse.schemas.wire.varint import LOW_MASK
 from tests.kit.builders import identifier
@@ -41,7 +41,7 @@ def test_a_handler_can_pass_on_the_largest_message() -> None:
 
 def test_a_commit_of_as_many_groups_as_may_share_it_fits_into_a_record() -> None:
     count = limits.COMMIT_GROUPS_MAX
-    operations = Operations(receive_endpoints=[2**40] * count, receive_positions=[2**40] * count)
+    operations = CommitOperations(receive_endpoints=[2**40] * count, receive_positions=[2**40] * count)
     data = encode_commit(Commit(1, identifier("o"), 1, bytes(32), 0, operations))
     assert len(data) < limits.COMMIT_BYTES_MAX
 

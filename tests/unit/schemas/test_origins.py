@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from konverse.schemas.limits import ERROR_DESCRIPTION_CHARACTERS_MAX
-from konverse.schemas.origins import PASSED_ON_ERROR, Origin, first_code, origin_of, passed_on
+from konverse.schemas.origins import PASSED_ON_ERROR, ErrorOrigin, first_code, origin_of, passed_on
 from konverse.schemas.system_messages import error_body, shortened
 
 NAMES = st.text(st.characters(codec="utf-8", categories=("L", "N", "P", "S")), min_size=1, max_size=40)
@@ -16,7 +16,7 @@ TEXTS = st.text(st.characters(codec="utf-8", categories=("L", "N", "P", "S", "Zs
 
 @given(NAMES, st.integers(-99_999, 2**31 - 1), TEXTS)
 def test_the_origin_of_an_error_is_read_again(service: str, code: int, text: str) -> None:
-    assert origin_of(passed_on(service, error_body(code, text))) == Origin(service, code, text)
+    assert origin_of(passed_on(service, error_body(code, text))) == ErrorOrigin(service, code, text)
 
 
 def test_an_error_that_came_through_two_routers_names_both() -> None:
@@ -25,7 +25,7 @@ def test_an_error_that_came_through_two_routers_names_both() -> None:
     outer = origin_of(second)
     assert outer is not None
     assert (outer.service, outer.code) == ("//router", 10001)
-    assert origin_of(outer.description) == Origin("//a: b", 404, "none")
+    assert origin_of(outer.description) == ErrorOrigin("//a: b", 404, "none")
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_other_descriptions_have_no_origin(text: str) -> None:
 
 
 def test_an_error_that_is_none_is_passed_on_as_it_is() -> None:
-    assert origin_of(passed_on("a", b"\xffgone")) == Origin("a", 0, "\ufffdgone")
+    assert origin_of(passed_on("a", b"\xffgone")) == ErrorOrigin("a", 0, "\ufffdgone")
 
 
 def test_a_long_error_is_shortened_to_what_one_may_carry() -> None:
