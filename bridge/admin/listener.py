@@ -148,7 +148,7 @@ class Followed(NamedTuple):
         """Whether the result stands in the journal; None when the partition was lost before that was known."""
         if self.reader.closed:
             return None
-        return self.reader.counts(self.sides, partial(_is_meant, instruction))
+        return self.reader.operations.counts(self.sides, partial(_is_meant, instruction))
 
 
 def _is_meant(instruction: Instruction, one: Endpoint) -> bool:
@@ -177,7 +177,7 @@ def follow(reader: Reader, instruction: Instruction) -> Followed | None:
         return None
     conversation = UUID(bytes=instruction.conversation)
     try:
-        sides = reader.sides(conversation)
+        sides = reader.operations.sides(conversation)
         if not _do(reader, conversation, instruction):
             return None
     except DialogNotFound:  # kept, because its partition may come here
@@ -193,20 +193,20 @@ def follow(reader: Reader, instruction: Instruction) -> Followed | None:
 
 def _do(reader: Reader, conversation: UUID, instruction: Instruction) -> bool:
     if instruction.action in (Action.RESUME, Action.SKIP):  # only for the message that the operator saw
-        sides = (side for _, side in reader.sides(conversation))
+        sides = (side for _, side in reader.operations.sides(conversation))
         if not any(_is_meant(instruction, side) for side in sides):
             return False
     match instruction.action:
         case Action.CLEANUP:
-            reader.end(conversation, cleanup=True)
+            reader.operations.end(conversation, cleanup=True)
         case Action.FAIL:
-            reader.fail(conversation)
+            reader.operations.fail(conversation)
         case Action.SUSPEND:
-            reader.suspend(conversation, reason=instruction.description)
+            reader.operations.suspend(conversation, reason=instruction.description)
         case Action.RESUME:
-            reader.resume(conversation)
+            reader.operations.resume(conversation)
         case Action.SKIP:
-            reader.skip(conversation)
+            reader.operations.skip(conversation)
         case _:
-            reader.end(conversation, error=instruction.error, description=instruction.description)
+            reader.operations.end(conversation, error=instruction.error, description=instruction.description)
     return True

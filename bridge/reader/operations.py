@@ -1,4 +1,4 @@
-"""What an operator can do with conversations: suspend, resume, skip, end, fail (protocol.md section 7)."""
+"""`reader.operations`: an operator suspends, resumes, skips, ends and fails conversations (protocol.md section 7)."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ BY_OPERATOR: Final = "an operator wants it"
 """Reason of a suspension for which the operator gives none."""
 
 
-class Operating:
-    """The part of a reader that is for operators. Each call joins the next commit; `settle` waits for it."""
+class ReaderOperations:
+    """Commands of operators on the conversations of one reader. Each joins the next commit; `Reader.settle` waits."""
 
-    _owning: Owning
-    _lock: threading.RLock
-    _check_open: Callable[[], None]
+    def __init__(self, owning: Owning, lock: threading.RLock, check_open: Callable[[], None]) -> None:
+        self._owning = owning
+        self._lock = lock
+        self._check_open = check_open
 
     @property
     def suspended(self) -> list[Endpoint]:

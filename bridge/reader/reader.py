@@ -27,7 +27,6 @@ from konverse.bridge.runtime.settings import ReaderOptions
 from konverse.dialog.owner.events import LEADING
 from konverse.dialog.owner.handing_out import (
     REST_MAX_MS,
-    HandingOut,
     let_others_pass,
     should_commit,
     take,
@@ -39,7 +38,6 @@ from konverse.dialog.state.endpoint import Endpoint, bytes_of
 from konverse.dialog.state.transitions import State
 from konverse.dialog.transaction.begun import Begun
 from konverse.dialog.transaction.transaction import Transaction
-from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import (
     BadInput,
     BrokerClosed,
@@ -54,7 +52,7 @@ from konverse.schemas.limits import HANDLER_THREADS_MAX, LOOK_AHEAD_RECORDS_MAX
 
 from .assignment import Share
 from .handlers import Crew, Handling, failure
-from .operations import Operating
+from .operations import ReaderOperations
 from .passed_over import PassedOver
 
 if TYPE_CHECKING:
@@ -118,21 +116,80 @@ class OwnerHost:
             return part
 
 
-class Receiving:
-    """The part of a reader that finds messages: RECEIVE WHERE, and batches."""
+class Reader:
+    """One process's share of a queue. Iterate over it for transactions; use it as a context manager, or close it."""
 
-    queue: Queue
-    _owning: Owning
-    _lock: threading.RLock
-    _share: Share
-    _plenty: int
-    _check_open: Callable[[], None]
-    _advance: Callable[..., bool]
-    _handing_out: HandingOut
-    _handed: Callable[[Owner, Transaction], Transaction]
-    _passed: PassedOver
-    _on_ended: Callable[[bytes], None]
-    __iter__: Callable[..., Iterator[Transaction]]
+    def __init__(self, kafka: Kafka, owning: Owning, options: ReaderOptions, on_ended: Callable[[bytes], None]) -> None:
+        self.queue = owning.queue
+        self.options = options
+        self._owning = owning
+        self._on_ended = on_ended
+        self._lock = threading.RLock()
+        """Guards the owners and all that they decide."""
+        self.operations = ReaderOperations(owning, self._lock, self._check_open)
+        """Commands of operators."""
+        self._pumping = threading.Lock()
+        """Held by the one thread that waits for Kafka."""
+        self._returned = threading.Condition(self._lock)
+        self._closed = False
+        self._others_wait = 0
+        self._stopping = False
+        """`run` is to return: it hands nothing further out."""
+        self._handing_out = owning.handing_out
+        self._passed = PassedOver(owning.queue.name)
+        self._crew = Crew()
+        self._lost_told = 0
+        """Losses that `settle` has reported."""
+        self._plenty = PLENTY_RECORDS
+        """With this many unread messages no more are fetched."""
+        self._advance_at = 0.0
+        """When Kafka must be polled again, however much there is to hand out."""
+        owning.attach = self._attach
+        leave_at_exit(self)
+        try:
+            self._share = Share(kafka, owning, options, self._lock)
+        except BaseException:
+            owning.close()
+            raise
+        if options.standby:
+            owning.stand_by()
+
+    # --------------------------------------------------------------------------------------------------- iteration
+
+    def __iter__(self) -> Iterator[Transaction]:
+        self._check_open()
+        return self
+
+    def __next__(self) -> Transaction:
+        """The ready messages of the next conversation group. Use it in a `with` block: its end commits or rolls back.
+
+        The end of the block hands the work to the next commit, which up to `batch` groups share. If the process dies
+        before that, the messages are received again. Raises QueueDisabled while the queue's STATUS is OFF (77),
+        PartitionHalted when Kafka contradicts itself, SteppedDown when another process claims a partition that the
+        caller has named for this reader, OutcomeUnknown when `timeout` would end the iteration and Kafka has not
+        acknowledged all finished work.
+        """
+        idle_since = time.monotonic()
+        while True:
+            if time.monotonic() >= self._advance_at:
+                self._advance(keep_up=True)
+            with self._lock:
+                self._share.check()
+                if self._closed or self._stopping:
+                    raise StopIteration
+                self._owning.sweeping.check_enabled()
+                transaction = self._take()
+                if transaction is None:
+                    self._take_back()
+            if transaction is not None:
+                return transaction
+            timeout = self.options.timeout
+            if self._advance() or self._expecting:
+                idle_since = time.monotonic()
+            elif timeout is not None and self._share.rests and time.monotonic() - idle_since >= timeout:
+                if self._settled():
+                    raise StopIteration
+                idle_since = time.monotonic()
 
     @checked
     def receive(
@@ -277,80 +334,6 @@ class Receiving:
                 assert group is not None
                 found = [*state.members(group.bytes)[:1]]
             yield from ((owner, endpoint) for endpoint in found if endpoint is not None)
-
-
-class Reader(Operating, Receiving):
-    """One process's share of a queue. Iterate over it for transactions; use it as a context manager, or close it."""
-
-    def __init__(self, kafka: Kafka, owning: Owning, options: ReaderOptions, on_ended: Callable[[bytes], None]) -> None:
-        self.queue = owning.queue
-        self.options = options
-        self._owning = owning
-        self._on_ended = on_ended
-        self._lock = threading.RLock()
-        """Guards the owners and all that they decide."""
-        self._pumping = threading.Lock()
-        """Held by the one thread that waits for Kafka."""
-        self._returned = threading.Condition(self._lock)
-        self._closed = False
-        self._others_wait = 0
-        self._stopping = False
-        """`run` is to return: it hands nothing further out."""
-        self._handing_out = owning.handing_out
-        self._passed = PassedOver(owning.queue.name)
-        self._crew = Crew()
-        self._lost_told = 0
-        """Losses that `settle` has reported."""
-        self._plenty = PLENTY_RECORDS
-        """With this many unread messages no more are fetched."""
-        self._advance_at = 0.0
-        """When Kafka must be polled again, however much there is to hand out."""
-        owning.attach = self._attach
-        leave_at_exit(self)
-        try:
-            self._share = Share(kafka, owning, options, self._lock)
-        except BaseException:
-            owning.close()
-            raise
-        if options.standby:
-            owning.stand_by()
-
-    # --------------------------------------------------------------------------------------------------- iteration
-
-    def __iter__(self) -> Iterator[Transaction]:
-        self._check_open()
-        return self
-
-    def __next__(self) -> Transaction:
-        """The ready messages of the next conversation group. Use it in a `with` block: its end commits or rolls back.
-
-        The end of the block hands the work to the next commit, which up to `batch` groups share. If the process dies
-        before that, the messages are received again. Raises QueueDisabled while the queue's STATUS is OFF (77),
-        PartitionHalted when Kafka contradicts itself, SteppedDown when another process claims a partition that the
-        caller has named for this reader, OutcomeUnknown when `timeout` would end the iteration and Kafka has not
-        acknowledged all finished work.
-        """
-        idle_since = time.monotonic()
-        while True:
-            if time.monotonic() >= self._advance_at:
-                self._advance(keep_up=True)
-            with self._lock:
-                self._share.check()
-                if self._closed or self._stopping:
-                    raise StopIteration
-                self._owning.sweeping.check_enabled()
-                transaction = self._take()
-                if transaction is None:
-                    self._take_back()
-            if transaction is not None:
-                return transaction
-            timeout = self.options.timeout
-            if self._advance() or self._expecting:
-                idle_since = time.monotonic()
-            elif timeout is not None and self._share.rests and time.monotonic() - idle_since >= timeout:
-                if self._settled():
-                    raise StopIteration
-                idle_since = time.monotonic()
 
     @checked
     def run(self, handler: Callable[[Transaction], object], *, threads: int = 1) -> None:

@@ -224,13 +224,13 @@ def test_019_a_suspended_conversation_moves_when_it_is_resumed(broker: Broker, l
 
     with broker.reader("Orders") as orders, ThreadPoolExecutor(1) as pool:
         running = pool.submit(orders.run, fails)
-        until(lambda: orders.suspended, "it is suspended")
+        until(lambda: orders.operations.suspended, "it is suspended")
         broker.admin.alter_service(ORDER_SERVICE, queue=later)
         with broker.reader(later) as reader, pumped(reader):
             with pytest.raises(StillUsed):
                 broker.admin.drop_queue("Orders")
             assert lives(orders, dialog)
-            orders.resume(dialog.id)
+            orders.operations.resume(dialog.id)
             until(lambda: lives(reader, dialog), "it has moved")
         orders.stop()
         running.result(DEADLINE_S)

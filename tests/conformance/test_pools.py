@@ -118,7 +118,7 @@ def test_228_what_was_not_acknowledged_is_resent_in_order_with_its_types_for_fou
                     transaction.end(transaction.dialog, error=code, description="no more")
             reader.settle()
             if code < 0:
-                reader.fail(transaction.dialog.id)
+                reader.operations.fail(transaction.dialog.id)
             reader.settle()
         for number, body in enumerate(sent):
             pool.send(ORDER if number % 2 else NOTE, body)

@@ -87,9 +87,9 @@ def test_a_message_that_kills_every_worker_is_suspended_and_the_others_are_handl
         mended.touch()
         with broker.reader("Orders", partitions=(0,), timeout=1.5) as reader:
             reader.wait_for_partitions(1)
-            assert {endpoint.id for endpoint in reader.suspended} == guilty
+            assert {endpoint.id for endpoint in reader.operations.suspended} == guilty
             for guilty_one in guilty:
-                reader.resume(guilty_one)
+                reader.operations.resume(guilty_one)
             assert answer_once(reader) == 5
         proof = prove_exactly_once(servers.bootstrap, queue_of(broker, "Orders"), queue_of(broker, "Shop"), sent)
     assert proof.messages == proof.replies == 41
@@ -132,7 +132,7 @@ def test_a_handler_that_raises_five_times_suspends_its_conversation_alone_behavi
         with caplog.at_level(logging.ERROR), reader_of(broker) as reader:
             reader.run(shop)
             assert sorted(shop.handled) == [b"better", b"good"]
-            assert [(endpoint.id, endpoint.attempts) for endpoint in reader.suspended] == [(guilty, 5)]
+            assert [(endpoint.id, endpoint.attempts) for endpoint in reader.operations.suspended] == [(guilty, 5)]
         said = [record.getMessage() for record in caplog.records if "is suspended" in record.getMessage()]
         assert len(said) == 1
         assert f"conversation {guilty} of " in said[0]
@@ -142,10 +142,10 @@ def test_a_handler_that_raises_five_times_suspends_its_conversation_alone_behavi
             reader.run(shop)
             assert shop.handled[2:] == [b"later"]
             shop.failing = ()
-            reader.resume(guilty)
+            reader.operations.resume(guilty)
             reader.run(shop)
             assert shop.handled[3:] == [b"poison", b"behind"], "its messages were still there, in order"
-            assert reader.suspended == []
+            assert reader.operations.suspended == []
 
 
 def test_what_tells_of_the_end_is_not_skipped(servers: Servers, database: str) -> None:
@@ -157,12 +157,12 @@ def test_what_tells_of_the_end_is_not_skipped(servers: Servers, database: str) -
         with reader_of(broker) as reader, broker.reader("Shop", timeout=0.5) as home:
             shop = Shop(b"poison")
             reader.run(shop)
-            (endpoint,) = reader.suspended
+            (endpoint,) = reader.operations.suspended
             dialog.end(error=17, description="enough")
             broker.flush()
             until(lambda: home.run(shop) is reader.run(shop) and endpoint.ends_next, "the Error of the session")
             with pytest.raises(InvalidState, match="tells that it is over, and is not skipped"):
-                reader.skip(endpoint.id)
+                reader.operations.skip(endpoint.id)
 
 
 def test_an_operator_skips_a_message_or_ends_its_conversation(servers: Servers, database: str) -> None:
@@ -172,18 +172,18 @@ def test_an_operator_skips_a_message_or_ends_its_conversation(servers: Servers, 
         shop = Shop(b"poison")
         with reader_of(broker) as reader:
             reader.run(shop)
-            assert {endpoint.id for endpoint in reader.suspended} == {skipped, ended}
-            reader.skip(skipped)
-            reader.end(ended, error=4711, description="poison")
+            assert {endpoint.id for endpoint in reader.operations.suspended} == {skipped, ended}
+            reader.operations.skip(skipped)
+            reader.operations.end(ended, error=4711, description="poison")
             reader.settle()
             reader.run(shop)
             assert shop.handled == [b"behind"]
-            assert reader.suspended == [], "what was ended waits for its peer alone"
+            assert reader.operations.suspended == [], "what was ended waits for its peer alone"
             with pytest.raises(InvalidState, match="has ended here already"):
-                reader.end(ended)
+                reader.operations.end(ended)
             with pytest.raises(InvalidState, match="has no message that waits"):
-                reader.skip(skipped)
+                reader.operations.skip(skipped)
             with pytest.raises(InvalidState, match="is not suspended"):
-                reader.resume(skipped)
+                reader.operations.resume(skipped)
             with pytest.raises(DialogNotFound, match="lives in no partition that is ours"):
-                reader.resume(UUID(int=1))
+                reader.operations.resume(UUID(int=1))

@@ -145,7 +145,7 @@ def test_what_a_classifier_does_wrong_suspends_its_conversation_alone_and_loses_
         sent(regions, b"north 1")
         answer_in(regions, "north", 1)
         assert router._reader is not None
-        (suspended,) = router._reader.suspended
+        (suspended,) = router._reader.operations.suspended
         assert suspended.id == dialog.id
         failure = router.last_errors[0]
         assert (failure.conversation, failure.message_type) == (dialog.id, ORDER)
@@ -157,7 +157,7 @@ def test_what_a_classifier_does_wrong_suspends_its_conversation_alone_and_loses_
         assert all(re.search(words, line) for line in lines)
         assert all(f"router {ORDER_SERVICE!r} was at a message of type {ORDER!r}; " in line for line in lines)
         router.classify = lambda _: SOUTH
-        router._reader.resume(dialog.id)
+        router._reader.operations.resume(dialog.id)
         assert [*answer_in(regions, "south", 1)] == [body], "nothing was lost"
 
 

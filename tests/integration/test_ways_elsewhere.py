@@ -86,12 +86,12 @@ def test_what_was_flushed_by_any_way_arrives_before_the_end_of_an_operator_and_c
         sides = [Side(broker, reader, dialog) for dialog in dialogs]
         sides[WAYS.index(Side.send_in_a_handler)].send_in_a_handler(Side.send_in_a_handler.__name__.encode())
         reader.run(fail)
-        assert {one.id for one in reader.suspended} == {dialog.id for dialog in dialogs}
+        assert {one.id for one in reader.operations.suspended} == {dialog.id for dialog in dialogs}
         for way, side in zip(WAYS, sides, strict=True):
             if way in CALLS:
                 way(side, way.__name__.encode())
         for dialog in dialogs:
-            reader.end(dialog.id)
+            reader.operations.end(dialog.id)
         reader.settle()
         with broker.reader("Orders") as target, pumped(reader, target):
             for side in sides:

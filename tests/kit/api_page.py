@@ -14,6 +14,7 @@ from typing import Any, Final, TypeGuard
 import konverse
 from konverse.bridge.admin.administration import Administration
 from konverse.bridge.admin.operations import Operations
+from konverse.bridge.reader.operations import ReaderOperations
 from konverse.bridge.views.listing import Source, View
 from konverse.bridge.views.views import Views
 from konverse.dialog.session.outcome import Outcome
@@ -28,6 +29,7 @@ INTERNAL: Final = {
     "Dialog": {"staged"},
     "Pool": {"forked", "keeps", "on_farewell", "options"},
     "Reader": {"forked", "options", "owners", "queue"},
+    "ReaderOperations": {"counts", "sides"},
     "Transaction": {
         "await_block",
         "clear",
@@ -56,7 +58,7 @@ INTERNAL: Final = {
 }
 """Names without an underscore that only other parts of konverse use."""
 
-PUBLIC_CLASSES: Final = (Administration, Operations, Endpoint, State, Views, View, Source, Outcome)
+PUBLIC_CLASSES: Final = (Administration, Operations, ReaderOperations, Endpoint, State, Views, View, Source, Outcome)
 """Classes of values that public names return, but that have no public name of their own."""
 
 HEAD: Final = """# Every public name

@@ -188,7 +188,7 @@ def relocate(reader: Reader, conversation: uuid.UUID, partition: int) -> bool:
     with reader._lock:
         goes = [
             send_away(owner, endpoint, replace(owner.fold.state.address, partition=partition))
-            for owner, endpoint in reader.sides(conversation)
+            for owner, endpoint in reader.operations.sides(conversation)
         ]
     return any(goes)
 

@@ -107,7 +107,7 @@ def test_a_row_tells_who_waits_for_an_operator_and_who_has_a_lifetime(
 
     with shop.reader("Orders", timeout=2.0) as reader:
         reader.run(refuse)
-        assert [endpoint.id for endpoint in reader.suspended] == [guilty.id]
+        assert [endpoint.id for endpoint in reader.operations.suspended] == [guilty.id]
     found = sides(spark, servers, database, "Orders")
     row = found[guilty.id.bytes]
     assert (row["suspended"], row["attempts"], row["unread"], row["lifetime"]) == (True, 5, 2, None)

@@ -119,9 +119,9 @@ def test_what_spark_has_written_arrives_before_the_end_of_an_operator_and_comes_
     woken(shop, servers, database, 1)
     with shop.reader("Shop", timeout=1.0) as reader:
         reader.run(fail)
-        (suspended,) = reader.suspended
+        (suspended,) = reader.operations.suspended
         write(servers, database, b"before")
-        reader.end(suspended.id)
+        reader.operations.end(suspended.id)
         reader.settle()
     came = receive(shop, "Orders", 2)
     assert [(message.type == END_DIALOG, message.body) for message in came] == [(False, b"before"), (True, b"")]

@@ -12,7 +12,7 @@ from uuid import UUID
 import pytest
 
 from konverse.bridge.admin.listener import Obeying, follow
-from konverse.bridge.reader.operations import Operating, waits
+from konverse.bridge.reader.operations import ReaderOperations, waits
 from konverse.dialog.owner.events import Phase
 from konverse.dialog.state.transitions import State
 from konverse.schemas.errors import BrokerClosed, DialogNotFound, InvalidState
@@ -41,6 +41,10 @@ class Reader:
             suspended=suspended,
             committed=State.CONVERSING,
         )
+
+    @property
+    def operations(self) -> Reader:
+        return self
 
     def sides(self, conversation: UUID) -> list[Any]:
         if isinstance(self._raises, BrokerClosed):
@@ -193,7 +197,7 @@ def test_an_order_counts_when_its_commit_does() -> None:
     driver = Driver()
     driver.lead()
     endpoint = suspended(driver)
-    operating: Any = Operating.__new__(Operating)
+    operating: Any = ReaderOperations.__new__(ReaderOperations)
     operating._lock, operating._check_open = threading.RLock(), lambda: None
     operating._owning = SimpleNamespace(owners={0: driver.owner})
     sides = operating.sides(endpoint.id)
