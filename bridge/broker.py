@@ -70,7 +70,7 @@ class Broker(Routing):
     """Dialogs, readers and pools of one database. Thread-safe; close it, or use it as a context manager."""
 
     def __init__(self, settings: Settings) -> None:
-        super().__init__()
+        super().__init__(self._itself)
         self.settings = settings
         self.database = check_name("database", settings.database)
         check_name("instance", settings.instance)
@@ -393,7 +393,7 @@ class Broker(Routing):
         owning = Owning(self._kafka, queue, rules, settings, view, self._ends)
         return Reader(self._kafka, owning, options, self._ends.tell)
 
-    def _opened(self) -> AbstractContextManager[Broker]:
+    def _itself(self) -> AbstractContextManager[Broker]:
         self._check_open()
         return nullcontext(self)
 

@@ -25,13 +25,12 @@ GROUPS_PER_COMMIT: Final = 1_000
 
 
 class Routing(Activating):
-    """The part of an `App` and of a `Broker` that registers handlers and routers."""
+    """Handlers and routers that an `App` or a `Broker` declares."""
 
-    _opened: Callable[[], AbstractContextManager[Host]]
-    """Opens the connection of a router that is started with `RoutingService.run`."""
-
-    def __init__(self) -> None:
+    def __init__(self, opened: Callable[[], AbstractContextManager[Host]]) -> None:
+        """`opened` opens the connection of a router that is started with `RoutingService.run`."""
         super().__init__()
+        self._opened = opened
         self._routers: dict[str, RoutingService] = {}
 
     @property

@@ -25,11 +25,8 @@ class App(Routing):
     def __init__(
         self, kafka: str | None = None, *, redis: str | None = None, database: str | None = None, **settings: Any
     ) -> None:
-        super().__init__()
+        super().__init__(self.connect)
         self._settings = {"kafka": kafka, "redis": redis, "database": database, **settings}
-
-    def _opened(self) -> Broker:
-        return self.connect()
 
     def connect(self) -> Broker:
         """A new connection, as from `konverse.connect`. Raises InvalidSettings, KafkaUnavailable."""
