@@ -66,8 +66,8 @@ def inbox(connect: Connect) -> Iterator[Inbox]:
 
 def message(name: str, conversation: str = "a conversation", at_s: float = 0) -> Message:
     """A message received at this time of its partition, which is Kafka's."""
-    scope = SimpleNamespace(now_ms=lambda: round(at_s * 1000))
-    return cast("Message", SimpleNamespace(id=name, dialog=SimpleNamespace(id=conversation), scope=scope))
+    context = SimpleNamespace(now_ms=lambda: round(at_s * 1000))
+    return cast("Message", SimpleNamespace(id=name, dialog=SimpleNamespace(id=conversation), context=context))
 
 
 def effects(connection: Any) -> list[str]:
