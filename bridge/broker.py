@@ -332,12 +332,6 @@ class Broker(Routing):
         self._check_open()
         return self._client.outcome(token, timeout)
 
-    @property
-    def client(self) -> Client:
-        """The client half, for tools that take over conversations."""
-        self._check_open()
-        return self._client
-
     def close(self) -> None:
         """Close pools and readers, deliver everything that was sent, and close the session at its destinations.
 
@@ -352,8 +346,8 @@ class Broker(Routing):
             exits.callback(self.catalog.close)
             exits.callback(self._validator.close)
             exits.callback(self._client.close)
-            for reader in self._readers.open():
-                exits.callback(reader.close)
+            for reader in self._readers.kept():
+                exits.callback(reader.close)  # waits for a close in another thread
             exits.callback(self._substitutes.close)
             exits.callback(self._client.mailboxes.close)
             if self._obeying is not None:

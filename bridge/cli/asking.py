@@ -8,7 +8,7 @@ import typer
 
 
 def check_answer(option: str, *, yes: bool, asks: bool = True) -> None:
-    """Raise typer.BadParameter if --yes is missing and nobody can be asked, as without a terminal."""
+    """Raise typer.BadParameter if --yes is missing and there is no terminal for the question."""
     if not (yes or (asks and sys.stdin.isatty())):
         raise typer.BadParameter("there is nobody to be asked here: add --yes", param_hint=option)
 

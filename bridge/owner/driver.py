@@ -75,7 +75,7 @@ from .unreleased import tell_unreleased
 
 log: Final = logging.getLogger("konverse.owning")
 URGENT_S: Final = 10.0
-"""How long giving back a partition waits for an urgent snapshot: without it nobody could recover the partition."""
+"""Giving back a partition waits this long for an urgent snapshot, without which no owner could recover it."""
 HURRY_S: Final = 1.0
 """While senders wait for a commit, the reader polls every few milliseconds until none has counted for this long."""
 SIGNS_OF_LIFE: Final = 3
@@ -121,7 +121,7 @@ class Owning:
         self._awaited = settings.uncommitted_ms < UNCOMMITTED_MS_MAX
         """Senders wait for commits, and no handler receives: true of the transmission queue only."""
         self._hurries_until: tuple[int, float] | None = None
-        """Commits so far, and the time at which the last of them is HURRY_S old; None: nobody waits for one."""
+        """Commits so far, and the time at which the last of them is HURRY_S old; None: no commit is awaited."""
         self._standby: Standby | None = None
         self.late = Late()
         self.groups = Groups(kafka, queue, self.owners)

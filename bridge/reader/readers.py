@@ -16,7 +16,7 @@ Answer = TypeVar("Answer")
 
 
 class Readers:
-    """The readers that an application has opened and not closed. Thread-safe."""
+    """The readers that an application has opened. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -30,6 +30,10 @@ class Readers:
     def open(self) -> list[Reader]:
         """All of them, oldest first."""
         return [reader for reader in self._readers if not reader.closed]
+
+    def kept(self) -> list[Reader]:
+        """All of them, with those whose `close` may still be giving partitions back in another thread."""
+        return [*self._readers]
 
     def of_topic(self, topic: str) -> list[Reader]:
         """Readers of the queue with this data topic."""

@@ -109,7 +109,7 @@ def test_the_successor_of_a_killed_sender_goes_on_and_nothing_is_lost_doubled_or
         numbers = {UUID(event["conversation"]): event["dialog"] for event in sender.said("sends")}
         assert len(numbers) == DIALOGS
         with owned(shop) as orders:
-            found = successor.client.adopt(wanted(*numbers, returning=True))
+            found = successor._client.adopt(wanted(*numbers, returning=True))
             assert {one.standing for one in found} == {FoundState.OPEN}
             for dialog, _ in found:
                 for message in dialog.bounced():
@@ -137,7 +137,7 @@ def test_what_a_dead_sender_had_on_the_network_comes_back_and_is_redirected_once
             sender.wait()
         (conversation,) = [UUID(event["conversation"]) for event in sender.said("sends")]
         with owned(shop) as orders:
-            ((dialog, standing),) = successor.client.adopt(wanted(conversation))
+            ((dialog, standing),) = successor._client.adopt(wanted(conversation))
             assert standing is FoundState.OPEN
             last = messages_of(servers, shop)[-1]
             with Producer({"bootstrap.servers": servers.bootstrap}) as network:  # its requests are slow
@@ -180,7 +180,7 @@ def test_what_came_too_late_for_a_dead_sender_is_there_when_its_conversation_is_
             dialog.send(ORDER, body)
         dead.flush()
         with owned(shop) as orders:
-            found = successor.client.adopt(wanted(silent, ended, unknown))
+            found = successor._client.adopt(wanted(silent, ended, unknown))
             assert [one.standing for one in found] == [FoundState.NOT_OPENED, FoundState.ENDED, FoundState.NOT_BEGUN]
             old = found[1].dialog
             messages = old.bounced()
@@ -214,10 +214,10 @@ def test_an_adoption_says_so_when_nobody_owns_the_partitions_and_can_be_tried_ag
         with owned(shop) as orders:
             until_last(orders, conversation, b"first")
         with pytest.raises(OutcomeUnknown, match=r"has not closed the former senders of 1 conversations within 0\.5 s"):
-            successor.client.adopt(wanted(conversation), timeout=0.5)
+            successor._client.adopt(wanted(conversation), timeout=0.5)
         with pytest.raises(BadInput, match="name each of them once"):
-            successor.client.adopt(wanted(conversation, conversation))
+            successor._client.adopt(wanted(conversation, conversation))
         with owned(shop):
-            ((dialog, standing),) = successor.client.adopt(wanted(conversation))
+            ((dialog, standing),) = successor._client.adopt(wanted(conversation))
             assert standing is FoundState.OPEN
-            assert successor.client.adopt(wanted(conversation))[0].dialog.staged is dialog.staged
+            assert successor._client.adopt(wanted(conversation))[0].dialog.staged is dialog.staged

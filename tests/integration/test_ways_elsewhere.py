@@ -127,7 +127,7 @@ def test_what_was_flushed_by_any_way_arrives_before_what_another_process_sends_t
     with connected(servers.bootstrap, database, instance=instance) as successor:
         wanted = [BeginClauses(SHOP_SERVICE, ORDER_SERVICE, ORDERING, conversation_id=dialog.id) for dialog in dialogs]
         with owned(broker):
-            found = successor.client.adopt(wanted)
+            found = successor._client.adopt(wanted)
         assert {one.standing for one in found} == {FoundState.OPEN}
         adopted: list[Dialog] = [one.dialog for one in found]
         with successor.reader("Shop", max_messages=1) as reader:

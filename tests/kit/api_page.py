@@ -24,7 +24,7 @@ from konverse.schemas import errors, stack_errors
 
 INTERNAL: Final = {
     "App": {"answering"},
-    "Broker": {"answering", "catalog", "client", "database", "forked", "settings"},
+    "Broker": {"answering", "catalog", "database", "forked", "settings"},
     "Operations": {"draining", "transmission_queue", "verification"},
     "Dialog": {"staged"},
     "Pool": {"forked", "keeps", "on_farewell", "options"},

@@ -97,7 +97,7 @@ def test_what_spark_has_written_arrives_before_what_a_process_sends_that_adopts_
     with shop.reader("Orders") as orders, shop.reader("Shop") as home, pumped(orders, home):
         orders.wait_for_partitions(orders.queue.partitions)
         home.wait_for_partitions(home.queue.partitions)
-        ((dialog, _),) = shop.client.adopt(
+        ((dialog, _),) = shop._client.adopt(
             [BeginClauses(SHOP_SERVICE, ORDER_SERVICE, ORDERING, conversation_id=conversation)]
         )
     expected = [b"0 spark"]

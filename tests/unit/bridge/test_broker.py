@@ -46,6 +46,20 @@ def test_a_reader_that_is_made_while_the_broker_is_closed_is_closed_too() -> Non
     assert reader.closed
 
 
+def test_a_broker_waits_for_a_reader_that_another_thread_closes() -> None:
+    """Else it would close its clients while the reader gives its partitions back."""
+    order: list[str] = []
+    one, reader = broker(), Reader("topic")
+    one._readers.add(reader)
+    reader.closed = True  # its `close` has begun elsewhere
+    reader.close = lambda: order.append("reader")  # type: ignore[method-assign]
+    part = SimpleNamespace(close=lambda: None)
+    one.catalog = one._validator = one._pools = one._substitutes = one._obeying = part
+    one._client = SimpleNamespace(close=lambda: order.append("client"), mailboxes=part)
+    one.close()
+    assert order == ["reader", "client"]
+
+
 def test_a_queue_of_the_same_name_in_another_place_is_another_queue() -> None:
     readers: Any = Readers()
     readers.add(Reader("konverse.transmission"))
