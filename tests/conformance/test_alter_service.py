@@ -34,6 +34,7 @@ from tests.kit.shop import (
     pumped,
     receive,
     sent,
+    standing,
     state_of,
     until,
 )
@@ -95,6 +96,16 @@ def test_019_both_sides_go_on_and_the_old_queue_can_be_dropped_when_all_is_over(
     dialog.send(ORDER, b"and more")
     dialog.end()
     broker.flush()
+    refusals: list[StillUsed] = []
+
+    def is_dropped() -> bool:
+        try:
+            broker.admin.drop_queue("Orders")
+        except StillUsed as refusal:
+            refusals.append(refusal)
+            return False
+        return True
+
     with broker.reader(later) as reader, broker.reader("Shop") as shop:
         with pumped(reader, shop):
             until(lambda: state_of(reader, Role.TARGET, dialog) == "DI", "the end has come")
@@ -106,22 +117,18 @@ def test_019_both_sides_go_on_and_the_old_queue_can_be_dropped_when_all_is_over(
             assert [message.body for message in handled] == [b"and more", b""]
             handled.end(handled.dialog)
         with pumped(reader, shop):
-            until(lambda: is_dropped(broker, "Orders"), "nothing needs the old queue any more")
+            try:
+                until(is_dropped, "nothing needs the old queue any more")
+            except AssertionError as error:
+                looked_after = [standing(one) for one in broker._substitutes._open.values()]
+                error.add_note("\n".join(map(str, [refusals[-1], standing(reader), standing(shop), *looked_after])))
+                raise
     broker.admin.create_queue("Orders")  # the senders close their session there
 
 
 def answer(transaction: Transaction) -> None:
     for message in transaction:
         transaction.send(message.dialog, NOTE, b"re " + message.body)
-
-
-def is_dropped(broker: Broker, queue: str) -> bool:
-    """Whether the queue can be dropped; drops it then."""
-    try:
-        broker.admin.drop_queue(queue)
-    except StillUsed:
-        return False
-    return True
 
 
 def test_019_new_conversations_go_to_the_new_queue_at_once(broker: Broker, later: str) -> None:

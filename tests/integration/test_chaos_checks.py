@@ -53,8 +53,8 @@ def run(proxied: Rig, database: str, folder: Path, python_path: str | None) -> t
             crew.fill()
             assert trap.answered.wait(PATIENCE_S), crew.members["owner"].errors
             assert crew.members["owner"].kill()
+            crew.start("owner").wait_for("transaction")  # before it, the outputs of the dead one have come again
             seen = len(crew.members["client"].lines("transaction"))
-            crew.start("owner")
             crew.members["client"].wait_for("transaction", seen + 20)
             crew.hush()
             drained(proxied.stack.bootstrap, [orders, shop], folder, DRAIN_S)

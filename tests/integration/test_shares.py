@@ -12,6 +12,7 @@ from confluent_kafka import TopicPartition
 
 from konverse.bridge.owner.driver import Owning
 from konverse.bridge.reader.reader import Reader
+from konverse.dialog.transaction.transaction import Transaction
 from konverse.schemas.errors import SteppedDown
 from tests.kit.servers import Servers
 from tests.kit.shop import DEADLINE_S, connected, drain, fill, open_shop, pumped, send_orders, until
@@ -110,8 +111,8 @@ def test_a_partition_whose_handlers_fail_does_not_keep_the_others_waiting(server
     assert min(served[0], served[1]) >= 4, served
 
 
-def _partition(transaction: object) -> int:
-    return transaction._scope.partition  # type: ignore[attr-defined, no-any-return]
+def _partition(transaction: Transaction) -> int:
+    return transaction._context.partition
 
 
 def _finish_one(reader: Reader) -> None:

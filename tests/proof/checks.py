@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -19,7 +20,7 @@ CACHE: Final = ROOT / ".cache" / "proof"
 
 SEEDS: Final = 50_000
 PART: Final = 2_500
-"""Seeds of one part. An interrupted check continues behind the last complete part of the same commit."""
+"""Seeds of one part. An interrupted check continues behind the last complete part of the same code."""
 EXAMPLES: Final = 20_000
 
 
@@ -68,9 +69,30 @@ def _program(*arguments: str, **environment: str) -> Callable[[str], Result]:
     return run
 
 
-def _seeds(commit: str) -> Result:
+_LOADED: Final = """
+import sys
+from tests.simulation.__main__ import main
+sys.argv[1:] = ["--seeds", "1", "--skip-regressions", "--jobs", "1", "--json"]
+main()
+print(*sorted({module.__file__ for module in [*sys.modules.values()] if getattr(module, "__file__", None)}), sep="\\n")
+"""
+"""Runs a seed, and prints the files of all modules that it has loaded."""
+
+
+def _code_of_simulation() -> str:
+    """Digest of all files of this tree that a seed runs: commits that leave them alone share their seeds."""
+    done = subprocess.run([sys.executable, "-c", _LOADED], cwd=ROOT, capture_output=True, text=True, check=True)
+    digest = hashlib.sha256()
+    for line in done.stdout.splitlines():
+        file = Path(line)
+        if line.startswith(f"{ROOT}{os.sep}") and ".venv" not in file.relative_to(ROOT).parts:
+            digest.update(f"{file.relative_to(ROOT)}\0".encode() + file.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _seeds(_commit: str) -> Result:
     """Run all seeds in parts, and require every path of all parts together."""
-    folder = CACHE / f"seeds-{commit}"
+    folder = CACHE / f"seeds-{_code_of_simulation()}"
     folder.mkdir(parents=True, exist_ok=True)
     paths, failed, choices = Counter[str](), [], 0
     for first in track(range(0, SEEDS, PART), "seeds", console=Console(stderr=True)):

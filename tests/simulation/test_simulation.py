@@ -22,6 +22,8 @@ from tests.kit.simulator.swarm import draw
 from tests.kit.simulator.world import World
 from tests.simulation.runner import CHUNK_SEEDS, Tally, chunked, regression_seeds, run, seeds_from
 
+pytestmark = pytest.mark.timeout(600)  # nothing here waits; a slow machine takes five times as long as a fast one
+
 FIRST: Final = 1_500
 """`make test` runs the seeds before this one separately and requires every path of them."""
 

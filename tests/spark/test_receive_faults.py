@@ -59,7 +59,7 @@ KILLED: Final = """
 import json, os, signal, sys
 from konverse.bridge.owner.outputs import Outputs
 from konverse.bridge.runtime.settings import Settings
-from konverse.spark.receive.mapping import Answering, Batches, Source
+from konverse.spark.receive.mapping import Answering, Batches, QueueSource
 from tests.spark.test_mapping import receipts
 
 hand_over = Outputs._hand_over
@@ -70,7 +70,7 @@ def killed(outputs, owner, effect):
     hand_over(outputs, owner, effect)
 
 Outputs._hand_over = killed
-source = Source(Settings.load(**json.loads(sys.argv[1])), "Orders", 100, 30.0)
+source = QueueSource(Settings.load(**json.loads(sys.argv[1])), "Orders", 100, 30.0)
 with source.opened() as (_, reader):
     Batches(reader, Answering(receipts)).work(source.rows)
 """
