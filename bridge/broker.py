@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Final, Self
 
 from konverse.bridge.admin.administration import Administration
-from konverse.bridge.admin.listener import Obeying
+from konverse.bridge.admin.listener import InstructionListener
 from konverse.bridge.admin.operations import Operations
 from konverse.bridge.catalog.catalog import Catalog
 from konverse.bridge.catalog.judge import CatalogJudge, Rules
@@ -26,14 +26,14 @@ from konverse.bridge.client.transaction import ClientTransaction
 from konverse.bridge.client.transmission import ensure_queue, transmitter
 from konverse.bridge.kafka.clients import Kafka
 from konverse.bridge.kafka.topics import Topics
-from konverse.bridge.owner.driver import Owning
+from konverse.bridge.owner.driver import OwnerDriver
 from konverse.bridge.owner.end_news import EndNews
 from konverse.bridge.reader.reader import Reader
 from konverse.bridge.reader.readers import Readers
 from konverse.bridge.reader.substitutes import Substitutes
 from konverse.bridge.redis.client import connect_redis
 from konverse.bridge.redis.view import ViewStore, ViewWriter
-from konverse.bridge.router.registry import Routing
+from konverse.bridge.router.registry import RouterRegistry
 from konverse.bridge.runtime.arguments import Body, Partitions, Seconds, Timeout, checked
 from konverse.bridge.runtime.collector import prepare_collector
 from konverse.bridge.runtime.forks import closed_in_children
@@ -41,7 +41,7 @@ from konverse.bridge.runtime.settings import PoolOptions, ReaderOptions, Setting
 from konverse.bridge.runtime.shutdown import DEPARTING
 from konverse.bridge.validation.validator import Validator
 from konverse.bridge.views.views import Views
-from konverse.bridge.views.why import Standing, explain
+from konverse.bridge.views.why import SideState, explain
 from konverse.dialog.owner.settings import OwnerSettings, Turns
 from konverse.dialog.session.outcome import Outcome
 from konverse.routing.classifiers import Classifier, parse
@@ -66,7 +66,7 @@ def connect(
     return Broker(Settings.load(kafka=kafka, redis=redis, database=database, **settings))
 
 
-class Broker(Routing):
+class Broker(RouterRegistry):
     """Dialogs, readers and pools of one database. Thread-safe; close it, or use it as a context manager."""
 
     def __init__(self, settings: Settings) -> None:
@@ -91,7 +91,7 @@ class Broker(Routing):
         """Commands of operators."""
         self._lock = threading.Lock()
         """Guards the list of objects to close. Never held while waiting for Kafka."""
-        self._obeying: Obeying | None = None
+        self._listener: InstructionListener | None = None
         self._ends = EndNews(lambda: self._client.sender)
         self._turns = Turns()
         self._substitutes = Substitutes(
@@ -302,7 +302,7 @@ class Broker(Routing):
         )
 
     @checked
-    def why(self, conversation: uuid.UUID) -> Iterator[list[Standing]]:
+    def why(self, conversation: uuid.UUID) -> Iterator[list[SideState]]:
         """The state of each side of a conversation and what it waits for, as text: one list for each partition read.
 
         All lists but the last are empty, because the text about a side also describes the partition of the other side.
@@ -350,8 +350,8 @@ class Broker(Routing):
                 exits.callback(reader.close)  # waits for a close in another thread
             exits.callback(self._substitutes.close)
             exits.callback(self._client.mailboxes.close)
-            if self._obeying is not None:
-                exits.callback(self._obeying.close)
+            if self._listener is not None:
+                exits.callback(self._listener.close)
 
     def forked(self) -> None:
         """Be closed in a forked child (`bridge.runtime.forks`)."""
@@ -384,8 +384,8 @@ class Broker(Routing):
             options.batch, options.max_messages, turns=self._turns, hands_out=not options.substitute
         )
         view = partial(ViewWriter, redis, queue) if redis else None
-        owning = Owning(self._kafka, queue, rules, settings, view, self._ends)
-        return Reader(self._kafka, owning, options, self._ends.tell)
+        driver = OwnerDriver(self._kafka, queue, rules, settings, view, self._ends)
+        return Reader(self._kafka, driver, options, self._ends.tell)
 
     def _itself(self) -> AbstractContextManager[Broker]:
         self._check_open()
@@ -396,8 +396,8 @@ class Broker(Routing):
         with self._lock:
             self._readers.add(reader)
             closed = self._closed
-            if self._obeying is None and not closed:
-                self._obeying = Obeying(self._kafka, self.database, self._readers)
+            if self._listener is None and not closed:
+                self._listener = InstructionListener(self._kafka, self.database, self._readers)
         if closed:
             reader.close()
             self._check_open()

@@ -148,7 +148,10 @@ def _check_transactional(connection: DatabaseConnection) -> None:
     if _driver(connection) == "sqlite3" and by_itself is False:
         by_itself = getattr(connection, "isolation_level", "") is None and getattr(connection, "autocommit", -1) == -1
     if by_itself:
-        raise BadInput("the connection commits each statement by itself (autocommit): effects and inbox would part")
+        raise BadInput(
+            "the connection commits each statement by itself, so effects and inbox would not commit together: turn "
+            "autocommit off"
+        )
     busy = getattr(connection, "in_transaction", False)  # sqlite3
     if busy or getattr(getattr(connection, "info", None), "transaction_status", 0):  # psycopg
         raise BadInput(

@@ -45,11 +45,11 @@ def up(
     *,
     name: Name = DEFAULT_NAME,
     directory: Directory = None,
-    brokers: Annotated[int, typer.Option(help="1, or 3 for a cluster that survives the death of one.")] = 1,
+    brokers: Annotated[int, typer.Option(help="1, or 3 for a cluster that survives the failure of one broker.")] = 1,
     redis: Annotated[bool, typer.Option("--redis/--no-redis", help="With Redis, which the view needs.")] = True,
     kafka_port: Annotated[int | None, typer.Option(help="Port of the first broker.", show_default="free")] = None,
     redis_port: Annotated[int | None, typer.Option(help="Port of Redis.", show_default="free")] = None,
-    redis_aof: Annotated[bool, typer.Option("--redis-aof", help="Redis keeps its data over a kill.")] = False,
+    redis_aof: Annotated[bool, typer.Option("--redis-aof", help="Redis keeps its data when it is killed.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Start the servers, or find those that run; print their addresses.

@@ -35,16 +35,16 @@ def check_union(router: str, listed: Collection[str], targets: Mapping[str, Coll
         missing = sorted(set(targets[service]) - set(listed))
         if missing:
             raise InvalidRoute(
-                f"router {router!r} does not list {_named(missing)}, which its target {service!r} accepts: it has to "
-                f"accept the union of what its targets do. Add {_it(missing)} with "
+                f"router {router!r} does not list {_named(missing)}, which its target {service!r} accepts: a router "
+                f"has to list every contract of its targets. Add {_it(missing)} with "
                 f"broker.admin.alter_service({router!r}, add={missing!r})"
             )
     further = sorted(set(listed).difference(*targets.values()))
     if further:
         raise InvalidRoute(
             f"router {router!r} lists {_named(further)}, which none of its targets accepts "
-            f"({', '.join(map(repr, sorted(targets)))}): what comes under {_it(further)} could go nowhere. Add "
-            f"{_it(further)} to a target with broker.admin.alter_service, or take {_it(further)} away from the router"
+            f"({', '.join(map(repr, sorted(targets)))}): conversations under {_it(further)} could go nowhere. "
+            f"Add {_it(further)} to a target with broker.admin.alter_service, or drop {_it(further)} from the router"
         )
 
 

@@ -37,12 +37,12 @@ def decision_of(answer: object) -> Decision:
     else:
         raise InvalidRoute(
             f"the classifier answered with {answer!r}, of type {type(answer).__name__}; let it answer with a Target, "
-            "the name of a service, or None for what it cannot classify"
+            "the name of a service, or None for a message that it cannot classify"
         )
     if isinstance(decision, Target) and not decision.service:
         raise InvalidRoute(
             f"the classifier answered with {decision.service!r} as the name of a service; let it answer with a name, "
-            "or None for what it cannot classify"
+            "or None for a message that it cannot classify"
         )
     if isinstance(decision, Target) and decision.broker_instance is not None:
         return Target(decision.service, _instance(decision.broker_instance))

@@ -88,7 +88,7 @@ def followed(way: Sequence[Target], target: Target) -> tuple[Target, ...]:
         raise InvalidRoute(
             f"redirected from {names}: "
             + (
-                "routers redirect in a circle, and nobody on it answers. Look at what they decide"
+                "routers redirect in a circle, and no service on it answers. Check their classifiers"
                 if target in way
                 else f"{ROUTER_HOPS_MAX} redirections are the most that are followed"
             )

@@ -86,12 +86,12 @@ def pair_of(dialogs: Sequence[Any]) -> Pair:
         named = ", ".join(str(dialog.id) for dialog in living)
         raise InvalidState(
             f"conversations {named} are in one group, and a router maps one that came in to one that it began: move "
-            "them apart, or end those that are too many"
+            "them apart, or end the surplus ones"
         )
     if outbound and not inbound and outbound[0].group_id == own_group(Role.INITIATOR, outbound[0].conversation):
         raise InvalidState(
             f"conversation {outbound[0].id} from {outbound[0].service!r} to {outbound[0].far_service!r} was not begun "
-            "by a router, so there is nobody to pass its answers to: let it come from a service on another queue"
+            "by a router, so the router cannot pass its answers on: begin it from a service on another queue"
         )
     return Pair(inbound[0] if inbound else None, outbound[0] if outbound else None)
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 from konverse.bridge.kafka.clients import Kafka
 from konverse.bridge.kafka.log_reader import LogReader
 from konverse.bridge.verifier.check import PartitionVerdict
-from konverse.bridge.verifier.reading import Judged, PartitionReading, Progress, Verification, Views
+from konverse.bridge.verifier.reading import Judged, PartitionReader, Progress, Verification, Views
 from konverse.spark.connection.requirements import require
 
 from .session import local_session
@@ -51,7 +51,7 @@ def verdicts(
 
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with closing(LogReader(Kafka(settings))) as log:
-            reading = PartitionReading(log, owners, since_ms)
+            reading = PartitionReader(log, owners, since_ms)
             for batch in batches:
                 for number in batch.column("id").to_pylist():
                     place = extents[number].place

@@ -7,7 +7,7 @@ objects that it returns. An `App` holds the handlers that `konverse run` starts.
     Dialog, ClientTransaction            sending: `broker.begin_dialog`, `broker.transaction`
     BouncedMessage, BounceReason         messages that came back: `dialog.bounced`
     Pool, PoolStatistics, Undelivered    reused conversations: `broker.pool`
-    Reader, Transaction, Message, Begun  receiving: `broker.reader`, and the argument of a handler
+    Reader, Transaction, Message, NewDialog  receiving: `broker.reader`, and the argument of a handler
     Inbox                                exactly-once effects in the application's own database
     RoutingService, Routed, Target,
         Unclassifiable, origin_of        routers: `broker.router`
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from konverse.bridge.router.service import RoutingService
     from konverse.bridge.worker.app import App
     from konverse.dialog.pool.places import PoolStatistics
-    from konverse.dialog.transaction.begun import Begun
+    from konverse.dialog.transaction.begun import NewDialog
     from konverse.dialog.transaction.received import Message
     from konverse.dialog.transaction.transaction import Transaction
     from konverse.routing.decisions import Unclassifiable
@@ -52,7 +52,6 @@ __all__ = [
     "END_DIALOG",
     "ERROR",
     "App",
-    "Begun",
     "BounceReason",
     "BouncedMessage",
     "Broker",
@@ -62,6 +61,7 @@ __all__ = [
     "Inbox",
     "Leaked",
     "Message",
+    "NewDialog",
     "Pool",
     "PoolStatistics",
     "Reader",
@@ -81,7 +81,7 @@ __version__ = "0.1.0"
 
 _MODULES: Final = {
     "App": "bridge.worker.app",
-    "Begun": "dialog.transaction.begun",
+    "NewDialog": "dialog.transaction.begun",
     "Broker": "bridge.broker",
     "ClientTransaction": "bridge.client.transaction",
     "ConversationSide": "bridge.admin.leaks",

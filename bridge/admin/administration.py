@@ -111,7 +111,9 @@ class Administration:
 
         def altered(_known: MessageType) -> MessageType:
             if name in SYSTEM_TYPES:
-                raise SystemObject(f"{name!r} is a system message; its bodies are what the broker makes of them")
+                raise SystemObject(
+                    f"{name!r} is a system message, whose bodies the broker defines; it cannot be altered"
+                )
             self._check_schema(value)
             return value
 
@@ -215,7 +217,7 @@ class Administration:
                 f"queue {name!r} cannot have {partitions} partitions; 1 to {QUEUE_PARTITIONS_MAX} can be"
             )
         if keep is not None and keep < timedelta():
-            raise InvalidSettings(f"queue {name!r} cannot keep what was received for {keep}; give 0 or more")
+            raise InvalidSettings(f"queue {name!r} cannot keep received messages for {keep}; give 0 or more")
         keep_ms = KEEP_FOR_EVER if keep is None else keep // timedelta(milliseconds=1)
         topic = data_topic(self._settings.instance, self._database, name)
         known = self._catalog.find(Queue, name)
@@ -569,12 +571,12 @@ class Administration:
 def _check_supported(name: str, *, retention: bool, poison_message_handling: bool) -> None:
     if retention:
         raise NotSupportedYet(
-            f"queue {name!r}: RETENTION ON is not supported yet; `keep` keeps what was received readable"
+            f"queue {name!r}: RETENTION ON is not supported yet; use `keep`, which keeps received messages readable"
         )
     if not poison_message_handling:
         raise NotSupportedYet(
-            f"queue {name!r}: POISON_MESSAGE_HANDLING OFF is not supported yet; what fails five times is suspended, "
-            "and its queue goes on"
+            f"queue {name!r}: POISON_MESSAGE_HANDLING OFF is not supported yet; a conversation that fails five times "
+            "is suspended, and the other conversations of its queue go on"
         )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sized
 from typing import Final, TypeVar
 from uuid import UUID
 
-from konverse.bridge.owner.follower import Following
+from konverse.bridge.owner.follower import Follower
 from konverse.bridge.reader.operations import first_of, waits
 from konverse.dialog.state.endpoint import Endpoint
 from konverse.dialog.state.partition import Partition
@@ -22,15 +22,15 @@ LOOK_EVERY_S: Final = 0.1
 Left = TypeVar("Left", bound=Sized)
 
 STILL_COUNTS: Final = (
-    f"The order still counts for {INSTRUCTION_MS_MAX // 60_000} minutes: the first reader that has the partition then "
-    "does it"
+    f"The instruction stays valid for {INSTRUCTION_MS_MAX // 60_000} minutes: the next reader that gets the partition "
+    "carries it out"
 )
 
 
 class Awaited:
     """An action on one side of a conversation whose result is awaited."""
 
-    def __init__(self, action: Action, following: Following, side: Endpoint, *, ahead: bool = False) -> None:
+    def __init__(self, action: Action, following: Follower, side: Endpoint, *, ahead: bool = False) -> None:
         """`ahead`: `side` was seen in data that the journal has not ingested yet."""
         self.following = following
         self.first = first_of(side) if action in (Action.RESUME, Action.SKIP) else 0
@@ -58,8 +58,9 @@ class Awaited:
         conversation = UUID(bytes=self._key[1])
         if one is None and self._key in state.moves.stubs:
             raise OutcomeUnknown(
-                f"conversation {conversation} has gone to another partition meanwhile, and what becomes of the order "
-                f"is unknown. {STILL_COUNTS}; look where it is (`konverse why`), and give it again"
+                f"conversation {conversation} has moved to another partition meanwhile, so the outcome of the "
+                f"instruction is unknown. {STILL_COUNTS}; find the conversation with `konverse why {conversation}`, "
+                "and give the instruction again"
             )
         self._seen |= self._skipped or (one is not None and self.first in (0, first_of(one)))
         if not self._seen:
@@ -78,8 +79,8 @@ class Awaited:
                 changed = one is None or first_of(one) != self.first or (self._parked and not one.suspended)
                 if changed and not self._skipped:
                     raise InvalidState(
-                        f"nothing was skipped on conversation {conversation}: what waited first was received by a "
-                        "handler meanwhile, or the conversation was resumed or ended"
+                        f"nothing was skipped on conversation {conversation}: a handler has received its first "
+                        "message meanwhile, or the conversation was resumed or ended"
                     )
                 return changed
 
@@ -113,13 +114,13 @@ def late_sweep(count: int, *, unowned: bool) -> OutcomeUnknown:
     return OutcomeUnknown(
         f"whether {count:,} side{'' if count == 1 else 's'} of conversations will end is unknown: nothing has changed "
         f"yet, and {_why(unowned=unowned)}. "
-        f"{STILL_COUNTS}. Give the command again for what was not asked for yet"
+        f"{STILL_COUNTS}. Give the command again for the sides that were not instructed yet"
     )
 
 
 def _late(conversation: UUID, timeout_s: float, *, unowned: bool) -> OutcomeUnknown:
     return OutcomeUnknown(
-        f"the outcome of the order for conversation {conversation} is unknown: it was not carried out within "
+        f"the outcome of the instruction for conversation {conversation} is unknown: it was not carried out within "
         f"{timeout_s:.0f} s, and {_why(unowned=unowned)}. {STILL_COUNTS}. `konverse why {conversation}` shows its state"
     )
 
@@ -127,4 +128,4 @@ def _late(conversation: UUID, timeout_s: float, *, unowned: bool) -> OutcomeUnkn
 def _why(*, unowned: bool) -> str:
     if unowned:
         return "no reader of its queue runs: start a worker (`konverse run`)"
-    return "a handler has its group, or its owner is dead"
+    return "a handler works on its group, or the owner of its partition is dead"

@@ -22,7 +22,7 @@ from konverse.bridge.catalog.judge import CatalogJudge
 from konverse.bridge.client.connection import Connection
 from konverse.bridge.kafka.clock import kafka_time_ms
 from konverse.bridge.kafka.topics import Topics
-from konverse.bridge.owner.follower import Following, partitions_of
+from konverse.bridge.owner.follower import Follower, partitions_of
 from konverse.bridge.reader.operations import first_of, meant, waits
 from konverse.dialog.state.endpoint import Endpoint
 from konverse.dialog.state.partition import Partition
@@ -114,26 +114,26 @@ class Instructions:
         conversation: UUID,
         queue: str | None,
         exits: ExitStack,
-        look: Callable[[Following], Partition] = Following.catch_up,
-    ) -> list[tuple[Queue, Following, Endpoint]]:
+        look: Callable[[Follower], Partition] = Follower.catch_up,
+    ) -> list[tuple[Queue, Follower, Endpoint]]:
         """The partitions and endpoints of a conversation's sides, in the states that `look` returns."""
-        found: list[tuple[Queue, Following, Endpoint]] = []
+        found: list[tuple[Queue, Follower, Endpoint]] = []
         for each, partition in self.partitions(queue):
             with ExitStack() as unneeded:
-                following = unneeded.enter_context(Following(self._kafka, each, partition))
+                following = unneeded.enter_context(Follower(self._kafka, each, partition))
                 sides = [side.get(conversation.bytes) for side in look(following).sides]
                 found += [(each, following, one) for one in sides if one is not None]
                 if any(sides):
                     exits.push(unneeded.pop_all())
         return found
 
-    def foreseen(self, following: Following) -> Partition:
+    def foreseen(self, following: Follower) -> Partition:
         """The state including data that is not ingested yet: all handlers of the queue may be busy."""
         judge = CatalogJudge(self._catalog, self._validator, logging.DEBUG)  # only predicts what the owner will reject
         return following.look_ahead(judge, kafka_time_ms(self._kafka)).state
 
     def _meant(
-        self, action: Action, conversation: UUID, found: list[tuple[Queue, Following, Endpoint]]
+        self, action: Action, conversation: UUID, found: list[tuple[Queue, Follower, Endpoint]]
     ) -> list[Endpoint]:
         if not found:
             raise self.not_found(conversation)
@@ -147,7 +147,7 @@ class Instructions:
         self._check_open()
         deadline, found = time.monotonic() + timeout_s, set[bytes]()
         for each, partition in self.partitions(queue):
-            with Following(self._kafka, each, partition) as following:
+            with Follower(self._kafka, each, partition) as following:
                 sides = [one for one in following.catch_up().live() if meant(one)]
                 found.update(one.conversation for one in sides)
                 for at in range(0, len(sides), SWEEP_CONVERSATIONS):
@@ -184,11 +184,11 @@ class Instructions:
         if len(failures) < len(instructions) or any(failure is not None for failure in failures):
             raise OutcomeUnknown(
                 f"whether the instruction was written to {topic} is unknown: Kafka gave no answer. Give it again; it "
-                "is not followed twice"
+                "takes effect only once"
             )
 
     def parked(
-        self, following: Following, queue: Queue, partition: int, wanted: Callable[[Suspended], bool]
+        self, following: Follower, queue: Queue, partition: int, wanted: Callable[[Suspended], bool]
     ) -> Iterator[SuspendedGroup]:
         """The suspended groups of a partition, each with those of its conversations that are wanted."""
         groups: dict[bytes, SuspendedGroup] = {}
@@ -216,7 +216,7 @@ def suspended_sides(state: Partition) -> list[Endpoint]:
 
 
 def _wait_for_ends(
-    following: Following, wanted: set[tuple[Role, bytes]], meant: Callable[[Endpoint], bool], deadline: float
+    following: Follower, wanted: set[tuple[Role, bytes]], meant: Callable[[Endpoint], bool], deadline: float
 ) -> None:
     """Return when `meant` no longer holds for any of these sides, by the journal. Raises OutcomeUnknown."""
 
@@ -249,7 +249,7 @@ def shown(queue: Queue, partition: int, endpoint: Endpoint, now_ms: int) -> Susp
 class SuspendedGroup(NamedTuple):
     """A suspended conversation group: its conversations are resumed together."""
 
-    following: Following
+    following: Follower
     queue: str
     shown: list[Suspended]
     firsts: dict[tuple[Role, bytes], int]

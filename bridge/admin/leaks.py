@@ -25,7 +25,7 @@ from konverse.bridge.kafka.columns import columns_of, journal_record
 from konverse.bridge.kafka.log_reader import LogReader
 from konverse.bridge.owner.follower import partitions_of
 from konverse.bridge.views.listing import Source, View
-from konverse.bridge.views.partitions import Folded, Looking
+from konverse.bridge.views.partitions import Folded, StateReader
 from konverse.dialog.fold.journal import JournalFeed
 from konverse.dialog.queries.leaks import Cause, SideFacts, cause_of, explained, side_of, worked_on
 from konverse.dialog.rules.loss import said_of_loss
@@ -91,7 +91,7 @@ class _Found(NamedTuple):
 class Sides:
     """All sides of the conversations of these queues, as an owner that begins now would find them."""
 
-    def __init__(self, looking: Looking, queues: Iterable[Queue]) -> None:
+    def __init__(self, looking: StateReader, queues: Iterable[Queue]) -> None:
         """Folds every partition. Raises KafkaUnavailable, and PartitionHalted when logs contradict themselves."""
         self._found: list[_Found] = []
         self._by_side: dict[tuple[Role, bytes], _Found] = {}
@@ -186,8 +186,8 @@ def _check_kept(queues: Iterable[Queue], older_than_s: float) -> None:
     for queue in queues:
         if queue.keep_ms != KEEP_FOR_EVER and older_than_s * 1000 > queue.keep_ms:
             raise BadInput(
-                f"queue {queue.name!r} keeps what was received for {queue.keep_ms / 1000:,.0f} s; of what was before "
-                f"that nobody knows, so ask for less than {older_than_s:,.0f} s"
+                f"queue {queue.name!r} keeps received messages for {queue.keep_ms / 1000:,.0f} s, and earlier "
+                f"activity is unknown; ask for less than {older_than_s:,.0f} s"
             )
 
 
@@ -222,7 +222,7 @@ def leaks_of(leaked: object) -> list[Leaked]:
     given = [*leaked] if isinstance(leaked, Iterable) else []
     found = [one for one in given if isinstance(one, Leaked)]
     if len(found) < len(given) or not isinstance(leaked, Iterable):
-        raise BadInput(f"end_leaked takes what `broker.operations.leaked` has given, not {leaked!r}")
+        raise BadInput(f"end_leaked takes the result of `broker.operations.leaked`, not {leaked!r}")
     return found
 
 
@@ -264,4 +264,4 @@ def _since(reader: LogReader, topic: str, partition: int, since_ms: int) -> Iter
             for messages, _ in chunks:
                 yield messages
     except LogTruncated as error:
-        raise KafkaUnavailable(f"{topic}/{partition} was cut while it was read; try again") from error
+        raise KafkaUnavailable(f"{topic}/{partition} was truncated while it was being read; try again") from error

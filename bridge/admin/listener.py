@@ -15,7 +15,7 @@ from konverse.bridge.kafka.log_reader import LogReader
 from konverse.bridge.kafka.topics import Topics
 from konverse.bridge.reader.operations import first_of, waits
 from konverse.bridge.reader.readers import Readers
-from konverse.bridge.runtime.log_throttle import Seldom
+from konverse.bridge.runtime.log_throttle import LogThrottle
 from konverse.bridge.runtime.threads import AGAIN_S, FORESEEN, in_background
 from konverse.dialog.owner.owner import Owner
 from konverse.dialog.state.endpoint import Endpoint
@@ -35,7 +35,7 @@ log: Final = logging.getLogger("konverse.operator")
 LOOK_EVERY_S: Final = 0.5
 
 
-class Obeying:
+class InstructionListener:
     """Reads the instruction topic in a thread of its own, for the readers of one broker.
 
     An instruction counts for ten minutes, by Kafka's time, never by this machine's. Within that time it is kept if its
@@ -61,7 +61,7 @@ class Obeying:
         self._position: int | None = None
         self._now_ms = 0
         """Kafka's time at the last read of the topic."""
-        self._away = Seldom()
+        self._away = LogThrottle()
         self._thread = in_background("konverse-operator", self._run)
 
     def close(self) -> None:
@@ -83,7 +83,7 @@ class Obeying:
                     if isinstance(error, LogTruncated):
                         self._position = None
                     if self._away.due():
-                        log.warning("operators are not heard for now, it is tried again: %s", error)
+                        log.warning("operator instructions cannot be read, retrying: %s", error)
                     self._closed.wait(AGAIN_S)
                 self._obey()
                 self._closed.wait(LOOK_EVERY_S)
@@ -128,7 +128,7 @@ class Obeying:
         about = (instruction.conversation, instruction.action)
         if instruction.first == 0 and about in self._reported:
             return
-        log.info("conversation %s: %s, as an operator wants", UUID(bytes=about[0]), instruction.action)
+        log.info("conversation %s: %s, requested by an operator", UUID(bytes=about[0]), instruction.action)
         self._reported[about] = None
         if len(self._reported) > INSTRUCTION_ENTRIES_MAX:
             del self._reported[next(iter(self._reported))]
@@ -183,7 +183,7 @@ def follow(reader: Reader, instruction: Instruction) -> Followed | None:
     except DialogNotFound:  # kept, because its partition may come here
         return None
     except InvalidState as error:  # the conversation has changed since the operator saw it
-        log.warning("an operator's %s is not followed: %s", instruction.action, error)
+        log.warning("an operator's %s was rejected: %s", instruction.action, error)
         return Followed(reader, [])
     except KonverseError as error:  # the reader was closed
         log.debug("an operator's %s waits: %s", instruction.action, error)

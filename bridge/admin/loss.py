@@ -22,8 +22,8 @@ from konverse.bridge.client.transmission import NAME, find_queue
 from konverse.bridge.kafka.columns import columns_of
 from konverse.bridge.kafka.log_reader import LogReader
 from konverse.bridge.kafka.topics import Topics
-from konverse.bridge.owner.driver import Owning
-from konverse.bridge.owner.follower import Following, partitions_of
+from konverse.bridge.owner.driver import OwnerDriver
+from konverse.bridge.owner.follower import Follower, partitions_of
 from konverse.dialog.owner.events import Phase
 from konverse.dialog.owner.settings import OwnerSettings
 from konverse.dialog.rules.accepted_loss import AcceptedLoss, expected_by
@@ -116,8 +116,8 @@ class LossAcceptance:
                 self._instructions.tell(*orders)
         except KonverseError as error:
             log.warning(
-                "the loss is accepted, and the far sides of %d forgotten conversations were not told: %s. End them, "
-                "see konverse conversations --leaked",
+                "the loss is accepted, but the far sides of %d forgotten conversations were not notified: %s. List "
+                "them with `konverse conversations --leaked` and end them",
                 len(forgotten),
                 error,
             )
@@ -139,7 +139,7 @@ class LossAcceptance:
     def of(self, queue: Queue, number: int) -> Loss | None:
         """The loss that halts a partition; None when nothing has to be given up."""
         deadline = time.monotonic() + SAVED_WITHIN_S
-        with Following(self._kafka, queue, number, accepts_loss=True) as following:
+        with Follower(self._kafka, queue, number, accepts_loss=True) as following:
             while True:
                 state, acceptance = following.catch_up(), following.acceptance
                 assert acceptance is not None
@@ -200,45 +200,47 @@ class LossAcceptance:
             if known is not None and queue.address(number) == known.address:
                 continue
             try:
-                with Following(self._kafka, queue, number) as following:
+                with Follower(self._kafka, queue, number) as following:
                     there = self._instructions.foreseen(following)
             except Unavailable:
                 raise
             except KonverseError as error:
-                log.warning("nothing is known of what %s/%d has sent: %s", queue.topic, number, error)
+                log.warning("cannot read the open conversations of %s/%d, skipping it: %s", queue.topic, number, error)
                 continue
             yield from ((queue, one) for one in there.live() if one.committed in SENDING)
 
     def give_up(self, queue: Queue, number: int) -> None:
         """Claim the partition, commit the loss, and return when a snapshot holds the rest."""
-        with Following(self._kafka, queue, number, accepts_loss=True) as following:
+        with Follower(self._kafka, queue, number, accepts_loss=True) as following:
             state, acceptance = following.catch_up(), following.acceptance
             assert acceptance is not None
             addresses = {*acceptance.destinations(state), *self._everywhere()}
-        owning = Owning(
+        driver = OwnerDriver(
             self._kafka,
             queue,
             Rules(self._catalog.check_send, catalog=self._catalog),
             OwnerSettings(1, 1, hands_out=False),
         )
-        with closing(owning):
+        with closing(driver):
             expected = {at: self._expected(at, state) for at in addresses}
-            owning.acceptance = AcceptedLoss(expected)
-            if owning.take_over(number) is None:
-                reasons = "; ".join(effect.reason for _, _, effect in owning.stopped())
-                raise InvalidState(f"partition {number} of queue {queue.name!r} was not taken: {reasons}. Try again")
-            owner, deadline = owning.owners[number], time.monotonic() + CLAIM_S
+            driver.acceptance = AcceptedLoss(expected)
+            if driver.take_over(number) is None:
+                reasons = "; ".join(effect.reason for _, _, effect in driver.stopped())
+                raise InvalidState(
+                    f"partition {number} of queue {queue.name!r} was not taken over: {reasons}. Try again"
+                )
+            owner, deadline = driver.owners[number], time.monotonic() + CLAIM_S
             while owner.phase is Phase.LEADING and (owner.committing or owner.snapshots.urgent):
-                owning.pump(0.05)
+                driver.pump(0.05)
                 if time.monotonic() > deadline:
                     raise KafkaUnavailable(
-                        f"what is lost of {queue.topic}/{number} stands in its journal, and the snapshot of what is "
-                        "left was not written in time; try again"
+                        f"the loss of {queue.topic}/{number} is recorded in its journal, but the snapshot of the "
+                        "remaining state was not written in time; try again"
                     )
 
     def _state(self, queue: Queue, number: int) -> Partition:
         """The state of a partition, as far as its logs allow: it may have halted as well."""
-        with Following(self._kafka, queue, number, accepts_loss=True) as following:
+        with Follower(self._kafka, queue, number, accepts_loss=True) as following:
             return following.catch_up()
 
     def _everywhere(self) -> Iterator[Address]:
@@ -258,7 +260,9 @@ class LossAcceptance:
         except Unavailable:
             raise
         except KonverseError as error:
-            log.warning("nothing is known of what %s/%d has heard: %s", address.topic, address.partition, error)
+            log.warning(
+                "cannot determine which outputs %s/%d has received: %s", address.topic, address.partition, error
+            )
             return 0
 
 

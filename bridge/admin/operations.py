@@ -10,13 +10,13 @@ from uuid import UUID
 from konverse.bridge.client.connection import Connection
 from konverse.bridge.client.transmission import find_queue
 from konverse.bridge.kafka.clock import kafka_time_ms
-from konverse.bridge.owner.follower import Following
-from konverse.bridge.reader.drained import Draining
+from konverse.bridge.owner.follower import Follower
+from konverse.bridge.reader.drained import DrainCheck
 from konverse.bridge.reader.operations import check_cleanup
 from konverse.bridge.runtime.arguments import Seconds, checked
 from konverse.bridge.verifier.reading import Verification
 from konverse.bridge.views.listing import View
-from konverse.bridge.views.partitions import Looking
+from konverse.bridge.views.partitions import StateReader
 from konverse.bridge.views.reading_state import ReadingState, reading_states
 from konverse.dialog.owner.commands import reason_of
 from konverse.dialog.state.endpoint import Endpoint
@@ -66,7 +66,7 @@ class Operations:
         """
         self._check_open()
         for each, partition in self._instructions.partitions(queue):
-            with Following(self._kafka, each, partition) as following:
+            with Follower(self._kafka, each, partition) as following:
                 sides = suspended_sides(following.catch_up())
                 now_ms = kafka_time_ms(self._kafka) if sides else 0
                 yield [shown(each, partition, one, now_ms) for one in sides]
@@ -115,8 +115,8 @@ class Operations:
         self._check_open()
         if reason is None and older_than is None:
             raise InvalidSettings(
-                "resume_all needs to know which ones are meant: `reason`, a text that their last error has in it "
-                "(`konverse suspended` shows it), or `older_than`, in seconds; older_than=0 takes all"
+                "resume_all needs a choice of conversations: `reason`, a text in their last error (`konverse "
+                "suspended` shows it), or `older_than`, in seconds; older_than=0 takes all"
             )
 
         def wanted(one: Suspended) -> bool:
@@ -126,7 +126,7 @@ class Operations:
             found: list[SuspendedGroup] = []
             for each, partition in self._instructions.partitions(queue):
                 with ExitStack() as unneeded:
-                    following = unneeded.enter_context(Following(self._kafka, each, partition))
+                    following = unneeded.enter_context(Follower(self._kafka, each, partition))
                     groups = [*self._instructions.parked(following, each, partition, wanted)]
                     if groups:
                         found += groups
@@ -258,7 +258,9 @@ class Operations:
         found = self._losses.queue(queue, partition)
         loss = self._losses.of(found, partition)
         if loss is None:
-            raise InvalidState(f"nothing of partition {partition} of queue {queue!r} has to be given up; read it")
+            raise InvalidState(
+                f"partition {partition} of queue {queue!r} has lost nothing that it needs; start a reader"
+            )
         self._losses.give_up(found, partition)
         self._losses.fail_peers(loss)
         return loss
@@ -270,11 +272,11 @@ class Operations:
         return reading_states(self._kafka, self._catalog.get(Queue, queue))
 
     @checked
-    def draining(self, queues: Sequence[str]) -> Draining:
+    def draining(self, queues: Sequence[str]) -> DrainCheck:
         """Asks whether nothing waits in these queues any more, except in those that are OFF; the caller closes it."""
         self._check_open()
         known = [self._catalog.get(Queue, name) for name in queues]
-        return Draining(self._kafka, [queue for queue in known if queue.status])
+        return DrainCheck(self._kafka, [queue for queue in known if queue.status])
 
     @checked
     def verification(self, queues: Sequence[Queue], since_ms: int | None = None) -> Verification:
@@ -297,5 +299,5 @@ class Operations:
         return None if queue is None else self._catalog.get(Queue, queue)
 
     def _sides(self, queues: list[Queue]) -> Sides:
-        with closing(Looking(self._kafka, self._catalog, self._validator, None)) as looking:
+        with closing(StateReader(self._kafka, self._catalog, self._validator, None)) as looking:
             return Sides(looking, queues)

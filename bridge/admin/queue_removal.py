@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from konverse.bridge.client.connection import Connection
 from konverse.bridge.client.transmission import NAME, drop_queue, find_queue
-from konverse.bridge.owner.follower import Following, partitions_of
+from konverse.bridge.owner.follower import Follower, partitions_of
 from konverse.bridge.redis.view import forget_view
 from konverse.dialog.state.partition import Partition
 from konverse.schemas.catalog.objects import Queue, Service
@@ -34,12 +34,12 @@ class QueueRemoval:
         try:
             self._topics.same_queue(queue)
             for number in range(queue.partitions):
-                with Following(self._kafka, queue, number) as following:
+                with Follower(self._kafka, queue, number) as following:
                     _check_over(queue, following.catch_up(), following.behind())
         except (TopicMismatch, PartitionHalted) as error:
             raise type(error)(
-                f"{error}. Nobody can tell what lives on queue {queue.name!r}; to drop it all the same: "
-                f"drop_queue({queue.name!r}, force=True)"
+                f"{error}. The conversations on queue {queue.name!r} cannot be determined; to drop the queue all the "
+                f"same: drop_queue({queue.name!r}, force=True)"
             ) from None
         self._check_awaited(queue)
 
@@ -54,7 +54,7 @@ class QueueRemoval:
         services = [service for service in self._catalog.all(Service) if queue.name in service.queues_before]
         names = {name for service in services for name in (service.queue, *service.queues_before)} - {queue.name}
         for other, number in partitions_of(known for known in self._catalog.all(Queue) if known.name in names):
-            with Following(self._kafka, other, number) as following:
+            with Follower(self._kafka, other, number) as following:
                 state = following.catch_up()
                 stubs = sum(
                     stub.to.topic == queue.topic for chain in state.moves.stubs.values() for stub in chain.values()
@@ -62,8 +62,9 @@ class QueueRemoval:
                 waiting = sum(stream.waiting for to, stream in state.streams.items() if to.topic == queue.topic)
             if stubs or waiting:
                 raise StillUsed(
-                    f"partition {number} of queue {other.name!r} has sent {stubs} conversations to queue "
-                    f"{queue.name!r} that are not over, and has {waiting} records for it: let them end first"
+                    f"partition {number} of queue {other.name!r} has moved {stubs} conversations to queue "
+                    f"{queue.name!r} that are not over, and has {waiting} records for it: let the conversations end "
+                    "first"
                 )
 
 
@@ -77,6 +78,6 @@ def _check_over(queue: Queue, state: Partition, behind: int) -> None:
         began = f"{moved} that moved to other queues and are not over, " if moved else ""
         raise StillUsed(
             f"partition {state.identity.partition} of queue {queue.name!r} has {living} conversations not over on both "
-            f"sides, {began}{waiting} records that have not arrived, and {behind} that nobody has looked at: let "
-            "a reader of the queue run, and the far sides end, until that is done"
+            f"sides, {began}{waiting} records that have not arrived, and {behind} that no owner has ingested: run "
+            "a reader of the queue, and let the far sides end, until none are left"
         )

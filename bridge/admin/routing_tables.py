@@ -40,8 +40,8 @@ class RoutingTableChanges:
                 continue
             return self._catalog.get(RoutingTable, change.name)
         raise NothingChanged(
-            f"others changed routing table {change.name!r} each time while a change of {len(change.put)} keys was "
-            "written, and nothing of it counts: repeat it"
+            f"other changes to routing table {change.name!r} overtook each attempt to change {len(change.put)} keys, "
+            "so none of them took effect: repeat the change"
         )
 
     def _append(self, part: TableChange, written: list[TableChange], change: TableChange) -> None:
@@ -76,8 +76,9 @@ class RoutingTableChanges:
             router = queues.get(self._catalog.get(Service, service).queue)
             if router is not None:
                 raise InvalidRoute(
-                    f"routing table {after.name!r} leads to service {service!r}, on the queue of {router!r}, which "
-                    "routes by it and would receive it again: let it lead to services on other queues"
+                    f"routing table {after.name!r} leads to service {service!r}, on the queue of router {router!r}, "
+                    "which routes by this table and would receive the conversations again: let the table lead to "
+                    "services on other queues"
                 )
 
     def leads_here(self, table: RoutingTable, service: str) -> bool:
@@ -91,8 +92,8 @@ class RoutingTableChanges:
         way = circle_of(leads_of([*tables, after], here))
         if way:
             raise InvalidRoute(
-                f"routing table {after.name!r} cannot be so: conversations would go round from "
-                f"{' to '.join(map(repr, way))}. Let one of these routers' tables lead elsewhere"
+                f"routing table {after.name!r} closes a circle: conversations would go round from "
+                f"{' to '.join(map(repr, way))}. Let the table of one of these routers lead elsewhere"
             )
 
 

@@ -203,7 +203,7 @@ class Catalog:
         if (contract, role, message_type) in allowed:
             return
         if message_type in SYSTEM_TYPES:
-            raise NotInContract(f"{message_type!r} is a system message, which nobody sends: use `end`")
+            raise NotInContract(f"{message_type!r} is a system message, which programs cannot send: use `end`")
         self.get(MessageType, message_type)
         sent_by = self.get(Contract, contract).sent_by.get(message_type)
         if sent_by is None:
@@ -239,7 +239,7 @@ class Catalog:
             except TopicMismatch as error:
                 self._log.say(error)
             except FORESEEN as error:  # a lookup that needs the journal raises the error itself
-                log.debug("the catalog is not read: %s", error)
+                log.debug("the catalog cannot be read: %s", error)
             else:
                 self._log.look()
 

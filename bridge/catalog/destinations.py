@@ -223,8 +223,8 @@ class Destinations:
                 meant = {topic: self._ids[destination]}
             elif queue.address(0).tag != tag:
                 problems[destination] = (
-                    f"the queue of topic {topic} was dropped and created again: what is sent on dialogs with the first "
-                    "one is never received. End them, and begin new ones"
+                    f"the queue of topic {topic} was dropped and created again: messages on dialogs with the first "
+                    "queue are never received. End these dialogs, and begin new ones"
                 )
                 continue
             else:
@@ -260,6 +260,6 @@ def changes(meant: Mapping[str, bytes], found: Mapping[str, bytes | None]) -> di
 
 def _gone(topic: str, what: str) -> str:
     return (
-        f"topic {topic} {what}: what is sent to its queue is never received. Restore it from a backup, or drop its "
+        f"topic {topic} {what}: messages to its queue are never received. Restore it from a backup, or drop its "
         "queue (`drop_queue` with force=True) and create it again"
     )

@@ -51,7 +51,7 @@ class Altered:
         return () if self._look_after is None else judge.left_for(self._queue)
 
     def see(self, elsewhere: Elsewhere, owners: Mapping[Owner, Mapping[int, Arrival]]) -> None:
-        """Have these owners move the conversations of departed services (`Altering.look`).
+        """Have these owners move the conversations of departed services (`AlteredServices.look`).
 
         `owners` gives, per owner, the conversations that had arrived from elsewhere before the catalog was read. Later
         arrivals stay until the next reading.
@@ -70,7 +70,7 @@ class Altered:
         if service in self._names:
             raise ServiceAltered(
                 f"service {service!r} was moved from queue {self._queue.name!r} to queue {self._names[service]!r} "
-                "while something of it was waited for; receive it there"
+                "while this call waited for its messages; receive them there"
             )
 
 

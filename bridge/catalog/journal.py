@@ -14,7 +14,7 @@ from konverse.bridge.kafka.clients import Kafka, LogTruncated, acquaint, discard
 from konverse.bridge.kafka.log_reader import LogReader
 from konverse.bridge.kafka.topic_watch import WATCH_EVERY_S
 from konverse.bridge.kafka.topics import JOURNAL_CONFIG, Topics
-from konverse.bridge.runtime.log_throttle import Seldom
+from konverse.bridge.runtime.log_throttle import LogThrottle
 from konverse.bridge.runtime.threads import FORESEEN
 from konverse.schemas.errors import OutcomeUnknown, TopicMismatch
 from konverse.schemas.identifiers import catalog_topic
@@ -36,7 +36,7 @@ class CatalogLog:
         self._producer: Producer | None = None
         self._first = 0
         self._look_at = 0.0
-        self._said = Seldom()
+        self._said = LogThrottle()
         self._has_grown = False
 
     def open(self) -> None:
@@ -99,7 +99,7 @@ class CatalogLog:
             self._check()
         answer = f"Kafka says {outcome[0]}" if outcome else "Kafka gave no answer"
         raise OutcomeUnknown(
-            f"whether {what} was written is unknown: {answer}. Look whether it is there, then repeat it"
+            f"whether {what} was written is unknown: {answer}. Check whether it is there; if not, repeat it"
         )
 
     def look(self) -> None:
@@ -115,7 +115,7 @@ class CatalogLog:
         except TopicMismatch as error:
             self.say(error)
         except FORESEEN as error:
-            log.debug("the topic of the catalog cannot be looked at: %s", error)
+            log.debug("the settings of the catalog topic cannot be checked: %s", error)
 
     def say(self, problem: TopicMismatch) -> None:
         """Log what is wrong with the topic, at most every 30 s."""
@@ -133,7 +133,7 @@ class CatalogLog:
         if self._reader is None:
             left = self._topics.journals_without(self._topic, self._instance)
             if left:
-                raise self._lost(f"does not exist, and topics of its queues do, such as {left[0]}: it was deleted")
+                raise self._lost(f"does not exist although topics of its queues do, such as {left[0]}: it was deleted")
             self._topics.ensure(self._topic, 1, JOURNAL_CONFIG, may_grow=True)
             self.topic_id = self._topics.topic_id(self._topic)
             self._reader = LogReader(self._kafka)
@@ -146,8 +146,8 @@ class CatalogLog:
         if found > 1 and not self._has_grown:
             self._has_grown = True
             log.warning(
-                "topic %s, which holds the catalog, has %d partitions, and konverse uses the first one: the others are "
-                "left alone. Kafka cannot remove partitions",
+                "the catalog topic %s has %d partitions; konverse uses the first one alone and ignores the others. "
+                "Kafka cannot remove partitions",
                 self._topic,
                 found,
             )
@@ -161,6 +161,6 @@ class CatalogLog:
         prefix = self._topic.removesuffix("catalog")
         return TopicMismatch(
             f"topic {self._topic}, which holds the catalog, {what}. Restore it from a backup, with each record at its "
-            "offset. Or give up what the queues of the instance hold: stop its programs and delete its topics: "
+            "offset. Or give up all data in the queues of the instance: stop its programs and delete its topics: "
             f"kafka-topics --delete --topic '{prefix.replace('.', chr(92) + '.')}.*'"
         )

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
-from konverse.bridge.runtime.log_throttle import Seldom
+from konverse.bridge.runtime.log_throttle import LogThrottle
 from konverse.bridge.validation.rules import SchemaRule
 from konverse.bridge.validation.validator import BodyFinding, EncodedRule, Validator
 from konverse.dialog.state.endpoint import Terms
@@ -82,7 +82,7 @@ class CatalogJudge:
         """Accepted combination of service, contract, role and message type -> the check of its bodies."""
         self._levels: dict[tuple[str, str, str], int] = {}
         """Priorities by contract, local and remote service."""
-        self._unavailable = Seldom()
+        self._unavailable = LogThrottle()
 
     def changed(self) -> bool:
         """Whether the catalog has changed since the last call. If so, forget all cached verdicts."""
@@ -127,7 +127,7 @@ class CatalogJudge:
             return self._validator.look(demand.schema, body or b"")
         except ValidatorUnavailable as error:  # the partition is claimed again, and its messages are validated again
             if self._unavailable.due():
-                log.error("messages wait, as nobody can validate them here: %s", error)  # noqa: TRY400  # text suffices
+                log.error("messages wait, because the validator is unavailable: %s", error)  # noqa: TRY400  # text suffices
             raise
 
     def level(self, contract: str, local_service: str, remote_service: str) -> int:

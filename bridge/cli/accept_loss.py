@@ -49,7 +49,7 @@ def accept_loss(
             typer.echo("nothing was given up", err=True)
             return
         broker.operations.accept_loss(queue, partition)
-    typer.echo(f"partition {partition} of queue {queue!r} goes on; konverse verify reports what is lost")
+    typer.echo(f"partition {partition} of queue {queue!r} can be read again; konverse verify reports the loss")
 
 
 def _plain(loss: Loss, *, accepted: bool) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import typer
 def check_answer(option: str, *, yes: bool, asks: bool = True) -> None:
     """Raise typer.BadParameter if --yes is missing and there is no terminal for the question."""
     if not (yes or (asks and sys.stdin.isatty())):
-        raise typer.BadParameter("there is nobody to be asked here: add --yes", param_hint=option)
+        raise typer.BadParameter("there is no terminal to ask for confirmation: add --yes", param_hint=option)
 
 
 def confirmed(question: str, *, yes: bool) -> bool:

@@ -50,15 +50,15 @@ class Filter(NamedTuple):
 
 def conversations(
     *,
-    queue: Annotated[str | None, typer.Option(help="Sides that live on this queue; else on all of them")] = None,
+    queue: Annotated[str | None, typer.Option(help="Sides on this queue only; default: on all queues")] = None,
     service: Annotated[str | None, typer.Option(help="Sides of this service only")] = None,
     state: Annotated[str | None, typer.Option(help=f"Sides in this state only: {', '.join(STATES)}")] = None,
-    leaked: Annotated[bool, typer.Option("--leaked", help="Those that somebody has forgotten, and why")] = False,
+    leaked: Annotated[bool, typer.Option("--leaked", help="Forgotten conversations only, with the reason")] = False,
     older_than: Annotated[
-        str | None, typer.Option(help="With --leaked: silent for so long, as 90s, 30m, 1h or 2d (else 1h)")
+        str | None, typer.Option(help="With --leaked: silent for at least 90s, 30m, 1h, 2d ...; default: 1h")
     ] = None,
     end: Annotated[
-        bool, typer.Option("--end", help="With --leaked: end the conversations that are listed, both sides of them")
+        bool, typer.Option("--end", help="With --leaked: end both sides of each listed conversation")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="With --end: do not ask")] = False,
     timeout: Annotated[float, typer.Option(min=0, help="With --end: seconds to wait for the workers")] = 15.0,
@@ -72,7 +72,9 @@ def conversations(
     listed conversations WITH CLEANUP: both sides are dropped with all unread messages, and neither is told.
     """
     if (end or older_than is not None) and not leaked:
-        raise typer.BadParameter("this is about what somebody has forgotten: add --leaked", param_hint="--leaked")
+        raise typer.BadParameter(
+            "--end and --older-than are for leaked conversations: add --leaked", param_hint="--leaked"
+        )
     if end:
         check_answer("--end", yes=yes, asks=not as_json)
     older_than_s = SILENT_S if older_than is None else seconds(older_than)
@@ -154,7 +156,7 @@ def _end(broker: Broker, found: View[Leaked], timeout_s: float, *, yes: bool) ->
     passed = count - len(ended)
     typer.echo(f"{_count(len(ended), 'conversation')} ended", err=True)
     if passed:
-        typer.echo(f"{_count(passed, 'conversation')} passed over, on which something was said or done since", err=True)
+        typer.echo(f"{_count(passed, 'conversation')} passed over because of activity since the listing", err=True)
     return ended
 
 

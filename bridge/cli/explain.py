@@ -45,9 +45,9 @@ def explain(
         str, typer.Option(help="KIND:ARGUMENT, like xpath:/order/region, or a description in JSON, or @FILE with one")
     ] = "to_service_name",
     table: Annotated[str | None, typer.Option(help="Look the key up in this routing table")] = None,
-    message_type: Annotated[str, typer.Option("--type", help="Message type, of which avro_field needs it")] = "",
+    message_type: Annotated[str, typer.Option("--type", help="Message type of the body; avro_field needs it")] = "",
     schema: Annotated[Path | None, typer.Option(help="avro_field: file with the Avro schema, else the type's")] = None,
-    key: Annotated[str | None, typer.Option(help="The dialog's key, of which key_hash makes use")] = None,
+    key: Annotated[str | None, typer.Option(help="The dialog's key, which key_hash uses")] = None,
     kafka: Kafka = None,
     database: Database = None,
     as_json: AsJson = False,

@@ -95,7 +95,7 @@ app = typer.Typer(
     no_args_is_help=True,
     epilog="Exit codes: 0 done, 1 (verify) refuted, 2 wrong usage or names, 3 the local stack cannot run, 4 (stack) a "
     "server is dead, 5 (stack) no such stack, 6 Kafka or Redis does not answer, 7 another failure, 8 (run) handlers "
-    "were cut off, 70 a bug, 130 interrupted, 141 whoever read the output has stopped.",
+    "were cut off, 70 a bug, 130 interrupted, 141 the reader of the output has stopped.",
 )
 
 

@@ -16,9 +16,9 @@ from .times import age, seconds
 
 Conversation = Annotated[UUID, typer.Argument(help="Id of a conversation")]
 QueueName = Annotated[
-    str | None, typer.Option("--queue", help="The queue where the side lives that is meant; else all are searched")
+    str | None, typer.Option("--queue", help="Queue of the side that is meant; default: all queues are searched")
 ]
-Timeout = Annotated[float, typer.Option(min=0, help="Seconds to wait for the worker that has it")]
+Timeout = Annotated[float, typer.Option(min=0, help="Seconds to wait for the worker that owns the conversation")]
 
 
 def suspended(
@@ -79,13 +79,15 @@ def resume(
     *,
     every: Annotated[
         bool,
-        typer.Option("--all", help="Those of --reason or --older-than, of the database or --queue"),
+        typer.Option(
+            "--all", help="All suspended conversations of the database or --queue that match --reason or --older-than"
+        ),
     ] = False,
     reason: Annotated[
-        str | None, typer.Option(help="With --all: those whose last error has this text in it, in whatever case")
+        str | None, typer.Option(help="With --all: conversations whose last error contains this text, in any case")
     ] = None,
     older_than: Annotated[
-        str | None, typer.Option(help="With --all: suspended for so long, as 90s, 30m, 1h or 2d; 0s: all of them")
+        str | None, typer.Option(help="With --all: suspended for at least 90s, 30m, 1h, 2d ...; 0s: all of them")
     ] = None,
     queue: QueueName = None,
     timeout: Timeout = 15.0,
@@ -101,12 +103,12 @@ def resume(
     if every == (conversation is not None):
         raise typer.BadParameter("give the id of a conversation, or --all", param_hint="CONVERSATION")
     if as_json and not every:
-        raise typer.BadParameter("this lists what --all resumes: add --all", param_hint="--json")
+        raise typer.BadParameter("--json lists the conversations that --all resumes: add --all", param_hint="--json")
     if every == (reason is None and older_than is None):
         raise typer.BadParameter(
-            "resuming several needs --reason TEXT or --older-than TIME, to say what was mended (--older-than 0s: all)"
+            "--all needs --reason TEXT or --older-than TIME, to choose the conversations (--older-than 0s: all of them)"
             if every
-            else "--reason and --older-than choose what --all resumes: add --all",
+            else "--reason and --older-than choose the conversations that --all resumes: add --all",
             param_hint="--all",
         )
     with opened(kafka, database=database) as broker:
@@ -146,7 +148,9 @@ def end(
     error: Annotated[int, typer.Option(min=0, help="Code of END WITH ERROR; 0: without error")] = 0,
     description: Annotated[str, typer.Option(help="Text of the error")] = "",
     *,
-    cleanup: Annotated[bool, typer.Option("--cleanup", help="It goes at once, and its peer is told nothing")] = False,
+    cleanup: Annotated[
+        bool, typer.Option("--cleanup", help="Remove this side at once, without a message to the other side")
+    ] = False,
     queue: QueueName = None,
     timeout: Timeout = 15.0,
     kafka: Kafka = None,
@@ -169,7 +173,7 @@ def end(
 
 def error_broker_conversations(
     queue: Annotated[
-        str | None, typer.Option("--queue", help="Only what lives on this queue; else all of them")
+        str | None, typer.Option("--queue", help="Conversations on this queue only; default: on all queues")
     ] = None,
     timeout: Timeout = 60.0,
     kafka: Kafka = None,

@@ -27,7 +27,7 @@ BAR_CHARACTERS: Final = 30
 NUMBERS_CHARACTERS: Final = 30
 """Width of the two columns of counts beside a target's name."""
 
-router = typer.Typer(no_args_is_help=True, help="Routers: services that route by what first messages say.")
+router = typer.Typer(no_args_is_help=True, help="Routers: services that route by the content of first messages.")
 
 
 class Flow(NamedTuple):
@@ -43,12 +43,12 @@ class Flow(NamedTuple):
 @router.command("watch")
 def watch(  # noqa: PLR0917  # the options of a command
     service: Annotated[str, typer.Argument(help="Service of the router")],
-    every: Annotated[float, typer.Option(min=0.1, help="Seconds from look to look")] = 1.0,
-    count: Annotated[int | None, typer.Option(min=1, help="End after so many looks")] = None,
+    every: Annotated[float, typer.Option(min=0.1, help="Seconds between two readings")] = 1.0,
+    count: Annotated[int | None, typer.Option(min=1, help="End after this many readings")] = None,
     kafka: Kafka = None,
     redis_url: RedisUrl = None,
     database: Database = None,
-    as_json: Annotated[bool, typer.Option("--json", help="A line of JSON for each look")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="A line of JSON for each reading")] = False,
 ) -> None:
     """Show the traffic of a router: messages per second and in total for each target, and the latest failures.
 

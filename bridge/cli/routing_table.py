@@ -23,7 +23,7 @@ STANDARD_INPUT: Final = "-"
 ROWS_SHOWN: Final = 50
 _COLUMNS: Final = ("key", "service", "broker_instance")
 
-table = typer.Typer(no_args_is_help=True, help="Routing tables: which service has the conversations of a key.")
+table = typer.Typer(no_args_is_help=True, help="Routing tables: the service for the conversations of each key.")
 
 Name = Annotated[str, typer.Argument(metavar="TABLE", help="Name of a routing table")]
 Entries = Annotated[list[str] | None, typer.Argument(metavar="KEY=SERVICE …", help="Entries; KEY=SERVICE@INSTANCE too")]
@@ -31,8 +31,10 @@ File = Annotated[
     str | None,
     typer.Option("--file", help="Entries of a file, - for stdin: CSV with key,service[,broker_instance], or JSON"),
 ]
-Default = Annotated[str | None, typer.Option(help="SERVICE[@INSTANCE] for keys that the table does not have")]
-Routers = Annotated[list[str] | None, typer.Option("--router", help="Service whose router uses it; may be repeated")]
+Default = Annotated[str | None, typer.Option(help="SERVICE[@INSTANCE] for keys without an entry")]
+Routers = Annotated[
+    list[str] | None, typer.Option("--router", help="Service whose router uses the table; may be repeated")
+]
 
 
 @table.command("create")
@@ -60,7 +62,9 @@ def set_entries(
     *,
     file: File = None,
     default: Default = None,
-    no_default: Annotated[bool, typer.Option("--no-default", help="Keys that it does not have are unknown")] = False,
+    no_default: Annotated[
+        bool, typer.Option("--no-default", help="Remove the default: keys without an entry are unknown")
+    ] = False,
     routers: Routers = None,
     kafka: Kafka = None,
     database: Database = None,
@@ -90,7 +94,7 @@ def remove(
 @table.command("show")
 def show(
     name: Name,
-    key: Annotated[str | None, typer.Option(help="Only where this key leads")] = None,
+    key: Annotated[str | None, typer.Option(help="The service for this key only")] = None,
     kafka: Kafka = None,
     database: Database = None,
     as_json: AsJson = False,

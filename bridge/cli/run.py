@@ -21,9 +21,9 @@ def run(
         ReaderUnit, typer.Option(help="What max_readers counts: threads of one process, or processes")
     ] = ReaderUnit.THREADS,
     exit_when_drained: Annotated[
-        bool, typer.Option("--exit-when-drained", help="End when nothing waits in the queues any more.")
+        bool, typer.Option("--exit-when-drained", help="End when the queues are empty.")
     ] = False,
-    grace: Annotated[float, typer.Option(min=0, help="Seconds that handlers have to finish when it is stopped")] = 30.0,
+    grace: Annotated[float, typer.Option(min=0, help="Seconds for running handlers to finish after a stop")] = 30.0,
     as_json: Annotated[bool, typer.Option("--json", help="The log as JSON lines")] = False,
 ) -> None:
     """Call the handlers and routers of an application for the messages of its queues, until SIGTERM or Ctrl-C.

@@ -32,9 +32,9 @@ WAITING: Final = "waiting_offsets"
 RARE: Final = {
     "void": "void journal records",
     "undecodable": "undecodable journal records",
-    "forged": "records with the writer and counter of another one, and other content, accepted as well",
-    "foreign": "records without a header of konverse",
-    "malformed": "records with a broken header of konverse",
+    "forged": "accepted records with the writer and counter of another record and different content",
+    "foreign": "records without a konverse header",
+    "malformed": "records with a broken konverse header",
     "copied": "records that were copied from another queue, or from an earlier one of this name",
 }
 """Properties of `PartitionVerdict` that are printed only if they are not 0, and what they count."""
@@ -49,8 +49,10 @@ def verify(
         datetime | None, typer.Option(help="Begin at the last snapshot before this time (local) of each partition.")
     ] = None,
     *,
-    spark: Annotated[bool, typer.Option("--spark", help="Have Spark read the partitions, side by side.")] = False,
-    master: Annotated[str | None, typer.Option(help="Spark's master for --spark; none: all cores here.")] = None,
+    spark: Annotated[bool, typer.Option("--spark", help="Have Spark read the partitions in parallel.")] = False,
+    master: Annotated[
+        str | None, typer.Option(help="Spark's master for --spark; default: all cores of this machine.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Read the logs of queues and prove or refute: each message once, in order, none missing, every output delivered.
@@ -148,7 +150,7 @@ def _print(queues: list[Queue], verdicts: list[PartitionVerdict], findings: list
     print_table("What the logs say", ("partition", *COUNTED), rows)
     for (name, *_), verdict in zip(rows, verdicts, strict=True):
         if verdict.place.start is not None:
-            typer.echo(f"{name}: what came before record {_begins_at(verdict):,} is taken from a snapshot as it is")
+            typer.echo(f"{name}: the state before record {_begins_at(verdict):,} is taken from a snapshot, unverified")
         if verdict.waiting_offsets:
             typer.echo(f"{name}: {verdict.waiting_offsets:,} offsets wait that no owner has ingested")
         for rare, meaning in RARE.items():
@@ -165,7 +167,7 @@ def _print(queues: list[Queue], verdicts: list[PartitionVerdict], findings: list
         console.print(f"REFUTED: {len(findings)} findings", style="bold red")
     elif stalled:
         console.print(
-            "NOT WHOLE: verified up to where transactions are open; what stands behind was not judged", style="yellow"
+            "NOT WHOLE: verified up to the open transactions; records after them were not judged", style="yellow"
         )
     elif waiting:
         console.print(

@@ -43,7 +43,7 @@ class Selection(NamedTuple):
         if self.queue is not None and self.name not in OF_A_QUEUE:
             raise typer.BadParameter(f"{self.name} has no queue of its own", param_hint="--queue")
         if self.queue is None and self.name == "contents":
-            raise typer.BadParameter("contents of which queue?", param_hint="--queue")
+            raise typer.BadParameter("contents needs a queue: add --queue", param_hint="--queue")
         for column in (*self.columns, *self.where):
             if column not in COLUMNS[self.name]:
                 known = ", ".join(COLUMNS[self.name])
@@ -69,7 +69,7 @@ def view(
     kafka: Kafka = None,
     redis_url: RedisUrl = None,
     database: Database = None,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON; of a view one line for each row")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON; for a view, one line per row")] = False,
 ) -> None:
     """Show one of Service Broker's views, or what Redis shows of a queue or of a conversation.
 
@@ -127,7 +127,7 @@ def unseen(found: View[Any]) -> Iterable[str]:
     """A line that tells how much data was not read."""
     offsets = sum(source.unseen for source in found.sources)
     if offsets:
-        yield f"{offsets:,} offsets of data that nobody has ingested were not read"
+        yield f"{offsets:,} offsets of data that no owner has ingested were not read"
 
 
 def _partitions(count: int) -> str:

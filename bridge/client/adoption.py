@@ -11,9 +11,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from konverse.dialog.session import adoption as adopting
-from konverse.dialog.session.adoption import Adopting, FoundState
+from konverse.dialog.session.adoption import Adoption, FoundState
 from konverse.dialog.session.dialogs import SessionDialog
-from konverse.dialog.session.lanes import Hand
+from konverse.dialog.session.lanes import Produce
 from konverse.dialog.session.session import Session
 from konverse.dialog.state.partition import Partition
 from konverse.schemas.errors import BadInput, KafkaUnavailable, OutcomeUnknown
@@ -74,7 +74,7 @@ class Adopter:
             placed.append(prepared.placed)
         if len({case.conversation for case in cases}) < len(cases):
             raise BadInput("a conversation is adopted once; name each of them once")
-        machine = self._decided(lambda session: Adopting(session, cases, writers))
+        machine = self._decided(lambda session: Adoption(session, cases, writers))
         while before := machine.addresses:
             for address in before:
                 self._tell(machine, address, deadline - time.monotonic())
@@ -83,7 +83,7 @@ class Adopter:
             if time.monotonic() > deadline:
                 raise OutcomeUnknown(
                     f"the owner of {before[0].topic}/{before[0].partition} has not closed the former senders of "
-                    f"{len(cases)} conversations within {timeout_s} s. Its workers may be away; adopt them again later"
+                    f"{len(cases)} conversations within {timeout_s} s. Its workers may be down; adopt them again later"
                 )
             time.sleep(POLL_S)
         found = self._decided(lambda _session: machine.finish())
@@ -92,7 +92,7 @@ class Adopter:
             for (staged, standing), at, one in zip(found, placed, wanted, strict=True)
         ]
 
-    def _tell(self, machine: Adopting, address: Address, timeout_s: float) -> None:
+    def _tell(self, machine: Adoption, address: Address, timeout_s: float) -> None:
         """Tell the machine the present state of a partition."""
 
         def question(state: Partition) -> bool:
@@ -107,7 +107,7 @@ class Adopter:
         """The result of a call that has the session to itself."""
         results: list[Result] = []
 
-        def decide(session: Session) -> list[Hand]:
+        def decide(session: Session) -> list[Produce]:
             results.append(call(session))
             return []
 

@@ -87,12 +87,12 @@ def begin_block(
     from_service, to_service, contract, related_to, wanted_group, key, conversation_id, lifetime, *_ = wanted
     if wanted.anew and conversation_id is None:
         raise InvalidSettings(
-            "`anew` is about a conversation_id, and none was given: without one every dialog is a new one"
+            "`anew` needs a conversation_id, and none was given: without one every dialog is a new one"
         )
     if wanted.encryption and not settings.encrypted:
         raise InvalidSettings(
-            "ENCRYPTION ON needs a connection to Kafka by TLS, which encrypts all conversations on their way: connect "
-            "with client={'security.protocol': 'ssl', …}, or leave `encryption` out"
+            "ENCRYPTION ON needs a TLS connection to Kafka, which encrypts all conversations in transit: connect with "
+            "client={'security.protocol': 'ssl', …}, or leave `encryption` out"
         )
     broker_instance = _instance(catalog, wanted)
     lifetime_ms = FOR_EVER if lifetime is None else milliseconds(lifetime, "a lifetime")

@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, Final
 
-from konverse.bridge.owner.follower import Following
+from konverse.bridge.owner.follower import Follower
 from konverse.bridge.runtime.threads import in_background
 from konverse.dialog.state.partition import Partition
 from konverse.schemas.errors import BrokerClosed
@@ -31,7 +31,7 @@ class _Home:
     __slots__ = ("following", "questions", "read", "used_at")
 
     def __init__(self) -> None:
-        self.following: Following | None = None
+        self.following: Follower | None = None
         """Used by the reading thread only."""
         self.questions: list[tuple[Question, Future[Any]]] = []
         self.read = False
@@ -42,7 +42,7 @@ class _Home:
 class Homes:
     """The homes that were asked lately. Thread-safe."""
 
-    def __init__(self, follow: Callable[[Address], Following]) -> None:
+    def __init__(self, follow: Callable[[Address], Follower]) -> None:
         self._follow = follow
         self._lock = threading.Lock()
         """Guards `_homes` and `_closed`; never held while waiting for Kafka."""
@@ -58,12 +58,12 @@ class Homes:
     def ask(self, address: Address, question: Question) -> Future[Any]:
         """Ask a home: the reading thread reads its journal to the present end, then calls `question` with its state.
 
-        Raises BrokerClosed. The future raises the errors of `follow`, of `Following.catch_up` and of `question`.
+        Raises BrokerClosed. The future raises the errors of `follow`, of `Follower.catch_up` and of `question`.
         """
         answer: Future[Any] = Future()
         with self._lock:
             if self._closed:
-                raise BrokerClosed("the broker was closed, and asks the homes of its dialogs no more")
+                raise BrokerClosed("the broker was closed and no longer asks the homes of its dialogs; connect again")
             home = self._homes.setdefault(address, _Home())
             home.used_at = time.monotonic()
             home.questions.append((question, answer))

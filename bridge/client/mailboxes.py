@@ -144,7 +144,7 @@ class Mailboxes:
         except TimeoutError:
             answer.cancel()
             raise KafkaUnavailable(
-                f"{home.topic}/{home.partition} was not read to its end within {wait_s:g} s; ask again, it is read on"
+                f"{home.topic}/{home.partition} was not read to its end within {wait_s:g} s; reading goes on, ask again"
             ) from None
 
     def _asked(self, home: Address, question: Question, *, keep_up: bool) -> Future[Any]:
@@ -188,7 +188,7 @@ class Mailboxes:
                 except BrokerClosed:
                     return
                 except FORESEEN as error:
-                    log.warning("no news of messages that were redirected: %s", error)
+                    log.warning("cannot check whether redirected messages have arrived, retrying: %s", error)
                     again_at[home] = time.monotonic() + RETRY_S
             self._awaken.wait(POLL_S if awaited else REST_S)
             self._awaken.clear()

@@ -18,9 +18,9 @@ from konverse.bridge.kafka.clients import Kafka
 from konverse.bridge.kafka.refusals import Need
 from konverse.bridge.kafka.topics import Topics
 from konverse.bridge.kafka.writer_ids import WriterIds
-from konverse.bridge.owner.follower import Following
+from konverse.bridge.owner.follower import Follower
 from konverse.dialog.session.lanes import Handed
-from konverse.dialog.session.outcome import Asking, Outcome
+from konverse.dialog.session.outcome import Outcome, OutcomeQuery
 from konverse.dialog.session.rotation import Unheard
 from konverse.dialog.session.session import Session
 from konverse.schemas.catalog.objects import Queue
@@ -37,7 +37,7 @@ from konverse.schemas.wire import token as tokens
 from konverse.schemas.wire.envelope import HEADER
 from konverse.schemas.wire.token import Token
 
-from .session_ids import Renewing
+from .session_ids import SessionRenewal
 from .transmission import find_queue
 
 log: Final = logging.getLogger("konverse.outcomes")
@@ -53,7 +53,7 @@ def queue_at(kafka: Kafka, catalog: Catalog, address: Address) -> Queue:
     for queue in [find_queue(kafka, catalog.instance)] if transmits else catalog.all(Queue):
         if queue is not None and queue.topic == address.topic and queue.address(address.partition) == address:
             return queue
-    raise QueueNotFound(f"there is no queue on topic {address.topic} any more that these messages were sent to")
+    raise QueueNotFound(f"the queue on topic {address.topic} to which these messages were sent no longer exists")
 
 
 def opened(token: bytes) -> Token:
@@ -61,7 +61,7 @@ def opened(token: bytes) -> Token:
     try:
         return tokens.decode(token)
     except MalformedRecord as error:
-        raise BadInput(f"{error}: give `OutcomeUnknown.token` as it was") from None
+        raise BadInput(f"{error}: give `OutcomeUnknown.token` unchanged") from None
 
 
 class Sessions:
@@ -72,21 +72,21 @@ class Sessions:
         self._kafka = kafka
         self._catalog = catalog
 
-    def new(self) -> Renewing:
+    def new(self) -> SessionRenewal:
         """A session with a new id."""
-        return Renewing(self.ids, lambda address: follow(self._kafka, self._catalog, address))
+        return SessionRenewal(self.ids, lambda address: follow(self._kafka, self._catalog, address))
 
     def outcome(self, token: bytes, own: Session | None, timeout_s: float | None) -> Outcome:
         """See `broker.outcome`; `own` is the session of this connection."""
         if own is not None and any(one.writer in own.ids for one in opened(token).sent):
-            raise BadInput("these messages are this broker's own, which sends them again by itself: flush once more")
+            raise BadInput("this broker has sent these messages and sends them again by itself: flush once more")
         timeout_s = self._kafka.settings.send_timeout_s if timeout_s is None else timeout_s
         return Inquiry(self._kafka, self.ids, self._catalog).run(token, timeout_s)
 
 
-def follow(kafka: Kafka, catalog: Catalog, address: Address) -> Following:
+def follow(kafka: Kafka, catalog: Catalog, address: Address) -> Follower:
     """A follower of the partition at an address."""
-    return Following(kafka, queue_at(kafka, catalog, address), address.partition)
+    return Follower(kafka, queue_at(kafka, catalog, address), address.partition)
 
 
 class Inquiry:
@@ -97,13 +97,13 @@ class Inquiry:
         self._ids = ids
         self._catalog = catalog
         self._exits = ExitStack()
-        self._following: dict[Address, Following] = {}
+        self._following: dict[Address, Follower] = {}
         self._producer: Any = None
 
     def run(self, token: bytes, timeout_s: float) -> Outcome:
         """Close the session at each destination, wait until the owners have ingested that, and read the answers."""
         deadline = time.monotonic() + timeout_s
-        asking = Asking(self._there(opened(token)))
+        asking = OutcomeQuery(self._there(opened(token)))
         with self._exits:
             writer, _ = self._ids.new(max(ASK_S_MIN, timeout_s))
             while True:
@@ -118,13 +118,13 @@ class Inquiry:
                 if time.monotonic() > deadline:
                     raise OutcomeUnknown(
                         f"the owner of {asking.addresses[0].topic} has not taken the question within {timeout_s} s. "
-                        "Its workers may be away; ask again later",
+                        "Its workers may be down; ask again later",
                         token,
                     )
                 time.sleep(READ_EVERY_S)
         if asking.expired:
             raise OutcomeExpired(
-                "what became of these messages cannot be known any more: their session was silent for so long that "
+                "the outcome of these messages can no longer be determined: their session was silent for so long that "
                 "it was forgotten. Ask the receiver before you send them again"
             )
         return outcome
@@ -138,7 +138,7 @@ class Inquiry:
                 return token._replace(transmission=None)
         return token
 
-    def _follow(self, address: Address, deadline: float) -> Following:
+    def _follow(self, address: Address, deadline: float) -> Follower:
         following = self._following.get(address)
         if following is None:
             following = self._following[address] = follow(self._kafka, self._catalog, address)
@@ -174,5 +174,5 @@ class Inquiry:
             why = self._kafka.words(failures[0], need) if failures else "no answer"
             if time.monotonic() > deadline:
                 raise KafkaUnavailable(f"{address.topic} takes no record: {why}. Check that the broker runs")
-            log.warning("a question to %s was not taken (%s); it is asked again", address.topic, why)
+            log.warning("a query to %s was not acknowledged (%s), retrying", address.topic, why)
             time.sleep(READ_EVERY_S)

@@ -1,4 +1,4 @@
-"""The sender of a process: takes the calls of all application threads. `Serving` carries the records to Kafka.
+"""The sender of a process: takes the calls of all application threads. `SessionProducer` carries the records to Kafka.
 
 The sender also takes news from homes of its dialogs that this process owns or follows. The errors that it raises or
 logs name the records concerned: records without room, without acknowledgement, or given up when the program ends.
@@ -21,9 +21,9 @@ from konverse.bridge.kafka.clients import SILENT_S, Health, Kafka, discard
 from konverse.bridge.kafka.topic_watch import WATCH_EVERY_S
 from konverse.bridge.reader.readers import Readers
 from konverse.bridge.runtime.exits import leave_at_exit
-from konverse.dialog.queries.hearing import hear_of_end, hear_of_id, needs_another_id
+from konverse.dialog.queries.hearing import needs_another_id, on_id_news, on_peer_ended
 from konverse.dialog.session.dialogs import BeginOptions, DialogState, SessionDialog
-from konverse.dialog.session.lanes import Hand, Lane
+from konverse.dialog.session.lanes import Lane, Produce
 from konverse.dialog.session.session import Session
 from konverse.dialog.state.endpoint import Endpoint
 from konverse.dialog.state.mailbox import Bounced
@@ -37,8 +37,8 @@ from konverse.schemas.wire.token import Token
 
 from .fire_and_forget import FireAndForget
 from .outgoing import Outgoing
-from .serving import POLL_S, SERVE_MASK, Serving
-from .session_ids import Renewing
+from .serving import POLL_S, SERVE_MASK, SessionProducer
+from .session_ids import SessionRenewal
 from .unsent import unsent
 
 log: Final = logging.getLogger("konverse.sending")
@@ -46,49 +46,13 @@ GOODBYE_S: Final = 1.0
 """At the end of a program, closing the session at its destinations may take this long. It only frees memory there."""
 
 
-class Hearing(Serving):
-    """The part of a sender that takes news from homes."""
-
-    def hear_of_end(self, home: Partition, endpoint: Endpoint) -> None:
-        """A home owned by this process has ingested that the peer of an endpoint ended."""
-        with self._lock:
-            hear_of_end(self.session, home, endpoint)
-
-    def hear_of_id(self, said: Notice | WriterClosed | Bounced) -> None:
-        """A home owned by this process has news of a writer, which may mean that the session's id is refused."""
-        with self._lock:
-            shut_out = hear_of_id(self.session, said)
-        if shut_out:
-            self.doubt()
-
-    def hear_from(self, home: Partition) -> None:
-        """This process now owns a home, which may have earlier news that the session's id is refused."""
-        with self._lock:
-            shut_out = needs_another_id(self.session, home)
-        if shut_out:
-            self.doubt()
-
-    def doubt(self) -> None:
-        """A destination refuses the present id: take another one, which asks how far the old one was heard."""
-        with self._changed:
-            if not (self._closed or self.session.closing or self.session.over):
-                self._renewing.give_up()
-                self._look()
-                self._changed.notify_all()
-
-    def ended_by_peer(self, conversation: bytes) -> None:
-        """The home of a dialog says that the peer has ended: refuse sends from now on."""
-        with self._lock:
-            self.session.ended_by_peer(conversation)
-
-
-class Sender(Hearing):
+class Sender(SessionProducer):
     """The calls of an application on the session of its process. Thread-safe."""
 
     def __init__(
         self,
         kafka: Kafka,
-        renewing: Renewing,
+        renewing: SessionRenewal,
         destinations: Destinations | None = None,
         fire_and_forget: FireAndForget | None = None,
     ) -> None:
@@ -103,6 +67,40 @@ class Sender(Hearing):
         """Set while a caller waits for outputs of transactions; `Transmission` then reads the journal more often."""
         self._awaited = 0
         leave_at_exit(self)
+
+    # -------------------------------------------------------------------------------------------- news from homes
+
+    def on_peer_ended(self, home: Partition, endpoint: Endpoint) -> None:
+        """A home owned by this process has ingested that the peer of an endpoint ended."""
+        with self._lock:
+            on_peer_ended(self.session, home, endpoint)
+
+    def on_id_news(self, said: Notice | WriterClosed | Bounced) -> None:
+        """A home owned by this process has news of a writer, which may mean that the session's id is refused."""
+        with self._lock:
+            shut_out = on_id_news(self.session, said)
+        if shut_out:
+            self.doubt()
+
+    def on_home(self, home: Partition) -> None:
+        """This process now owns a home, which may have earlier news that the session's id is refused."""
+        with self._lock:
+            shut_out = needs_another_id(self.session, home)
+        if shut_out:
+            self.doubt()
+
+    def doubt(self) -> None:
+        """A destination refuses the present id: take another one, which asks how far the old one was heard."""
+        with self._changed:
+            if not (self._closed or self.session.closing or self.session.over):
+                self._renewal.give_up()
+                self._look()
+                self._changed.notify_all()
+
+    def ended_by_peer(self, conversation: bytes) -> None:
+        """The home of a dialog says that the peer has ended: refuse sends from now on."""
+        with self._lock:
+            self.session.ended_by_peer(conversation)
 
     # ------------------------------------------------------------------------------------------------------- calls
 
@@ -120,7 +118,7 @@ class Sender(Hearing):
             lane = self.session.lanes.get(begin.home)
             return lane is None or not lane.full or conversation in self.session.dialogs
 
-        def call() -> list[Hand]:
+        def call() -> list[Produce]:
             dialog, hands = self.session.begin(conversation, begin, manner)
             begun.append(dialog)
             return hands
@@ -172,21 +170,21 @@ class Sender(Hearing):
             lambda: (dialog, dialog.home),
         )
 
-    def decide(self, call: Callable[[Session], list[Hand]]) -> None:
+    def decide(self, call: Callable[[Session], list[Produce]]) -> None:
         """Call the session under its lock, and hand over the resulting records. For rare operations."""
         self.wait_for_id()
         with self._lock:
             self._check_open()
             self._hand(call(self.session))
 
-    def hear(self, news: Callable[[Session], list[Hand]]) -> None:
+    def hear(self, news: Callable[[Session], list[Produce]]) -> None:
         """As `decide`, but without waiting, since the caller may hold locks. Call `wait_for_id` before.
 
         Raises KafkaUnavailable when the id has become old meanwhile.
         """
         with self._lock:
             self._check_open()
-            if self._renewing.age:
+            if self._renewal.age:
                 raise KafkaUnavailable("the session needs a new id")
             self._hand(news(self.session))
 
@@ -360,7 +358,7 @@ class Sender(Hearing):
                 self._look()
                 self._changed.notify_all()
             self._thread.join()
-            self._renewing.close()
+            self._renewal.close()
             discard(self._producer)
         if not answered:
             raise not_verified(ANSWER_S, self._last_failure, self._token(None))
@@ -406,14 +404,14 @@ class Sender(Hearing):
         """The slow path of `send`: BEGIN does not count yet, no room, a failure, or an ended dialog."""
         numbers: list[int] = []
 
-        def send() -> list[Hand]:
+        def send() -> list[Produce]:
             numbers.append(dialog.next_sequence)
             return self.session.send(dialog, message_type, body)
 
         self.decide_with_care(dialog, send)
         return numbers[0]
 
-    def decide_with_care(self, dialog: SessionDialog | None, call: Callable[[], list[Hand]]) -> None:
+    def decide_with_care(self, dialog: SessionDialog | None, call: Callable[[], list[Produce]]) -> None:
         """As `decide`, once there is room on a dialog or (None) for a transaction. QueueFull after `send_timeout_s`."""
         self.check([dialog] if dialog is not None else ())
         self._decide_when(lambda: self._has_room(dialog), call, lambda: (dialog, self._lane_of(dialog)))
@@ -421,7 +419,7 @@ class Sender(Hearing):
     def _decide_when(
         self,
         has_room: Callable[[], bool],
-        call: Callable[[], list[Hand]],
+        call: Callable[[], list[Produce]],
         full: Callable[[], tuple[SessionDialog | None, Lane | None]],
     ) -> None:
         """Call as soon as there is room; a session that is over raises that itself. QueueFull names what is `full`."""
@@ -438,14 +436,14 @@ class Sender(Hearing):
     def _has_room(self, dialog: SessionDialog | None) -> bool:
         lane = self._lane_of(dialog)
         blocked = dialog is not None and dialog.blocked
-        return not (lane is None or lane.full or blocked or self._pausing or self._behind or self._renewing.age)
+        return not (lane is None or lane.full or blocked or self._pausing or self._behind or self._renewal.age)
 
     def _lane_of(self, dialog: SessionDialog | None) -> Lane | None:
         return dialog.target if dialog is not None else self.session.transactions.lane
 
     def wait_for_id(self) -> None:
         """Wait until an old id is replaced, as nothing is handed over under it. KafkaUnavailable if that takes long."""
-        if self._renewing.age and not self._serve_until(lambda: not self._renewing.age, self._timeout_s):
+        if self._renewal.age and not self._serve_until(lambda: not self._renewal.age, self._timeout_s):
             raise KafkaUnavailable(f"no new id for the session within {self._timeout_s} s: {self._last_failure}")
 
     def _token(self, dialog: SessionDialog | None) -> bytes:
@@ -460,12 +458,12 @@ def no_room(dialog: SessionDialog | None, lane: Lane | None, timeout_s: float, f
     if dialog is not None and dialog.blocked:
         return QueueFull(
             f"a transaction with this dialog has not arrived for {timeout_s} s; is the transmission queue served "
-            "(`konverse transmit`)? This was not taken, try again later"
+            "(`konverse transmit`)? This was not sent, try again later"
         )
     assert lane is not None
     return QueueFull(
         f"{len(lane.origins)} records to {lane.address.topic} have waited {timeout_s} s for Kafka (last failure: "
-        f"{failure}); this was not taken, try again later"
+        f"{failure}); this was not sent, try again later"
     )
 
 
@@ -473,7 +471,7 @@ def not_acknowledged(what: str, timeout_s: float, failure: object, token: bytes)
     """The error when Kafka does not acknowledge records in time."""
     return OutcomeUnknown(
         f"Kafka has not acknowledged {what} within {timeout_s} s (last failure: {failure}). "
-        "They are kept and sent again; wait once more to learn of them",
+        "They are kept and sent again; wait once more for the outcome",
         token,
     )
 
@@ -481,8 +479,8 @@ def not_acknowledged(what: str, timeout_s: float, failure: object, token: bytes)
 def not_verified(timeout_s: float, failure: object, token: bytes) -> OutcomeUnknown:
     """The error when Kafka has every record, but does not say whether the topics are still those of the queues."""
     return OutcomeUnknown(
-        f"Kafka has acknowledged all, and has not said within {timeout_s} s whether the topics are still those of the "
-        f"queues (last failure: {failure}). Flush once more to learn of it",
+        f"Kafka has acknowledged every record, but has not confirmed within {timeout_s} s that the topics are still "
+        f"those of the queues (last failure: {failure}). Flush once more for the outcome",
         token,
     )
 
@@ -490,9 +488,9 @@ def not_verified(timeout_s: float, failure: object, token: bytes) -> OutcomeUnkn
 def not_arrived(timeout_s: float, token: bytes) -> OutcomeUnknown:
     """The error when Kafka has the transactions, but their messages have not arrived."""
     return OutcomeUnknown(
-        f"what transactions send has not arrived within {timeout_s} s; is the transmission queue served (`konverse "
-        "transmit`)? What Kafka has of them happens, and what is sent meanwhile by others on the same dialogs may "
-        "come first; wait once more to learn of it",
+        f"messages of transactions have not arrived within {timeout_s} s; is the transmission queue served (`konverse "
+        "transmit`)? Transactions stored in Kafka take effect, and messages that others send meanwhile on the same "
+        "dialogs may arrive first; wait once more for the outcome",
         token,
     )
 
@@ -503,7 +501,7 @@ def given_up(waiting: int, vain: list[Lane], failure: object, token: bytes) -> O
     why = f"as the queues of {topics} were dropped, or their topics deleted" if vain else f"last failure: {failure}"
     return OutcomeUnknown(
         f"the broker was closed while {waiting} records were not acknowledged by Kafka ({why}). They are given up: "
-        "some of them may have arrived, none goes again",
+        "some of them may have arrived, and none is sent again",
         token,
     )
 
@@ -520,7 +518,7 @@ def leave(sender: Sender, timeout_s: float, failure: object) -> None:
         goodbye_s = 0.0
         log.error(  # noqa: TRY400  # a traceback into this module does not help the reader of the log
             "the program ends and Kafka does not answer: %d messages are given up; some of them may have arrived "
-            "(last failure: %s). Call flush() or close() before the end to wait longer, and to be told",
+            "(last failure: %s). To wait longer and get an error, call flush() or close() before the program ends",
             sender.session.messages_waiting,
             failure,
         )

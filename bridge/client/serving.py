@@ -21,15 +21,15 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from konverse.bridge.kafka.clients import PRODUCER_RECORDS_MAX, Headers, Health, Kafka, acquaint, discard
 from konverse.bridge.kafka.refusals import Need
-from konverse.bridge.runtime.log_throttle import Seldom
+from konverse.bridge.runtime.log_throttle import LogThrottle
 from konverse.bridge.runtime.threads import FORESEEN, in_background
-from konverse.dialog.session.lanes import Hand
+from konverse.dialog.session.lanes import Produce
 from konverse.dialog.session.rotation import Age, Unheard
 from konverse.schemas.errors import BrokerClosed, KafkaUnavailable, TopicMismatch
 from konverse.schemas.identifiers import Address
 from konverse.schemas.wire.envelope import HEADER
 
-from .session_ids import Renewing
+from .session_ids import SessionRenewal
 
 log: Final = logging.getLogger("konverse.sending")
 LINGER_MS: Final = 5
@@ -54,12 +54,12 @@ While it is tried, the producer does not run empty, so no record of any destinat
 """
 
 
-class Serving:
+class SessionProducer:
     """One session and one producer, which one thread at a time polls."""
 
-    def __init__(self, kafka: Kafka, renewing: Renewing) -> None:
+    def __init__(self, kafka: Kafka, renewing: SessionRenewal) -> None:
         self.session = renewing.session
-        self._renewing = renewing
+        self._renewal = renewing
         self._kafka = kafka
         self._timeout_s = kafka.settings.send_timeout_s
         self._lock = threading.RLock()
@@ -73,7 +73,7 @@ class Serving:
         """The latest failure of a record; before the first one, the health of the connection to Kafka."""
         self._serving = threading.Lock()
         """Held by the thread that polls the producer."""
-        self._unanswered = Seldom()
+        self._unanswered = LogThrottle()
         self._waiters = 0
         self._waiting_since: float | None = None
         self._pausing = False
@@ -92,7 +92,7 @@ class Serving:
         if self._shut or self._closed or self.session.closing:
             raise BrokerClosed("the broker was closed, or its process was forked; connect again")
 
-    def _hand(self, hands: list[Hand]) -> None:
+    def _hand(self, hands: list[Produce]) -> None:
         """Hand over as many records as the producer takes; `_serve` hands over the rest when it has room again."""
         if self._failure:
             return  # the next producer gets every record that does not count
@@ -113,7 +113,7 @@ class Serving:
 
     def _new_producer(self) -> Producer:
         producer = self._kafka.data_producer(linger_ms=LINGER_MS)
-        acquaint(producer, self._renewing.topic)
+        acquaint(producer, self._renewal.topic)
         self._produce = producer.produce
         return producer
 
@@ -135,7 +135,7 @@ class Serving:
     def _some_topic(self) -> str:
         """A topic with records on their way, to name in the error when Kafka refuses the producer as a whole."""
         waiting = (lane.place[0] for lane in list(self.session.lanes.values()) if lane.window.sent)
-        return next(waiting, self._renewing.topic)
+        return next(waiting, self._renewal.topic)
 
     def _fail(self, reason: str, refused: Address | None = None) -> None:
         if self._failure is None:  # later failures follow from the first one
@@ -154,7 +154,7 @@ class Serving:
             while not (self._closed or self._see(reached)):
                 if time.monotonic() > deadline:
                     return False
-                if not self._serve(POLL_S) or self._renewing.wanting:
+                if not self._serve(POLL_S) or self._renewal.wanting:
                     with self._changed:  # the wait releases the lock for the thread that polls
                         self._changed.wait(POLL_S)
         finally:
@@ -175,13 +175,13 @@ class Serving:
             except KafkaException as error:
                 self._fail(self._words(error.args[0], self._some_topic()))
             with self._lock:  # the session ends dialogs whose lifetime is over
-                due = self._renewing.look()
+                due = self._renewal.look()
             if due:
                 self._look()
-            if self._renewing.age is Age.DOUBTFUL:
+            if self._renewal.age is Age.DOUBTFUL:
                 self._fail("a destination does not hear this id any more, or what is on its way is too old to count")
             if self._failure:
-                if not self._renewing.wanting:
+                if not self._renewal.wanting:
                     self._replace_producer()
             elif self._behind and len(self._producer) < CATCH_UP_BELOW:
                 self._catch_up()
@@ -201,13 +201,13 @@ class Serving:
             wait_s = POLL_S
             try:
                 self._make_id()
-                if self._renewing.due:
+                if self._renewal.due:
                     self._take_answers()
                 self._look_around(seen)
                 served = seen - before < BUSY_SENDS and self._serve(POLL_S)
             except FORESEEN as error:
                 served, wait_s, self._last_failure = False, RETRY_S, str(error)
-                log.warning("the sender cannot go on for now, it tries again: %s", error)
+                log.warning("the sender cannot continue, retrying: %s", error)
             if not served:
                 with self._changed:
                     self._changed.wait(wait_s)
@@ -223,8 +223,8 @@ class Serving:
             self._look()
             self._waiting_since = None
             self._hand(self.session.drained())
-            if self._renewing.age and self._waiters:
-                if self._renewing.ready:
+            if self._renewal.age and self._waiters:
+                if self._renewal.ready:
                     self._renew()
             elif not self.session.refused:
                 self._refusal_pause_s = REFUSAL_PAUSE_S
@@ -240,7 +240,7 @@ class Serving:
 
     def _look(self) -> None:
         kept = self._shut or self._pausing or self._behind or self._failure or self._closed or self.session.closing
-        self._free = not (kept or self._renewing.age)
+        self._free = not (kept or self._renewal.age)
 
     def _pause_senders(self) -> None:
         now = time.monotonic()
@@ -266,9 +266,9 @@ class Serving:
             if self._refused is not None:
                 self._try_again_at = time.monotonic() + self._refusal_pause_s
                 self._refusal_pause_s = min(2 * self._refusal_pause_s, REFUSAL_PAUSE_MAX_S)
-            if not self._renewing.age:
+            if not self._renewal.age:
                 self._hand(self.session.restart(self._refused))
-            elif self._renewing.ready:
+            elif self._renewal.ready:
                 self._renew()
             else:  # the id became old just now
                 self._failure = "the session needs a new id"
@@ -278,16 +278,16 @@ class Serving:
 
         Until there is a new id, nothing is handed over.
         """
-        if self._renewing.wanting and (self._waiters or self._failure):
+        if self._renewal.wanting and (self._waiters or self._failure):
             try:
-                self._renewing.make()
+                self._renewal.make()
             except (KafkaUnavailable, TopicMismatch) as error:
                 self._last_failure = str(error)
                 raise
 
     def _renew(self) -> None:
         """Go on under the new id."""
-        hands = self._renewing.change()
+        hands = self._renewal.change()
         self._look()
         self._hand(hands)
 
@@ -296,16 +296,16 @@ class Serving:
 
         If the present id is refused or old itself, give it up; the next id asks again.
         """
-        for wanted, said in self._renewing.answers():
+        for wanted, said in self._renewal.answers():
             with self._changed:
-                if said is Unheard.ANOTHER or self._renewing.age:
-                    self._renewing.give_up()
+                if said is Unheard.ANOTHER or self._renewal.age:
+                    self._renewal.give_up()
                     return
                 self._hand(self.session.answered(wanted, said))
                 self._changed.notify_all()
-        if self._renewing.trouble is None:
+        if self._renewal.trouble is None:
             self._unanswered.over()
             return
-        self._last_failure = f"what counts under a former id of the session cannot be read: {self._renewing.trouble}"
+        self._last_failure = f"the records under a former id of the session cannot be read: {self._renewal.trouble}"
         if self._unanswered.due():
-            log.warning("the sender cannot go on where its id has changed: %s", self._last_failure)
+            log.warning("the sender cannot continue after a change of its session id: %s", self._last_failure)

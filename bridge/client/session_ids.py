@@ -10,9 +10,9 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
-from konverse.bridge.owner.follower import Following
+from konverse.bridge.owner.follower import Follower
 from konverse.bridge.runtime.clock import now_ms
-from konverse.dialog.session.lanes import Hand
+from konverse.dialog.session.lanes import Produce
 from konverse.dialog.session.rotation import Age, CloseQuery, Unheard, reply
 from konverse.dialog.session.session import Session
 from konverse.schemas.errors import KonverseError
@@ -44,10 +44,10 @@ class Ids(Protocol):
         """A new id, and the local clock in ms from before the request."""
 
 
-class Renewing:
+class SessionRenewal:
     """A session with its renewal. Callers hold the sender's lock, except for `answers` and `make`."""
 
-    def __init__(self, ids: Ids, follow: Callable[[Address], Following]) -> None:
+    def __init__(self, ids: Ids, follow: Callable[[Address], Follower]) -> None:
         self.session = Session(*ids.new())
         self.topic = ids.topic
         """A topic that exists and that this client may write to."""
@@ -55,7 +55,7 @@ class Renewing:
         """Whether the present id must be replaced."""
         self._ids = ids
         self._follow = follow
-        self._following: dict[Address, Following] = {}
+        self._following: dict[Address, Follower] = {}
         self._made: tuple[bytes, int] | None = None
         """The next id, as `Ids.new` returned it."""
         self._asked_ms: dict[tuple[Address, bytes], int] = {}
@@ -92,11 +92,11 @@ class Renewing:
         """
         self._made = self._ids.new(MAKE_S)
 
-    def change(self) -> list[Hand]:
+    def change(self) -> list[Produce]:
         """Go on under the new id."""
         assert self._made is not None, "an id is made before it is used"
         (writer, opened_ms), self._made = self._made, None
-        log.info("the session goes on under a new id, the present one is %s", self.age.name.lower())
+        log.info("the session continues under a new id, because the present one is %s", self.age.name.lower())
         self.age = Age.FRESH
         return self.session.change(writer, opened_ms)
 

@@ -146,7 +146,7 @@ class ClientTransaction:
                 "the transaction is over: its `with` block has ended; begin another one with `broker.transaction()`"
                 if self._transaction.over
                 else "the transaction is in its `with` block already, and one block commits it: to undo a part "
-                "use `savepoint` and `rollback`, and for what commits by itself another `broker.transaction()`"
+                "use `savepoint` and `rollback`; for work that commits separately, another `broker.transaction()`"
             )
         self._entered = True
         return self
@@ -174,7 +174,9 @@ class ClientTransaction:
 def _staged(dialog: object) -> SessionDialog:
     """The session's record of a dialog; NullHandle for None, BadInput for anything else that is not a `Dialog`."""
     if dialog is None:
-        raise NullHandle("None is no dialog; give what begin_dialog or this transaction's begin has returned")
+        raise NullHandle("None is no dialog; give the dialog that begin_dialog or this transaction's begin returned")
     if not isinstance(dialog, Dialog):
-        raise BadInput(f"{dialog!r} is no dialog; give what begin_dialog or this transaction's begin has returned")
+        raise BadInput(
+            f"{dialog!r} is no dialog; give the dialog that begin_dialog or this transaction's begin returned"
+        )
     return dialog.staged

@@ -17,10 +17,10 @@ from konverse.bridge.catalog.catalog import Catalog
 from konverse.bridge.catalog.judge import Rules
 from konverse.bridge.kafka.clients import Kafka
 from konverse.bridge.kafka.topics import Topics
-from konverse.bridge.owner.driver import Owning
-from konverse.bridge.owner.follower import Following
+from konverse.bridge.owner.driver import OwnerDriver
+from konverse.bridge.owner.follower import Follower
 from konverse.bridge.reader.reader import Reader
-from konverse.bridge.runtime.log_throttle import Seldom
+from konverse.bridge.runtime.log_throttle import LogThrottle
 from konverse.bridge.runtime.settings import ReaderOptions
 from konverse.bridge.runtime.threads import AGAIN_S, FORESEEN, in_background, passes
 from konverse.dialog.owner.settings import OwnerSettings
@@ -112,8 +112,8 @@ def drop_queue(kafka: Kafka, topics: Topics, instance: str) -> bool:
 def transmitter(kafka: Kafka, queue: Queue, catalog: Catalog | None = None) -> Reader:
     """A reader that owns a share of the transmission queue. Iterating over it sends transactions and yields nothing."""
     rules = Rules(lambda *_: None, catalog=catalog)
-    owning = Owning(kafka, queue, rules, OwnerSettings(uncommitted_ms=DECIDE_WITHIN_MS))
-    return Reader(kafka, owning, ReaderOptions(), lambda _: None)
+    driver = OwnerDriver(kafka, queue, rules, OwnerSettings(uncommitted_ms=DECIDE_WITHIN_MS))
+    return Reader(kafka, driver, ReaderOptions(), lambda _: None)
 
 
 class Transmission:
@@ -127,7 +127,7 @@ class Transmission:
         partition = choose_partition(sender.session.writer, queue.partitions)
         sender.session.transmit_to(queue.address(partition))
         self._reader = transmitter(kafka, queue, catalog) if own else None
-        self._away = Seldom()
+        self._away = LogThrottle()
         works = [partial(self._listen, queue, partition)]
         if self._reader is not None:
             works.append(partial(self._transmit, self._reader))
@@ -137,8 +137,8 @@ class Transmission:
         """Wait up to `ARRIVAL_S` for the outputs of committed transactions to arrive."""
         if not self._sender.wait_for(lambda: self._sender.session.may_close, ARRIVAL_S):
             log.warning(
-                "the process ends before what its transactions send has arrived; whoever owns the transmission queue "
-                "next delivers it (`konverse transmit`)"
+                "the process ends before the outputs of its transactions have arrived; the next owner of the "
+                "transmission queue delivers them (`konverse transmit`)"
             )
 
     def close(self) -> None:
@@ -166,21 +166,21 @@ class Transmission:
                     return  # closed before the first turn
                 except FORESEEN as error:
                     if not passes(error):
-                        log.error("this process does not transmit any more: %s", error)  # noqa: TRY400  # no traceback
+                        log.error("this process no longer transmits transactions: %s", error)  # noqa: TRY400  # no traceback
                         return
-                    self._say_away("transactions do not leave for now", error)
+                    self._say_away("transactions cannot be transmitted", error)
                     self._closed.wait(AGAIN_S)
                 else:
                     return
 
     def _say_away(self, what: str, error: Exception) -> None:
         if self._away.due(what):
-            log.warning("%s, it is tried again: %s", what, error)
+            log.warning("%s, retrying: %s", what, error)
 
     def _listen(self, queue: Queue, partition: int) -> None:
         """While transactions are on their way, report to the session whether their outputs have arrived."""
         session = self._sender.session
-        with Following(self._kafka, queue, partition) as following:
+        with Follower(self._kafka, queue, partition) as following:
             while not self._closed.is_set():
                 awaited = self._sender.awaits_arrival.wait(LOOK_EVERY_S)
                 self._closed.wait(LOOK_SOON_S if awaited else 0.0)
@@ -193,7 +193,7 @@ class Transmission:
                     return
                 except FORESEEN as error:
                     if not passes(error):
-                        log.error("transactions are not followed any more: %s", error)  # noqa: TRY400
+                        log.error("this process no longer checks whether transactions have arrived: %s", error)  # noqa: TRY400
                         return
                     self._say_away("the journal of the transmission queue cannot be read", error)
                     self._closed.wait(AGAIN_S)

@@ -19,7 +19,7 @@ from typing import Any, Final, TypeVar
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-from konverse.bridge.runtime.log_throttle import Repeated, Seldom
+from konverse.bridge.runtime.log_throttle import LogThrottle, Repeated
 from konverse.bridge.runtime.settings import Settings
 from konverse.bridge.runtime.shutdown import DEPARTING
 from konverse.schemas.errors import InvalidSettings, KafkaUnavailable
@@ -71,7 +71,7 @@ class Kafka:
         self.settings = settings
         self.health = Health()
         """Reported by producers only: other clients may not be polled for long, and would pile up reports."""
-        self.alarms = Seldom()
+        self.alarms = LogThrottle()
         """Throttles alarms about records of foreign producers, for all readers together."""
         self._common: dict[str, Any] = {
             "bootstrap.servers": settings.bootstrap,
@@ -189,7 +189,7 @@ class Kafka:
         })  # fmt: skip
 
     def _producer(self, properties: dict[str, Any]) -> Producer:
-        return _made(partial(Telling, self.health), properties)
+        return _made(partial(ReportingProducer, self.health), properties)
 
     def consumer(self, **options: Any) -> Consumer:
         """For logs: konverse sets all positions; the client commits no offsets and never resets one."""
@@ -246,7 +246,7 @@ def discard(producer: Producer) -> None:
     try:
         producer.flush(1)
     except KafkaException:
-        log.debug("the failed producer is dropped", exc_info=True)
+        log.debug("the failed producer is discarded", exc_info=True)
 
 
 class Health:
@@ -282,7 +282,7 @@ class Health:
         return f"{text}, {time.monotonic() - at:.0f} s ago"
 
 
-class Telling(Producer):
+class ReportingProducer(Producer):
     """A producer that keeps the reason when it fails for good.
 
     The client raises the reason once, from the call that polls first. All later calls raise "Local: Fatal error", and

@@ -77,13 +77,13 @@ class OpenTopic:
         self._kafka.check_taken(self.name, [failure])
         if failure is not None or message is None:
             raise KafkaUnavailable(
-                f"{self.name} takes no record: {failure}. Kafka's time stands in its acknowledgement, and a session "
-                "or a question for an age needs it. Check that the broker runs and is reachable"
+                f"{self.name} takes no record: {failure}. Sessions and age queries need Kafka's time, which "
+                "comes with the acknowledgement. Check that the broker runs and is reachable"
             )
         kind, time_ms = message.timestamp()
         if kind != TIMESTAMP_LOG_APPEND_TIME:
             raise TopicMismatch(
-                f"topic {self.name} has the senders' time; konverse needs the broker's. Change it with: "
+                f"topic {self.name} has the senders' timestamps; konverse needs the broker's. Change that with: "
                 f"kafka-configs --alter --topic {self.name} --add-config message.timestamp.type=LogAppendTime"
             )
         return int(time_ms)

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import ListOffsetsResultInfo, OffsetSpec
 
-from konverse.bridge.runtime.log_throttle import Seldom
+from konverse.bridge.runtime.log_throttle import LogThrottle
 from konverse.schemas.catalog.objects import Queue
 
 from .clients import Kafka
@@ -39,10 +39,10 @@ class Stalled(NamedTuple):
     def said(self, topic: str, partition: int) -> str:
         """Text for an operator: what holds the partition up, and the remedy."""
         return (
-            f"an open transaction of a producer that is not konverse's holds up {topic}/{partition}: its records "
-            f"{self.stable} to {self.end - 1} are read when it is over. Find the producer "
-            f"(kafka-transactions.sh find-hanging --topic {topic} --partition {partition}), have it commit or abort, "
-            "or abort it (kafka-transactions.sh abort), and take its right to write to the topic away"
+            f"an open transaction of a foreign producer holds up {topic}/{partition}: the records {self.stable} to "
+            f"{self.end - 1} cannot be read before the transaction ends. Find the producer "
+            f"(kafka-transactions.sh find-hanging --topic {topic} --partition {partition}), make it commit or abort, "
+            "or abort its transaction (kafka-transactions.sh abort), and revoke its right to write to the topic"
         )
 
 
@@ -92,7 +92,7 @@ class OpenTransactions:
         self._stable: dict[TopicPartition, Future[ListOffsetsResultInfo]] = {}
         self._known: dict[int, int] = {}
         """Partition -> last stable offset at the last look, where a transaction was open."""
-        self._seldom = Seldom()
+        self._seldom = LogThrottle()
 
     def look(self, partitions: Collection[int]) -> None:
         """Ask Kafka when a look is due, or take its answers. Call it often."""
@@ -119,7 +119,7 @@ class OpenTransactions:
                 log.warning("%s", one.said(self._topic, number))
         for number in self._known.keys() - found.keys():
             if self._seldom.over(number):
-                log.warning("the transaction that held up %s/%d is over", self._topic, number)
+                log.warning("the transaction that held up %s/%d has ended", self._topic, number)
         self._known = {number: one.stable for number, one in found.items()}
 
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import ConfigResource, ResourceType, TopicDescription
 
-from konverse.bridge.runtime.log_throttle import Seldom
+from konverse.bridge.runtime.log_throttle import LogThrottle
 from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import TopicMismatch
 from konverse.schemas.identifiers import journal_topic
@@ -46,7 +46,7 @@ class TopicWatch:
         self._missed = 0
         self._unheard_since: float | None = None
         self._replicas: dict[str, int] = {}
-        self._changes = Seldom()
+        self._changes = LogThrottle()
         self._grown: set[str] = set()
         """Topics whose additional partitions were reported."""
 
@@ -94,9 +94,9 @@ class TopicWatch:
         if found > known and name not in self._grown:
             self._grown.add(name)
             log.warning(
-                "topic %s has %d partitions, and queue %r has %d: the others are left alone, nothing is sent to them "
-                "or read from them. Kafka cannot remove partitions; for more of them create another queue and move "
-                "its services there (alter_service)",
+                "topic %s has %d partitions, but queue %r has %d: the additional partitions are neither written nor "
+                "read. Kafka cannot remove partitions; to use more, create another queue and move the services there "
+                "(alter_service)",
                 name,
                 found,
                 self._queue.name,

@@ -102,9 +102,9 @@ class Topics:
             if end:
                 raise TopicMismatch(
                     f"topic {place.topic} holds records of another queue, which the catalog does not have (any more): "
-                    f"a new queue would receive nothing of them. If {queue!r} was dropped, drop_queue({queue!r}) "
-                    "deletes what is left of it. If the catalog was lost, restore it from a backup; or give up what "
-                    f"the topic holds: kafka-topics --delete --topic {place.topic}"
+                    f"a new queue would receive none of them. If {queue!r} was dropped, drop_queue({queue!r}) "
+                    "deletes its remains. If the catalog was lost, restore it from a backup; or give up the records "
+                    f"of the topic: kafka-topics --delete --topic {place.topic}"
                 )
 
     def journals_without(self, name: str, instance: str) -> list[str]:
@@ -313,6 +313,6 @@ def id_of(described: TopicDescription) -> bytes:
 def made_again(name: str) -> TopicMismatch:
     """Error for a topic that was replaced by another one of its name."""
     return TopicMismatch(
-        f"topic {name} was deleted and created again since the queue was created: what it held is gone. "
+        f"topic {name} was deleted and created again since the queue was created: its records are gone. "
         "Restore it from a backup, or go on with a queue of another name; drop_queue with force=True frees this one"
     )

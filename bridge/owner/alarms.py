@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from konverse.bridge.runtime.log_throttle import Seldom
+from konverse.bridge.runtime.log_throttle import LogThrottle
 from konverse.dialog.fold.journal import UNDECODABLE
 from konverse.dialog.owner.owner import Owner
 from konverse.dialog.state.recent import FORGED
 
-log: Final = logging.getLogger("konverse.owning")
+log: Final = logging.getLogger("konverse.driver")
 
 
 def _kind_of(text: str) -> tuple[str, str]:
@@ -19,7 +19,7 @@ def _kind_of(text: str) -> tuple[str, str]:
     return words[1], words[5][-1]
 
 
-def raise_alarms(owner: Owner, journal: str, said: Seldom) -> None:
+def raise_alarms(owner: Owner, journal: str, said: LogThrottle) -> None:
     """Log the pending alarms of an owner. `journal` is the topic name; `said` throttles alarms of one kind."""
     where, feed = owner.fold.head.where, owner.fold.journal
     undecodable = ""
@@ -30,13 +30,13 @@ def raise_alarms(owner: Owner, journal: str, said: Seldom) -> None:
             continue
         count = said.due((where, _kind_of(text))) if text.startswith(FORGED) else 1
         if count:
-            log.error("%s%s", text, f". It is alarm {count:,} of this kind here" if count > 1 else "")
+            log.error("%s%s", text, f". This is alarm {count:,} of its kind for this partition" if count > 1 else "")
     if undecodable and said.due((where, UNDECODABLE)):
         log.error(
-            "%s. Of what was read of this journal here %s; %s. Owners alone write there: find out who else may write "
-            "to topic %s, and take that right away",
+            "%s. In this journal, %s so far; %s. Only owners may write to it: find out which other principals may "
+            "write to topic %s, and revoke that right",
             undecodable,
             "1 record is undecodable" if feed.undecodable == 1 else f"{feed.undecodable:,} records are undecodable",
-            "it changes nothing" if feed.undecodable == 1 else "they change nothing",
+            "it has no effect" if feed.undecodable == 1 else "they have no effect",
             journal,
         )

@@ -23,7 +23,7 @@ from konverse.dialog.state.relocations import Arrival
 from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import QueueDisabled
 
-log: Final = logging.getLogger("konverse.owning")
+log: Final = logging.getLogger("konverse.driver")
 
 SWEEP_EVERY_S: Final = 2.0
 SWEEP_FOR_S: Final = 60.0
@@ -33,7 +33,7 @@ UNANSWERED_S: Final = 1.0
 """A record without an acknowledgement for this long may have been sent to a dropped queue."""
 
 
-class _Reading(NamedTuple):
+class _CatalogRead(NamedTuple):
     """A read of the catalog: wanted while `elsewhere` is None, then done."""
 
     arrivals: dict[Owner, dict[int, Arrival]]
@@ -42,7 +42,7 @@ class _Reading(NamedTuple):
     dropped: bool = False
 
 
-class Sweeping:
+class CatalogChanges:
     """Applies catalog changes to the owners of one reader."""
 
     def __init__(self, rules: Rules, queue: Queue, owners: Mapping[int, Owner]) -> None:
@@ -57,8 +57,8 @@ class Sweeping:
         """When the next search for conversations of dropped objects is due."""
         self._until = 0.0
         """Until then searches are repeated, for conversations that arrive late."""
-        self._wanted: _Reading | None = None
-        self._read: _Reading | None = None
+        self._wanted: _CatalogRead | None = None
+        self._read: _CatalogRead | None = None
 
     def soon(self) -> None:
         """Search now and for a while: the catalog has changed, or a partition was taken over."""
@@ -78,7 +78,7 @@ class Sweeping:
                 owner.fold.state.judged_by(self._judge)
         if self._wanted is None and time.monotonic() >= self._at:
             self._at = time.monotonic() + SWEEP_EVERY_S
-            self._wanted = _Reading({owner: {**owner.fold.state.moves.arrivals} for owner in self._leading()})
+            self._wanted = _CatalogRead({owner: {**owner.fold.state.moves.arrivals} for owner in self._leading()})
         reading, self._read = self._read, None
         if reading is not None and reading.elsewhere is not None:
             self._sweep(self._judge, reading, reading.elsewhere)
@@ -90,9 +90,9 @@ class Sweeping:
             return
         try:
             elsewhere = self.altered.read()
-            self._read = _Reading(wanted.arrivals, elsewhere, dropped=not judge.keeps(self._queue))
+            self._read = _CatalogRead(wanted.arrivals, elsewhere, dropped=not judge.keeps(self._queue))
         except FORESEEN as error:
-            log.debug("what was dropped cannot be known now: %s", error)
+            log.debug("cannot determine which objects were dropped: %s", error)
         finally:
             self._wanted = None
 
@@ -108,10 +108,10 @@ class Sweeping:
             self.altered.read()
             self.dropped = not self._judge.keeps(self._queue)
         except FORESEEN as error:
-            log.debug("whether the queue was dropped cannot be known now: %s", error)
+            log.debug("cannot determine whether the queue was dropped: %s", error)
         return time.monotonic()
 
-    def _sweep(self, judge: CatalogJudge, reading: _Reading, elsewhere: Elsewhere) -> None:
+    def _sweep(self, judge: CatalogJudge, reading: _CatalogRead, elsewhere: Elsewhere) -> None:
         """Have owners end or move the conversations concerned, and plan the next search for ones on their way."""
         is_here = partial(judge.has, self._queue)
         self.dropped = reading.dropped
@@ -119,7 +119,7 @@ class Sweeping:
         try:
             gone = [owner for owner in leading if owner.staging.dropping.look(is_here, judge.has_contract)]
         except FORESEEN as error:
-            log.debug("what was dropped cannot be known now: %s", error)
+            log.debug("cannot determine which objects were dropped: %s", error)
             return
         self.altered.see(elsewhere, {owner: reading.arrivals.get(owner, {}) for owner in leading})
         if not (gone or self.altered.places) or self._at > self._until:
@@ -132,7 +132,7 @@ class Sweeping:
         """Raise QueueDisabled (9617) while the queue's STATUS is OFF, as far as this process knows (77, 78)."""
         if self._judge is not None and not self._judge.receives(self._queue):
             raise QueueDisabled(
-                f"nobody receives from queue {self._queue.name!r}, whose STATUS is OFF; what is in it comes after "
+                f"queue {self._queue.name!r} delivers no messages because its STATUS is OFF; turn it on with "
                 f"broker.admin.alter_queue({self._queue.name!r}, status=True)"
             )
 

@@ -3,8 +3,8 @@
 Each partition has one `Owner`; all owners of a reader share a producer for journals, one for outputs and a reader of
 logs. The thread that holds the reader's lock makes every step of every owner, one step at a time.
 
-When a partition is lost, `Late` takes the reader's place for transactions that are still held. It counts those that
-would have committed: their work is discarded, and the new owner delivers their messages again.
+When a partition is lost, `LateTransactions` takes the reader's place for transactions that are still held. It counts
+those that would have committed: their work is discarded, and the new owner delivers their messages again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
-from typing import Any, Final
+from typing import Final
 
 from confluent_kafka import Message
 
@@ -55,25 +55,26 @@ from konverse.dialog.owner.settings import OwnerSettings
 from konverse.dialog.owner.view import Show
 from konverse.dialog.rules.accepted_loss import AcceptedLoss
 from konverse.dialog.state.endpoint import Endpoint
-from konverse.dialog.transaction.begun import Begun
+from konverse.dialog.transaction.begun import NewDialog
 from konverse.dialog.transaction.transaction import Transaction, TransactionContext
 from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.identifiers import LogIdentity, journal_topic, snapshot_topic
 from konverse.schemas.limits import UNCOMMITTED_MS_MAX
 
 from .alarms import raise_alarms
-from .catalog_changes import Sweeping
+from .catalog_changes import CatalogChanges
+from .effects import EffectMethod, run_effects
 from .end_news import EndNews
 from .group_locator import Groups
-from .journal import Appending
+from .journal import JournalAppender
 from .log_starts import Beginnings
-from .logs import LogReading, Question
+from .logs import Question, QueueLogs
 from .outputs import Outputs
 from .snapshots import SnapshotTopic, Truncation
 from .standby import Standby
 from .unreleased import tell_unreleased
 
-log: Final = logging.getLogger("konverse.owning")
+log: Final = logging.getLogger("konverse.driver")
 URGENT_S: Final = 10.0
 """Giving back a partition waits this long for an urgent snapshot, without which no owner could recover it."""
 HURRY_S: Final = 1.0
@@ -82,7 +83,7 @@ SIGNS_OF_LIFE: Final = 3
 """Writes to the journal within `silence_timeout_s`, after which an owner counts as dead (M83)."""
 
 
-class Owning:
+class OwnerDriver:
     """Owners of some partitions of one queue, and the clients that they share."""
 
     def __init__(  # noqa: PLR0913, PLR0917  # the parts of a process that its partitions need
@@ -99,7 +100,7 @@ class Owning:
         self.owners: dict[int, Owner] = {}
         self.handing_out = HandingOut()
         """Chooses the next group to hand out among these owners."""
-        self.sweeping = Sweeping(rules, queue, self.owners)
+        self.catalog_changes = CatalogChanges(rules, queue, self.owners)
         self._kafka = kafka
         self._rules = rules
         self._ends = ends
@@ -108,8 +109,8 @@ class Owning:
         self._settings = replace(settings, alive_every_ms=alive_every_ms, view_interval_ms=interval_ms)
         self._view = None if view is None else view()
         self._journal = journal_topic(queue.topic, queue.subscription)
-        self._reading = LogReading(kafka, queue)
-        self._appending = Appending(kafka, self._journal)
+        self._reading = QueueLogs(kafka, queue)
+        self._appender = JournalAppender(kafka, self._journal)
         self._snapshots = SnapshotTopic(kafka, snapshot_topic(queue.topic, queue.subscription))
         self._truncation = Truncation(kafka, queue)
         self._beginnings = Beginnings(kafka, queue)
@@ -123,7 +124,7 @@ class Owning:
         self._hurries_until: tuple[int, float] | None = None
         """Commits so far, and the time at which the last of them is HURRY_S old; None: no commit is awaited."""
         self._standby: Standby | None = None
-        self.late = Late()
+        self.late = LateTransactions()
         self.groups = Groups(kafka, queue, self.owners)
         self.acceptance: AcceptedLoss | None = None
         """Lets the next owner give up commits whose data are gone; without it the owner halts (section 7.7)."""
@@ -144,7 +145,7 @@ class Owning:
         owner = (self._standby and self._standby.take(number)) or self._fresh(number)
         owner.staging.settings = self._settings  # a follower was made with older ones
         owner.staging.judge = judge = self._rules.judge
-        owner.staging.altering.services = self.sweeping.altered.places
+        owner.staging.altering.services = self.catalog_changes.altered.places
         if judge is not None:
             context = owner.staging.context
             context.messages = context.messages._replace(validation=judge.letter)
@@ -182,11 +183,11 @@ class Owning:
         while owner.phase is Phase.LEADING and owner.snapshots.urgent and time.monotonic() < deadline:
             self.pump(0.05)
         since = time.monotonic()
-        while owner.phase is Phase.LEADING and not self.sweeping.dropped:
+        while owner.phase is Phase.LEADING and not self.catalog_changes.dropped:
             if not owner.committing:
                 self._do(owner, owner.release(now_ms()))
             self._take_outcomes(0.05)
-            since = self.sweeping.look_for_drop(since)
+            since = self.catalog_changes.look_for_drop(since)
         self.drop(number)
 
     def drop(self, number: int) -> Owner | None:
@@ -279,8 +280,10 @@ class Owning:
         now = now_ms()
         if now != self._ticked_at:
             self._ticked_at = now
-            self.sweeping.step()
-            if self.sweeping.dropped:  # its topics are gone: nothing can be committed, released or delivered there
+            self.catalog_changes.step()
+            if (
+                self.catalog_changes.dropped
+            ):  # its topics are gone: nothing can be committed, released or delivered there
                 for number in list(self.owners):
                     self.drop(number)
             for number, offset in self._beginnings.look(self.owners):
@@ -319,17 +322,13 @@ class Owning:
     # ------------------------------------------------------------------------------------------------------ effects
 
     def _do(self, owner: Owner, effects: list[Effect]) -> None:
-        """Turn effects into calls. The further effects of a read come before the remaining ones."""
-        number, todo = owner.identity.partition, deque(effects)
-        while todo:
-            effect = todo.popleft()
-            todo.extendleft(reversed(_EFFECTS[type(effect)](self, number, owner, effect) or ()))
+        run_effects(_EFFECTS, self, owner, effects)
 
     def _append(self, _number: int, owner: Owner, effect: Append) -> None:
-        self._appending.append(owner, effect)
+        self._appender.append(owner, effect)
 
     def _take_outcomes(self, wait_s: float) -> None:
-        outcomes = self._appending.poll(wait_s)
+        outcomes = self._appender.poll(wait_s)
         while outcomes:
             owner, outcome = outcomes.popleft()
             self._do(owner, owner.step(outcome, now_ms()))
@@ -357,8 +356,8 @@ class Owning:
     def _leading(self, number: int, owner: Owner, _effect: Leading) -> None:
         if self._ends is not None:
             self._ends.follow(owner.fold.state)
-        log.info("%s/%d is ours", self.queue.topic, number)
-        self.sweeping.soon()
+        log.info("%s/%d: this process owns the partition now", self.queue.topic, number)
+        self.catalog_changes.soon()
 
     def _feed(self, number: int, _owner: Owner, _effect: Feed) -> None:
         self.misplaced.add(number)
@@ -375,24 +374,24 @@ class Owning:
             self._do(owner, owner.step(ViewLost(), now))
 
 
-_EFFECTS: Final[dict[type, Callable[[Owning, int, Owner, Any], list[Effect] | None]]] = {
-    Append: Owning._append,  # noqa: SLF001  # the table belongs to the class
-    ReadJournal: Owning._read,  # noqa: SLF001
-    ReadData: Owning._read,  # noqa: SLF001
-    ReadSnapshots: Owning._read,  # noqa: SLF001
-    ReadDataEnd: Owning._read_data_end,  # noqa: SLF001
-    AppendSnapshot: Owning._append_snapshot,  # noqa: SLF001
-    Truncate: Owning._truncate,  # noqa: SLF001
-    Emit: Owning._emit,  # noqa: SLF001
-    Show: Owning._show,  # noqa: SLF001
-    Leading: Owning._leading,  # noqa: SLF001
-    Feed: Owning._feed,  # noqa: SLF001
-    Stopped: Owning._stop,  # noqa: SLF001
-    Halted: Owning._stop,  # noqa: SLF001
+_EFFECTS: Final[dict[type, EffectMethod[OwnerDriver]]] = {
+    Append: OwnerDriver._append,  # noqa: SLF001  # the table belongs to the class
+    ReadJournal: OwnerDriver._read,  # noqa: SLF001
+    ReadData: OwnerDriver._read,  # noqa: SLF001
+    ReadSnapshots: OwnerDriver._read,  # noqa: SLF001
+    ReadDataEnd: OwnerDriver._read_data_end,  # noqa: SLF001
+    AppendSnapshot: OwnerDriver._append_snapshot,  # noqa: SLF001
+    Truncate: OwnerDriver._truncate,  # noqa: SLF001
+    Emit: OwnerDriver._emit,  # noqa: SLF001
+    Show: OwnerDriver._show,  # noqa: SLF001
+    Leading: OwnerDriver._leading,  # noqa: SLF001
+    Feed: OwnerDriver._feed,  # noqa: SLF001
+    Stopped: OwnerDriver._stop,  # noqa: SLF001
+    Halted: OwnerDriver._stop,  # noqa: SLF001
 }
 
 
-class Late:
+class LateTransactions:
     """Counts transactions that would have committed after their partition was lost.
 
     It replaces the reader as their host, so that they do not keep the reader alive.
@@ -405,7 +404,7 @@ class Late:
         """Take the reader's place for the transactions of an owner that has lost its partition."""
         context.host = self
 
-    def lock(self, _transaction: Transaction, _dialog: Endpoint | Begun, _group: bytes, /) -> None:
+    def lock(self, _transaction: Transaction, _dialog: Endpoint | NewDialog, _group: bytes, /) -> None:
         """Lock nothing: the move is dropped with the transaction."""
 
     def further(self, _transaction: Transaction, /) -> None:

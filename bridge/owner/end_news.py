@@ -24,13 +24,13 @@ class Listener(Protocol):
     def conversations(self) -> Collection[bytes]:
         """Ids of its dialogs."""
 
-    def hear_from(self, home: Partition) -> None:
+    def on_home(self, home: Partition) -> None:
         """This process leads the partition from now on."""
 
-    def hear_of_id(self, said: Notice | WriterClosed | Bounced) -> None:
+    def on_id_news(self, said: Notice | WriterClosed | Bounced) -> None:
         """A home has received an answer about a writer."""
 
-    def hear_of_end(self, home: Partition, endpoint: Endpoint) -> None:
+    def on_peer_ended(self, home: Partition, endpoint: Endpoint) -> None:
         """A home has learnt that the peer of a dialog has ended."""
 
     def ended_by_peer(self, conversation: bytes) -> None:
@@ -53,7 +53,7 @@ class EndNews:
             if endpoint is not None:
                 state.tell_end(endpoint)
         if sender is not None:
-            sender.hear_from(state)
+            sender.on_home(state)
 
     def tell(self, conversation: bytes) -> None:
         """Tell the sender that the peer of a dialog has ended it."""
@@ -64,9 +64,9 @@ class EndNews:
     def _answered(self, said: Notice | WriterClosed | Bounced) -> None:
         sender = self._sender()
         if sender is not None:
-            sender.hear_of_id(said)
+            sender.on_id_news(said)
 
     def _heard(self, home: Partition, endpoint: Endpoint) -> None:
         sender = self._sender()
         if sender is not None and endpoint.role is Role.INITIATOR:
-            sender.hear_of_end(home, endpoint)
+            sender.on_peer_ended(home, endpoint)

@@ -24,7 +24,7 @@ from konverse.schemas.identifiers import Address, LogIdentity
 from konverse.schemas.limits import VIEW_AHEAD_BYTES_MAX, VIEW_AHEAD_RECORDS_MAX
 from konverse.schemas.wire.journal import Commit
 
-from .logs import LogReading
+from .logs import QueueLogs
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -63,7 +63,7 @@ def partitions_of(queues: Iterable[Queue]) -> Iterator[tuple[Queue, int]]:
     return ((queue, number) for queue in queues for number in range(queue.partitions))
 
 
-class Following:
+class Follower:
     """The state of one partition of a queue, folded from its journal. Not thread-safe."""
 
     def __init__(
@@ -71,7 +71,7 @@ class Following:
         kafka: Kafka,
         queue: Queue,
         partition: int,
-        reading: LogReading | None = None,
+        reading: QueueLogs | None = None,
         *,
         accepts_loss: bool = False,
     ) -> None:
@@ -86,7 +86,7 @@ class Following:
         self._identity = LogIdentity(
             queue.topic, partition, queue.incarnation, queue.data_topic_id, queue.journal_topic_id
         )
-        self._reading = reading or LogReading(kafka, queue)
+        self._reading = reading or QueueLogs(kafka, queue)
         self._own = reading is None
         self.on_commit: Callable[[Partition, Commit], None] | None = None
         """Called with each COMMIT that counts and the state before it."""
@@ -149,7 +149,7 @@ class Following:
         if told is None:
             raise self._reading.unreadable(f"the logs of {where}")
         if time.monotonic() > deadline:
-            raise KafkaUnavailable(f"the logs of {where} were not read to their end in time; give it more")
+            raise KafkaUnavailable(f"the logs of {where} were not read to their end in time; give a longer timeout")
         return told(recovery, event)
 
     def look_ahead(self, judge: Judge, now_ms: int, timeout_s: float = CATCH_UP_S) -> Ahead:
@@ -165,7 +165,7 @@ class Following:
         committed = {address: stream.next for address, stream in state.streams.items()}
         end = self._reading.data_end(number)
         if end is None:
-            raise KafkaUnavailable(f"Kafka does not say where the data log of {fold.head.where} ends; try again")
+            raise KafkaUnavailable(f"Kafka did not report the end of the data log of {fold.head.where}; try again")
         state.now_ms = max(state.now_ms, now_ms)  # the time of the CLAIM that an owner begins with
         state.rejected, state.recent.contested = {}, {}
         state.judged_by(judge)
@@ -184,7 +184,7 @@ class Following:
         """Number of data offsets, up to the log's present end, that no commit has ingested. Raises KafkaUnavailable."""
         end = self._reading.data_end(self._identity.partition)
         if end is None:
-            raise KafkaUnavailable(f"Kafka does not say where the data log of {self.head.where} ends; try again")
+            raise KafkaUnavailable(f"Kafka did not report the end of the data log of {self.head.where}; try again")
         return max(0, end - self.state.ingest_to)
 
     def close(self) -> None:

@@ -13,8 +13,8 @@ from konverse.dialog.state.recent import RecordColumns
 from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.limits import FOLLOWED_BYTES_MAX, FOLLOWED_ENTRIES_MAX
 
-from .follower import Following
-from .logs import LogReading
+from .follower import Follower
+from .logs import QueueLogs
 
 if TYPE_CHECKING:
     from konverse.dialog.owner.owner import Owner
@@ -29,8 +29,8 @@ class Groups:
         self.addresses = {number: queue.address(number) for number in range(queue.partitions)}
         """Partition -> address, for all partitions of the queue."""
         self._owners = owners
-        self._reading: LogReading | None = None
-        self._followed: dict[int, Following] = {}
+        self._reading: QueueLogs | None = None
+        self._followed: dict[int, Follower] = {}
         """Followers of partitions that are not owned here, as far as the last search has read."""
         self._searching = threading.Lock()
         self._closed = False
@@ -45,7 +45,7 @@ class Groups:
 
         The first search reads each journal from its newest snapshot, which may take seconds; the next one goes on from
         there. Data that no commit has ingested yet are searched too, because a group that has moved may wait there. A
-        partition needs no owner to be searched. Raises what `Following.catch_up` raises.
+        partition needs no owner to be searched. Raises what `Follower.catch_up` raises.
         """
         try:
             with self._searching:
@@ -64,15 +64,15 @@ class Groups:
         self._keep(question.partition, following)
         return Journaled(state, following.head.offset)
 
-    def _read(self) -> LogReading:
+    def _read(self) -> QueueLogs:
         if self._reading is None:
-            self._reading = LogReading(self._kafka, self._queue)
+            self._reading = QueueLogs(self._kafka, self._queue)
         return self._reading
 
-    def _follow(self, number: int) -> Following:
-        return self._followed.get(number) or Following(self._kafka, self._queue, number, self._read())
+    def _follow(self, number: int) -> Follower:
+        return self._followed.get(number) or Follower(self._kafka, self._queue, number, self._read())
 
-    def _keep(self, number: int, following: Following) -> None:
+    def _keep(self, number: int, following: Follower) -> None:
         """Keep a follower for the next search, unless too many are kept or they would hold too many bytes."""
         others = [one.state.unread_bytes for place, one in self._followed.items() if place != number]
         if len(others) < FOLLOWED_ENTRIES_MAX and sum(others) + following.state.unread_bytes <= FOLLOWED_BYTES_MAX:

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaException, Message
 
 from konverse.bridge.kafka.clients import Kafka, discard
 from konverse.bridge.kafka.refusals import Need
-from konverse.bridge.runtime.log_throttle import Seldom
+from konverse.bridge.runtime.log_throttle import LogThrottle
 from konverse.dialog.owner.events import Append, Appended
 from konverse.dialog.owner.owner import Owner
 from konverse.dialog.transaction.transaction import Transaction
@@ -34,14 +34,14 @@ class _AppendFlight:
         self.together = True
 
 
-class Appending:
+class JournalAppender:
     """One producer for the journals of all partitions of a queue."""
 
     def __init__(self, kafka: Kafka, topic: str) -> None:
         self._outcomes: deque[tuple[Owner, Appended]] = deque()
         self._kafka = kafka
         self._topic = topic
-        self._failures = Seldom()
+        self._failures = LogThrottle()
         self._overtaken: list[Transaction] = []
         """The owner's list of overtaken transactions that was logged last."""
         self._producer = kafka.journal_producer()
@@ -64,8 +64,7 @@ class Appending:
         if overtaken and overtaken is not self._overtaken:
             self._overtaken = overtaken
             log.info(
-                "%d transactions of %s have done nothing: a session had ended their conversations before they were "
-                "committed",
+                "%d transactions of %s had no effect: a session had ended their conversations before the commit",
                 len(overtaken),
                 owner.fold.head.where,
             )
@@ -81,7 +80,7 @@ class Appending:
     def _replace_producer(self, error: Exception) -> None:
         """Replace a failed producer. Records that it had not written yet have an unknown outcome."""
         if self._failures.due("replaced"):
-            log.warning("the journal takes nothing, its producer is replaced: %s", self._words(error))
+            log.warning("the journal's producer failed and is replaced: %s", self._words(error))
         discard(self._producer)
         self._producer = self._kafka.journal_producer()
 

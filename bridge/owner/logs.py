@@ -43,7 +43,7 @@ ASKED_EVERY_S: Final = 0.5
 Question = ReadJournal | ReadData | ReadSnapshots
 
 
-class LogReading:
+class QueueLogs:
     """Reads the logs of one queue."""
 
     def __init__(self, kafka: Kafka, queue: Queue) -> None:
@@ -139,7 +139,7 @@ class LogReading:
     def _let_go(self, topic: str, partition: int, error: KafkaUnavailable | LogTruncated) -> Appended:
         """Event that stops the owner, to recover later: Kafka is away, or does not serve records that it has."""
         self._trouble = error
-        log.warning("%s/%d is let go: %s", topic, partition, error)
+        log.warning("%s/%d is released, because a log cannot be read: %s", topic, partition, error)
         return Appended(None)
 
     def unreadable(self, what: str) -> KafkaUnavailable:

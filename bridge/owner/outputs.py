@@ -22,14 +22,14 @@ from konverse.bridge.kafka.clients import Headers, Kafka, discard
 from konverse.bridge.kafka.refusals import Need
 from konverse.bridge.kafka.topic_watch import WATCH_EVERY_S
 from konverse.bridge.runtime.clock import now_ms
-from konverse.bridge.runtime.log_throttle import Seldom
+from konverse.bridge.runtime.log_throttle import LogThrottle
 from konverse.dialog.owner.emitter import Emit
 from konverse.dialog.owner.events import Drained, Effect, ProducerReplaced
 from konverse.dialog.owner.owner import Owner
 from konverse.schemas.identifiers import Address
 from konverse.schemas.wire.envelope import HEADER
 
-log: Final = logging.getLogger("konverse.owning")
+log: Final = logging.getLogger("konverse.driver")
 
 LINGER_MS: Final = 1
 """As long as it takes to hand over a window. Without it the first records leave alone and the others in a second
@@ -64,11 +64,11 @@ class Outputs:
         self._homeless: list[tuple[Owner, Address]] = []
         """Outputs to places without a known queue: they wait until the catalog was read."""
         self._read_again_at = 0.0
-        self._astray = Seldom()
-        self._withholds = Seldom()
+        self._astray = LogThrottle()
+        self._withholds = LogThrottle()
         self._look_again_at = 0.0
         self._refusal: tuple[str, int] | None = None
-        self._refusals = Seldom()
+        self._refusals = LogThrottle()
 
     def add(self, owner: Owner, effect: Emit) -> None:
         """Queue outputs for the next `pump` that finds the producer empty."""
@@ -128,7 +128,7 @@ class Outputs:
         arrived = [pair for pair in handed if not self._is_withheld(pair[1])]
         for address in {address for _, address in arrived}:
             if self._refusals.over((address.topic, address.partition)):
-                log.warning("outputs to %s/%d are delivered again", address.topic, address.partition)
+                log.warning("outputs to %s/%d can be delivered again", address.topic, address.partition)
         self._drained(arrived)
 
     def _drained(self, arrived: list[tuple[Owner, Address]]) -> None:
@@ -179,8 +179,8 @@ class Outputs:
         if times:
             address = homeless[0][1]
             log.warning(
-                "an output to %s/%d goes nowhere, as no queue of this instance is there (%d by now): its queue was "
-                "dropped, or a stranger who may write to a data topic names that place",
+                "an output to %s/%d was dropped, because this instance has no queue there (%d so far): the queue was "
+                "dropped, or a foreign producer with the right to write to a data topic named that partition",
                 address.topic,
                 address.partition,
                 times,
@@ -219,7 +219,7 @@ class Outputs:
                 return True
             except (BufferError, KafkaException) as again:
                 error = again
-        self._say_refused((record[0], record[3]), "taken", error)
+        self._say_refused((record[0], record[3]), "accepted", error)
         return False
 
     def _on_refusal(self, error: Any, message: Message) -> None:

@@ -11,11 +11,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from konverse.bridge.kafka.clients import Kafka
 from konverse.bridge.runtime.clock import now_ms
-from konverse.bridge.runtime.log_throttle import Seldom
+from konverse.bridge.runtime.log_throttle import LogThrottle
 from konverse.bridge.runtime.threads import FORESEEN, in_background, passes
 from konverse.dialog.owner.events import (
     AppendSnapshot,
@@ -34,7 +34,8 @@ from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import KafkaUnavailable
 from konverse.schemas.identifiers import snapshot_topic
 
-from .logs import LogReading, Question
+from .effects import EffectMethod, run_effects
+from .logs import Question, QueueLogs
 from .snapshots import SnapshotTopic
 
 log: Final = logging.getLogger("konverse.standby")
@@ -61,9 +62,9 @@ class Standby:
         """Held while a partition is folded, and while its follower is taken."""
         self._gone: deque[Owner] = deque()
         """Followers that were taken: the thread forgets their snapshots."""
-        self._reading = LogReading(kafka, queue)
+        self._reading = QueueLogs(kafka, queue)
         self._snapshots = SnapshotTopic(kafka, snapshot_topic(queue.topic, queue.subscription))
-        self._away = Seldom()
+        self._away = LogThrottle()
         self._stop = threading.Event()
         self._thread = in_background("konverse-standby", self._run)
 
@@ -123,16 +124,16 @@ class Standby:
         except KafkaUnavailable as error:
             self._say_away(error)
             return
-        self._do(number, follower, follower.step(Follow(bounds), now_ms()))
+        self._do(follower, follower.step(Follow(bounds), now_ms()))
         until = time.monotonic() + PIECES_S
         while follower.snapshots.to_be_made and time.monotonic() < until:
-            self._do(number, follower, follower.step(Tick(), now_ms()))
+            self._do(follower, follower.step(Tick(), now_ms()))
         if follower.phase is Phase.STOPPED:
             del self._followers[number]
 
     def _say_away(self, error: Exception) -> None:
         if self._away.due():
-            log.warning("%s is not followed for now: %s", self._queue.topic, error)
+            log.warning("the standby cannot follow %s, retrying: %s", self._queue.topic, error)
 
     def _take_fates(self) -> None:
         """Tell followers what became of their snapshots."""
@@ -146,11 +147,8 @@ class Standby:
                 if self._followers.get(number) is follower:
                     follower.step(fate, now_ms())
 
-    def _do(self, number: int, follower: Owner, effects: list[Effect]) -> None:
-        todo = deque(effects)
-        while todo:
-            effect = todo.popleft()
-            todo.extendleft(reversed(_EFFECTS[type(effect)](self, number, follower, effect) or ()))
+    def _do(self, follower: Owner, effects: list[Effect]) -> None:
+        run_effects(_EFFECTS, self, follower, effects)
 
     def _read(self, number: int, follower: Owner, effect: Question) -> list[Effect]:
         return follower.step(self._reading.answer(number, effect), now_ms())
@@ -164,7 +162,7 @@ class Standby:
         log.log(logging.ERROR if halted else logging.INFO, "%s/%d: %s", self._queue.topic, number, effect.reason)
 
 
-_EFFECTS: Final[dict[type, Callable[[Standby, int, Owner, Any], list[Effect] | None]]] = {
+_EFFECTS: Final[dict[type, EffectMethod[Standby]]] = {
     ReadJournal: Standby._read,  # noqa: SLF001  # the table belongs to the class
     ReadData: Standby._read,  # noqa: SLF001
     ReadSnapshots: Standby._read,  # noqa: SLF001

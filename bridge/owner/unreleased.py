@@ -10,7 +10,7 @@ from konverse.dialog.owner.events import Halted, Stopped
 from konverse.dialog.owner.owner import Owner
 from konverse.schemas.catalog.objects import Queue
 
-log: Final = logging.getLogger("konverse.owning")
+log: Final = logging.getLogger("konverse.driver")
 
 
 def tell_unreleased(queue: Queue, stopped: Iterable[tuple[int, Owner, Stopped | Halted]]) -> None:
@@ -18,8 +18,9 @@ def tell_unreleased(queue: Queue, stopped: Iterable[tuple[int, Owner, Stopped | 
     numbers = sorted({number for number, _, effect in stopped if isinstance(effect, Stopped) and not effect.fenced})
     if numbers:
         log.warning(
-            "queue %r was closed without an answer of Kafka about partition%s %s: what was finished there last is "
-            "committed, or is received again by the next reader, which takes over without waiting for this one",
+            "queue %r was closed before Kafka confirmed the last commit of partition%s %s: the last finished "
+            "transactions are committed, or the next reader receives their messages again. That reader takes over "
+            "without waiting for this one",
             queue.name,
             "s" * (len(numbers) > 1),
             ", ".join(map(str, numbers)),

@@ -79,11 +79,11 @@ class Activation:
         if not processes and self.max_readers > HANDLER_THREADS_MAX:
             raise InvalidSettings(
                 f"queue {self.queue!r} is activated with max_readers={self.max_readers}, and a process has "
-                f"{HANDLER_THREADS_MAX} handler threads at most; let it be less, or use --readers processes"
+                f"{HANDLER_THREADS_MAX} handler threads at most; lower max_readers, or use --readers processes"
             )
 
 
-class Activating:
+class HandlerRegistry:
     """The part of an `App` and of a `Broker` that declares handlers of queues."""
 
     def __init__(self) -> None:

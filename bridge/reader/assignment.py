@@ -18,16 +18,16 @@ from konverse.bridge.kafka.clients import FETCH_RECORDS, NO_GROUP, ConsumerFaile
 from konverse.bridge.kafka.open_transactions import OpenTransactions
 from konverse.bridge.kafka.topic_watch import TopicWatch
 from konverse.bridge.kafka.topics import Topics
-from konverse.bridge.owner.driver import Owning
-from konverse.bridge.runtime.log_throttle import Seldom
+from konverse.bridge.owner.driver import OwnerDriver
+from konverse.bridge.runtime.log_throttle import LogThrottle
 from konverse.bridge.runtime.settings import ReaderOptions
 from konverse.bridge.runtime.threads import in_background
 from konverse.dialog.owner.events import Halted
 from konverse.schemas.errors import KonverseError, PartitionHalted, QueueNotFound, SteppedDown, TopicMismatch
 from konverse.schemas.identifiers import consumer_group
 
-from .joining import Joining
-from .orphans import Forsaken, Orphans
+from .joining import JoinWait
+from .orphans import Orphans, UnownedPartitions
 
 log: Final = logging.getLogger("konverse.reader")
 
@@ -51,11 +51,11 @@ ORPHANED_WAIT_S: Final = 0.02
 """Longest wait for the group's consumer while orphaned partitions are read by another one."""
 
 
-class Share:
+class Assignment:
     """The consumer of a reader, and the partitions that the reader takes."""
 
-    def __init__(self, kafka: Kafka, owning: Owning, options: ReaderOptions, lock: threading.RLock) -> None:
-        self._owning = owning
+    def __init__(self, kafka: Kafka, driver: OwnerDriver, options: ReaderOptions, lock: threading.RLock) -> None:
+        self._driver = driver
         self._options = options
         self._lock = lock
         self._closed = False
@@ -64,36 +64,36 @@ class Share:
         self._claim_again_at: dict[int, float] = {}
         self._topics = Topics(kafka)
         self._health = kafka.health
-        self._away = Seldom()
-        self._events = Seldom()
-        self._nothing = Seldom()
+        self._away = LogThrottle()
+        self._events = LogThrottle()
+        self._nothing = LogThrottle()
         self._nothing_since = time.monotonic()
-        self._watch = TopicWatch(kafka, owning.queue)
-        self.joining = Joining(group=options.partitions is None)
+        self._watch = TopicWatch(kafka, driver.queue)
+        self.joining = JoinWait(group=options.partitions is None)
         self.failure: KonverseError | None = None
         """The error that ends the reader."""
         self._lost = 0
         """How many partitions were lost without being given back."""
         self._hear_at = 0.0
         self._kafka = kafka
-        self._orphans = (Forsaken if options.substitute else Orphans)(kafka, owning.queue)
-        self._transactions = OpenTransactions(kafka, owning.queue)
-        self._group = consumer_group(self._topic, owning.queue.subscription)
+        self._orphans = (UnownedPartitions if options.substitute else Orphans)(kafka, driver.queue)
+        self._transactions = OpenTransactions(kafka, driver.queue)
+        self._group = consumer_group(self._topic, driver.queue.subscription)
         self.consumer = self._subscribe()
 
     @property
     def _topic(self) -> str:
-        return self._owning.queue.topic
+        return self._driver.queue.topic
 
     @property
     def lost(self) -> int:
         """How often finished work was lost, or may have been."""
-        return self._lost + self._owning.late.count
+        return self._lost + self._driver.late.count
 
     @property
     def rests(self) -> bool:
         """Whether the reader may count as idle: the group has assigned its partitions and existing data was fetched."""
-        return self.joining.over(self.consumer, self._owning.owners.values())
+        return self.joining.over(self.consumer, self._driver.owners.values())
 
     @property
     def waiting(self) -> bool:
@@ -121,9 +121,9 @@ class Share:
         leaving.join(LEAVE_S)
         if leaving.is_alive():
             log.warning(
-                "the Kafka client of queue %r has not left its group within %.0f s; it is left alone, and its "
-                "partitions go to others when the group misses it (setting max.poll.interval.ms)",
-                self._owning.queue.name,
+                "the Kafka client of queue %r has not left its consumer group within %.0f s and is abandoned; the "
+                "group reassigns its partitions after a timeout (setting max.poll.interval.ms)",
+                self._driver.queue.name,
                 LEAVE_S,
             )
 
@@ -135,13 +135,13 @@ class Share:
         self._hear_at = time.monotonic() + wait_s + HEAR_EVERY_S
         if self._orphans.numbers:
             wait_s = min(wait_s, ORPHANED_WAIT_S)
-        if self._owning.gated or self._owning.hurries():
+        if self._driver.gated or self._driver.hurries():
             wait_s = min(wait_s, AWAITED_WAIT_S)
         first = self.consumer.poll(wait_s) if wait_s else None
         messages = self._fetch_behind(first) if wait_s else self.consumer.consume(records, 0)
         messages += self._orphans.fetch(records)
         with self._lock:
-            events = self._owning.feed(messages)
+            events = self._driver.feed(messages)
             del messages, first  # frees them before owners make objects of their columns
             self._flow()
             self._say_nothing()
@@ -149,19 +149,19 @@ class Share:
                 try:
                     self._kafka.check_event(event, self._group if self.joining.refused(self.consumer) else "")
                 except LogTruncated:
-                    self._owning.truncated(event.partition() or 0)
+                    self._driver.truncated(event.partition() or 0)
                 except ConsumerFailed as failure:
                     self._begin_with_another(failure)
                     break
                 else:
                     self._say_event(event)
-            return self._owning.ingest() > 0
+            return self._driver.ingest() > 0
 
     def _fetch_behind(self, first: Message | None) -> list[Message]:
         """A record and those that wait behind it. If its partition changed hands meanwhile, it is left out."""
         if first is None:
             return []
-        number, owners = first.partition() or 0, self._owning.owners
+        number, owners = first.partition() or 0, self._driver.owners
         owner = owners.get(number)
         messages = self.consumer.consume(FETCH_RECORDS, 0)
         return [first, *messages] if owners.get(number) is owner else messages
@@ -172,7 +172,7 @@ class Share:
 
     def _flow(self) -> None:
         """Pause the partitions of owners whose look-ahead is full; resume them when it has room again."""
-        for number, owner in self._owning.owners.items():
+        for number, owner in self._driver.owners.items():
             full = len(owner.fold.data) > 0 and not owner.has_room
             place = [TopicPartition(self._topic, number)]
             if full and number not in self._paused:
@@ -188,11 +188,11 @@ class Share:
             self._nothing_since = time.monotonic()
             self._nothing.over()
         elif time.monotonic() - self._nothing_since > NOTHING_S and self._nothing.due():
-            queue = self._owning.queue
+            queue = self._driver.queue
             log.warning(
-                "this reader of queue %r has no partition: other readers have all %d, or Kafka's group has not come to "
-                "rest yet. It goes on when one of them leaves. One reader serves several threads (`reader.run`); a "
-                "queue with more partitions serves more readers",
+                "this reader of queue %r has no partition: other readers own all %d, or the consumer group is still "
+                "rebalancing. It gets one when another reader leaves. One reader serves several threads "
+                "(`reader.run`); a queue with more partitions serves more readers",
                 queue.name,
                 queue.partitions,
             )
@@ -212,10 +212,10 @@ class Share:
 
     def _begin_with_another(self, failure: ConsumerFailed) -> None:
         """Replace a consumer that has failed for good, for instance because Kafka has lost its group."""
-        log.warning("queue %r is read by another consumer from now on: %s", self._owning.queue.name, failure)
+        log.warning("the consumer of queue %r failed and was replaced: %s", self._driver.queue.name, failure)
         self._orphans.close()  # it may be the one that failed
-        for number in [*self._assigned, *self._owning.owners]:
-            self._owning.give_back(number)
+        for number in [*self._assigned, *self._driver.owners]:
+            self._driver.give_back(number)
             self._let_go(number)
         failed, self.consumer = self.consumer, self._subscribe()
         self._leave(failed)
@@ -226,9 +226,9 @@ class Share:
         with self._lock:
             numbers = [place.partition for place in partitions]
             for number in self._orphans.numbers.intersection(numbers):
-                self._owning.give_back(number)  # it is claimed again below: the group's consumer reads it from now on
+                self._driver.give_back(number)  # it is claimed again below: the group's consumer reads it from now on
                 self._let_go(number)
-            known = [number for number in numbers if number < self._owning.queue.partitions]
+            known = [number for number in numbers if number < self._driver.queue.partitions]
             self._assigned.update(known)
             places, waiting = self._places(known)
             if places:
@@ -244,7 +244,7 @@ class Share:
             return
         with self._lock:
             for place in partitions:
-                self._owning.give_back(place.partition)
+                self._driver.give_back(place.partition)
                 self._let_go(place.partition)
 
     def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
@@ -252,8 +252,8 @@ class Share:
             return
         with self._lock:
             for place in partitions:
-                self._lost += place.partition in self._owning.owners
-                self._owning.drop(place.partition)
+                self._lost += place.partition in self._driver.owners
+                self._driver.drop(place.partition)
                 self._let_go(place.partition)
 
     def _has_left(self, consumer: Consumer) -> bool:
@@ -278,10 +278,10 @@ class Share:
     def _claim(self, number: int) -> int | None:
         """Take a partition over. Returns the offset to read from; None when that failed and will be tried again."""
         try:
-            offset = self._owning.take_over(number)
+            offset = self._driver.take_over(number)
         except (KonverseError, KafkaException) as error:
             if self._events.due(("claim", number)):
-                queue = self._owning.queue.name
+                queue = self._driver.queue.name
                 log.warning("partition %d of queue %r cannot be recovered yet: %s", number, queue, error)
             offset = None
         if offset is None:
@@ -294,66 +294,66 @@ class Share:
         A lost partition is claimed again while the group suggests it. If the caller named it and another process has
         claimed it, the reader fails.
         """
-        for number, owner, effect in self._owning.stopped():
-            if self._owning.owners.get(number) is owner:
-                self._owning.drop(number)
+        for number, owner, effect in self._driver.stopped():
+            if self._driver.owners.get(number) is owner:
+                self._driver.drop(number)
                 self._orphans.leave(number)  # another reader has claimed it, or it will be silent again
             self._lost += owner.counters.claims  # an owner that never led had nothing to lose
             if isinstance(effect, Halted):
                 self.failure = PartitionHalted(effect.reason)
             elif effect.fenced and self._options.partitions:
                 self.failure = SteppedDown(
-                    f"partition {number} of queue {self._owning.queue.name!r} was claimed by another process; "
-                    "what was not committed is received there. Give each process partitions of its own"
+                    f"partition {number} of queue {self._driver.queue.name!r} was claimed by another process; "
+                    "uncommitted messages are received there again. Give each process partitions of its own"
                 )
-            elif number in self._assigned and number not in self._owning.owners:
+            elif number in self._assigned and number not in self._driver.owners:
                 self._claim_again_at.setdefault(number, time.monotonic() + CLAIM_AGAIN_S)
         try:
             self._watch.look()
         except TopicMismatch as error:
             self.failure = error
-        if self._owning.sweeping.dropped:
-            self.failure = QueueNotFound(f"queue {self._owning.queue.name!r} was dropped while it was read")
+        if self._driver.catalog_changes.dropped:
+            self.failure = QueueNotFound(f"queue {self._driver.queue.name!r} was dropped while it was read")
         self._say_how_kafka_is()
-        self._transactions.look(self._owning.owners)
-        while self._owning.misplaced:
-            number = self._owning.misplaced.pop()
-            current = self._owning.owners.get(number)
+        self._transactions.look(self._driver.owners)
+        while self._driver.misplaced:
+            number = self._driver.misplaced.pop()
+            current = self._driver.owners.get(number)
             if current is not None:  # it may have replaced the owner that asked
                 self._read_from(number, current.fold.data_to)
         due = [number for number, at in self._claim_again_at.items() if at <= time.monotonic()]
         if due:
             self._claim_again(due)
         if self._options.partitions is None or self._options.substitute:
-            for number in self._orphans.look({*self._assigned, *self._owning.owners}):
+            for number in self._orphans.look({*self._assigned, *self._driver.owners}):
                 self._adopt(number)
 
     def _adopt(self, number: int) -> None:
         """Claim a partition that has no live owner, whichever reader the group has assigned it to."""
-        name = self._owning.queue.name
+        name = self._driver.queue.name
         log.log(
             logging.INFO if self._options.substitute else logging.WARNING,
-            "nobody has looked after partition %d of queue %r for %.0f s (silence_timeout_s); this reader claims it, "
-            "until the reader does to which Kafka's group %s has given it",
+            "partition %d of queue %r has had no live owner for %.0f s (silence_timeout_s); this reader claims it, "
+            "until the reader that the consumer group %s has assigned it to claims it",
             number,
             name,
             self._orphans.timeout_s,
             self._group,
         )
         try:
-            offset = self._owning.take_over(number)
+            offset = self._driver.take_over(number)
             if offset is not None:
                 self._orphans.adopt(number, offset)
                 self.joining.given()
         except (KonverseError, KafkaException) as error:
             log.warning("partition %d of queue %r cannot be recovered yet: %s", number, name, error)
-            self._orphans.failed(number, self._owning.drop(number))
+            self._orphans.failed(number, self._driver.drop(number))
 
     def _consumer_of(self, number: int) -> Consumer:
         return self._orphans.consumer_of(number) or self.consumer
 
     def _say_how_kafka_is(self) -> None:
-        name, silent_s = self._owning.queue.name, self._watch.silent_s
+        name, silent_s = self._driver.queue.name, self._watch.silent_s
         if silent_s > AWAY_S:
             if self._away.due():
                 log.warning(
@@ -366,7 +366,7 @@ class Share:
         """Log an event after which the client goes on."""
         error = event.error()
         if error is not None and (code := error.code()) != NO_GROUP and self._events.due((event.partition(), code)):
-            log.warning("queue %r, partition %s: %s", self._owning.queue.name, event.partition(), error.str())
+            log.warning("queue %r, partition %s: %s", self._driver.queue.name, event.partition(), error.str())
 
     def _read_from(self, number: int, offset: int) -> None:
         """Read a partition from another offset. If the client cannot, the partition is claimed again later.
@@ -380,8 +380,8 @@ class Share:
             consumer.incremental_assign(place)
             consumer.resume(place)
         except KafkaException as error:
-            log.warning("%s/%d cannot be read from %d yet: %s", self._topic, number, offset, error)
-            self._owning.give_back(number)
+            log.warning("%s/%d cannot be read from offset %d yet: %s", self._topic, number, offset, error)
+            self._driver.give_back(number)
             if number in self._assigned:
                 self._claim_again_at[number] = time.monotonic() + CLAIM_AGAIN_S
             else:
@@ -391,12 +391,12 @@ class Share:
 
     def _claim_again(self, numbers: list[int]) -> None:
         try:
-            self._topics.same_queue(self._owning.queue)
+            self._topics.same_queue(self._driver.queue)
         except TopicMismatch as error:
             self.failure = error
             return
         except KonverseError as error:
-            log.warning("partitions of queue %r cannot be claimed yet: %s", self._owning.queue.name, error)
+            log.warning("partitions of queue %r cannot be claimed yet: %s", self._driver.queue.name, error)
             self._claim_again_at.update(dict.fromkeys(numbers, time.monotonic() + CLAIM_AGAIN_S))
             return
         for number in numbers:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from konverse.bridge.kafka.clients import Kafka
-from konverse.bridge.owner.follower import Following, partitions_of
+from konverse.bridge.owner.follower import Follower, partitions_of
 from konverse.dialog.state.partition import Partition
 from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import KafkaUnavailable
@@ -15,13 +15,13 @@ Mark = tuple[int, ...]
 queue to another. If two looks in a row find nothing and end at the same mark, all partitions were drained at once."""
 
 
-class Draining:
+class DrainCheck:
     """Reads the journals of some queues. What it has read is kept for the next look."""
 
     def __init__(self, kafka: Kafka, queues: Sequence[Queue]) -> None:
         self._kafka = kafka
         self._queues = queues
-        self._followings: dict[tuple[str, int], Following] = {}
+        self._followings: dict[tuple[str, int], Follower] = {}
 
     def look(self, queue: Queue, ours: Collection[int]) -> Mark | None:
         """Look at all partitions except `ours` of `queue`; None when something waits there, or Kafka does not answer.
@@ -41,10 +41,10 @@ class Draining:
             return None
         return tuple(mark)
 
-    def _following(self, queue: Queue, number: int) -> Following:
+    def _following(self, queue: Queue, number: int) -> Follower:
         place = queue.name, number
         if place not in self._followings:
-            self._followings[place] = Following(self._kafka, queue, number)
+            self._followings[place] = Follower(self._kafka, queue, number)
         return self._followings[place]
 
     def close(self) -> None:

@@ -38,9 +38,9 @@ def warn(begin: Begin) -> None:
         _told.clear()
     _told.add(way)
     log.warning(
-        "a dialog from service %r to service %r under contract %r is ended after it was sent on, and before anything "
-        "was received (fire and forget). An Error with which the other side refuses what was sent will be lost without "
-        "a trace, and the other side stays open until it is ended there. Let the other side end first, and end when "
-        "its EndDialog is received. This is said once",
+        "a dialog from service %r to service %r under contract %r was ended after messages were sent and before any "
+        "was received (fire and forget). If the other side rejects the messages, its Error is lost without a trace, "
+        "and the other side stays open until it is ended there. Let the other side end first, and end when its "
+        "EndDialog is received. This warning is logged once",
         *way[1:],
     )

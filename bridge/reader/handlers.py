@@ -12,7 +12,7 @@ from operator import itemgetter
 from queue import SimpleQueue
 from typing import Final, Protocol
 
-from konverse.bridge.runtime.log_throttle import Seldom
+from konverse.bridge.runtime.log_throttle import LogThrottle
 from konverse.bridge.runtime.logs import FIELDS
 from konverse.dialog.transaction.transaction import Transaction
 from konverse.schemas.errors import GroupLocked, TransactionTooLarge
@@ -49,7 +49,7 @@ def failure() -> str:
     return "it was rolled back" if error is None else f"{type(error).__name__}: {error}"
 
 
-class Handling:
+class HandlerRunner:
     """Calls a handler, and logs which messages it fails on."""
 
     def __init__(self, queue: str, handler: Callable[[Transaction], object]) -> None:
@@ -58,7 +58,7 @@ class Handling:
         self.name = f"queue {queue!r}"
         self._queue = queue
         self._handler = handler
-        self._storms = Seldom()
+        self._storms = LogThrottle()
         self._at_work: dict[int, tuple[float, Transaction]] = {}
         """Thread -> start and transaction of the handler call that runs in it."""
         self._left = False
@@ -141,7 +141,7 @@ class Handling:
         conversation = transaction.dialog.id
         shown = ", ".join(f"{message.id} (#{message.sequence})" for message in messages[:MESSAGES_SHOWN])
         more = f" and {len(messages) - MESSAGES_SHOWN} more" if len(messages) > MESSAGES_SHOWN else ""
-        what_next = "they come again" if attempt < ATTEMPTS_MAX else "konverse suspended lists it from now on"
+        what_next = "the messages are received again" if attempt < ATTEMPTS_MAX else "the conversation is suspended now"
         log.error(
             "a handler of queue %r failed (attempt %d of %d at conversation %s, message %s%s): %s: %s",
             self._queue,
@@ -232,7 +232,7 @@ class Crew:
         """Wait for threads that were told to stop: without a limit, unless one of them has failed."""
         if failure is not None and _living(crew, PROMPT_S):
             log.error(
-                "a thread of %s has ended with %s: %s; others are at work still, and have %.0f s to finish: %s",
+                "a thread of %s ended with %s: %s; other threads still run and have %.0f s to finish: %s",
                 worked.name,
                 type(failure).__name__,
                 failure,
@@ -242,7 +242,7 @@ class Crew:
             left = _living(crew, HANDLER_LEAVING_MS_MAX / 1000)
             if left:
                 log.error(
-                    "%d thread(s) of %s have not come back and are left behind; what they are at is received again: %s",
+                    "%d thread(s) of %s did not finish and are abandoned; their messages are received again: %s",
                     len(left),
                     worked.name,
                     _shown(worked.at_work()),

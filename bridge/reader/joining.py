@@ -21,7 +21,7 @@ GIVEN_NOTHING_S: Final = 0.5
 """A group assigns a new member its partitions within this time, unless other readers have them all."""
 
 
-class Joining:
+class JoinWait:
     """What a reader waits for before it may count as idle."""
 
     def __init__(self, *, group: bool) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final
 from uuid import UUID
 
-from konverse.bridge.owner.driver import Owning
+from konverse.bridge.owner.driver import OwnerDriver
 from konverse.bridge.runtime.arguments import checked
 from konverse.dialog.owner.commands import Order, reason_of
 from konverse.dialog.owner.events import LEADING
@@ -27,8 +27,8 @@ BY_OPERATOR: Final = "an operator wants it"
 class ReaderOperations:
     """Commands of operators on the conversations of one reader. Each joins the next commit; `Reader.settle` waits."""
 
-    def __init__(self, owning: Owning, lock: threading.RLock, check_open: Callable[[], None]) -> None:
-        self._owning = owning
+    def __init__(self, driver: OwnerDriver, lock: threading.RLock, check_open: Callable[[], None]) -> None:
+        self._driver = driver
         self._lock = lock
         self._check_open = check_open
 
@@ -39,7 +39,7 @@ class ReaderOperations:
             self._check_open()
             return [
                 endpoint
-                for owner in self._owning.owners.values()
+                for owner in self._driver.owners.values()
                 if owner.phase is LEADING
                 for index in owner.fold.state.attempts.troubled
                 if (endpoint := owner.fold.state.table[index]) is not None and waits(endpoint)
@@ -129,14 +129,14 @@ class ReaderOperations:
         self._check_open()
         known = [
             (owner, endpoint)
-            for owner in self._owning.owners.values()
+            for owner in self._driver.owners.values()
             if owner.phase is LEADING
             for side in owner.fold.state.sides
             if (endpoint := side.get(conversation.bytes)) is not None
         ]
         if not known:
             raise DialogNotFound(
-                f"conversation {conversation} lives in no partition that is ours; ask the process that has it"
+                f"conversation {conversation} is in no partition of this reader; ask the process that owns it"
             )
         return known
 
@@ -186,16 +186,16 @@ def meant(action: Action, sides: list[Endpoint]) -> list[Endpoint]:
             found, why = [one for one in living if not one.suspended], "is suspended already, or has ended here"
         case Action.SKIP:
             found = parked or [one for one in living if one.waits]
-            why = "has no message that waits; what a handler has received is not skipped"
+            why = "has no waiting message; a message that a handler has received cannot be skipped"
         case _:
-            found, why = parked or living, "has ended here already; `cleanup` makes it go"
+            found, why = parked or living, "has ended here already; `cleanup` removes it"
     if not found:
         raise InvalidState(f"conversation {conversation} {why}")
     if action is Action.SKIP:
         if len(found) > 1:
             raise InvalidState(
-                f"messages wait on both sides of conversation {conversation}: name the queue of the one that is meant, "
-                "or suspend it first"
+                f"messages wait on both sides of conversation {conversation}: name the queue of the side that is "
+                "meant, or suspend that side first"
             )
         _check_skip(found[0])
     return found
@@ -205,6 +205,6 @@ def _check_skip(endpoint: Endpoint) -> None:
     """Raise InvalidState when the first message tells of the end: it is not skipped."""
     if endpoint.ends_next:
         raise InvalidState(
-            f"what waits first on conversation {endpoint.id} tells that it is over, and is not skipped; end it, or "
-            "mend its handler and resume it"
+            f"the first message of conversation {endpoint.id} is its EndDialog or Error, which cannot be skipped; end "
+            "the conversation, or fix its handler and resume it"
         )

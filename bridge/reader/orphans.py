@@ -145,7 +145,7 @@ class Orphans:
             consumer.close()
 
 
-class Forsaken(Orphans):
+class UnownedPartitions(Orphans):
     """Finds partitions without an owner: their journals stood still for too long, or end with a release.
 
     A failed claim of this reader does not count as an owner either: Kafka may have answered too late after the claim.

@@ -11,7 +11,7 @@ import logging
 import threading
 from typing import Final
 
-from konverse.bridge.runtime.log_throttle import Seldom
+from konverse.bridge.runtime.log_throttle import LogThrottle
 from konverse.dialog.owner.owner import Owner
 from konverse.dialog.transaction.transaction import Transaction
 
@@ -25,7 +25,7 @@ class PassedOver:
         self._queue = queue
         self._handed: dict[int, list[tuple[Owner, Transaction]]] = {}
         """Thread -> transactions it was given, oldest first. Entered ones stay in it until the next call."""
-        self._reports = Seldom()
+        self._reports = LogThrottle()
 
     def handed(self, owner: Owner, transaction: Transaction) -> None:
         """Note that this thread is given a transaction."""
@@ -47,9 +47,9 @@ class PassedOver:
             transaction.fresh = False
             if self._reports.due():
                 log.warning(
-                    "the transaction of conversation %s of queue %r was passed over: the reader was asked for another "
-                    "one before its block began. The group is handed out again. Write `with transaction:` first, and "
-                    "leave the block to do nothing",
+                    "the transaction of conversation %s of queue %r was skipped: the reader was asked for the next one "
+                    "before its block began. The group is delivered again. Enter `with transaction:` for each "
+                    "transaction, even to do nothing",
                     transaction.dialog.id,
                     self._queue,
                 )

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from uuid import UUID
 
 from konverse.bridge.kafka.clients import FETCH_RECORDS, SILENT_S, Kafka
-from konverse.bridge.owner.driver import Owning
+from konverse.bridge.owner.driver import OwnerDriver
 from konverse.bridge.runtime.arguments import Seconds, checked
 from konverse.bridge.runtime.clock import now_ms
 from konverse.bridge.runtime.exits import leave_at_exit
@@ -36,7 +36,7 @@ from konverse.dialog.owner.owner import Owner
 from konverse.dialog.queries.searching import GroupRequest, lock_found, search_for
 from konverse.dialog.state.endpoint import Endpoint, bytes_of
 from konverse.dialog.state.transitions import State
-from konverse.dialog.transaction.begun import Begun
+from konverse.dialog.transaction.begun import NewDialog
 from konverse.dialog.transaction.transaction import Transaction
 from konverse.schemas.errors import (
     BadInput,
@@ -50,8 +50,8 @@ from konverse.schemas.errors import (
 from konverse.schemas.identifiers import Address, Role
 from konverse.schemas.limits import HANDLER_THREADS_MAX, LOOK_AHEAD_RECORDS_MAX
 
-from .assignment import Share
-from .handlers import Crew, Handling, failure
+from .assignment import Assignment
+from .handlers import Crew, HandlerRunner, failure
 from .operations import ReaderOperations
 from .passed_over import PassedOver
 
@@ -80,24 +80,24 @@ class OwnerHost:
     def __init__(
         self,
         owner: Owner,
-        owning: Owning,
+        driver: OwnerDriver,
         guard: threading.RLock,
         tell_ends: Callable[[Transaction], None],
         done: Callable[[Owner, Transaction, bool], None],
     ) -> None:
         self._owner = owner
-        self._owning = owning
+        self._driver = driver
         self._guard = guard
         self._tell_ends = tell_ends
         self.done = partial(done, owner)
         """Reports the end of a `with` block to the reader."""
 
-    def lock(self, transaction: Transaction, dialog: Endpoint | Begun, group: bytes, /) -> Address | None:
+    def lock(self, transaction: Transaction, dialog: Endpoint | NewDialog, group: bytes, /) -> Address | None:
         """Lock a group for a transaction; returns its address when it lives in another partition.
 
         The guard is free while the journals of other partitions are read, so that other threads go on.
         """
-        staging, groups, wanted = self._owner.staging, self._owning.groups, GroupRequest(transaction, dialog, group)
+        staging, groups, wanted = self._owner.staging, self._driver.groups, GroupRequest(transaction, dialog, group)
         with self._guard:
             search = search_for(staging, groups.ours, groups.addresses, wanted)
             if search is None:
@@ -109,7 +109,7 @@ class OwnerHost:
     def further(self, transaction: Transaction, /) -> Transaction | None:
         """Lock another group of the partition for a transaction; None when no group is free."""
         with self._guard:
-            self._owning.sweeping.check_enabled()
+            self._driver.catalog_changes.check_enabled()
             part = take_further(self._owner, transaction)
             if part is not None:
                 self._tell_ends(part)
@@ -119,14 +119,16 @@ class OwnerHost:
 class Reader:
     """One process's share of a queue. Iterate over it for transactions; use it as a context manager, or close it."""
 
-    def __init__(self, kafka: Kafka, owning: Owning, options: ReaderOptions, on_ended: Callable[[bytes], None]) -> None:
-        self.queue = owning.queue
+    def __init__(
+        self, kafka: Kafka, driver: OwnerDriver, options: ReaderOptions, on_ended: Callable[[bytes], None]
+    ) -> None:
+        self.queue = driver.queue
         self.options = options
-        self._owning = owning
+        self._driver = driver
         self._on_ended = on_ended
         self._lock = threading.RLock()
         """Guards the owners and all that they decide."""
-        self.operations = ReaderOperations(owning, self._lock, self._check_open)
+        self.operations = ReaderOperations(driver, self._lock, self._check_open)
         """Commands of operators."""
         self._pumping = threading.Lock()
         """Held by the one thread that waits for Kafka."""
@@ -135,8 +137,8 @@ class Reader:
         self._others_wait = 0
         self._stopping = False
         """`run` is to return: it hands nothing further out."""
-        self._handing_out = owning.handing_out
-        self._passed = PassedOver(owning.queue.name)
+        self._handing_out = driver.handing_out
+        self._passed = PassedOver(driver.queue.name)
         self._crew = Crew()
         self._lost_told = 0
         """Losses that `settle` has reported."""
@@ -144,15 +146,15 @@ class Reader:
         """With this many unread messages no more are fetched."""
         self._advance_at = 0.0
         """When Kafka must be polled again, however much there is to hand out."""
-        owning.attach = self._attach
+        driver.attach = self._attach
         leave_at_exit(self)
         try:
-            self._share = Share(kafka, owning, options, self._lock)
+            self._assignment = Assignment(kafka, driver, options, self._lock)
         except BaseException:
-            owning.close()
+            driver.close()
             raise
         if options.standby:
-            owning.stand_by()
+            driver.stand_by()
 
     # --------------------------------------------------------------------------------------------------- iteration
 
@@ -174,10 +176,10 @@ class Reader:
             if time.monotonic() >= self._advance_at:
                 self._advance(keep_up=True)
             with self._lock:
-                self._share.check()
+                self._assignment.check()
                 if self._closed or self._stopping:
                     raise StopIteration
-                self._owning.sweeping.check_enabled()
+                self._driver.catalog_changes.check_enabled()
                 transaction = self._take()
                 if transaction is None:
                     self._take_back()
@@ -186,7 +188,7 @@ class Reader:
             timeout = self.options.timeout
             if self._advance() or self._expecting:
                 idle_since = time.monotonic()
-            elif timeout is not None and self._share.rests and time.monotonic() - idle_since >= timeout:
+            elif timeout is not None and self._assignment.rests and time.monotonic() - idle_since >= timeout:
                 if self._settled():
                     raise StopIteration
                 idle_since = time.monotonic()
@@ -212,31 +214,33 @@ class Reader:
         while True:
             self._advance(keep_up=True)
             with self._lock:
-                self._share.check()
+                self._assignment.check()
                 self._check_open()
-                self._owning.sweeping.check_enabled()
+                self._driver.catalog_changes.check_enabled()
                 found = [*self._sought(dialog, group)]
                 if all(endpoint.committed is State.DISCONNECTED_OUTBOUND for _, endpoint in found):
                     for service in sorted(services):
-                        self._owning.sweeping.check_service(service)
+                        self._driver.catalog_changes.check_service(service)
                 for service in sorted(services.difference(endpoint.service for _, endpoint in found)):
-                    self._owning.sweeping.altered.check(service)  # one that cannot follow its service goes on here
+                    self._driver.catalog_changes.altered.check(
+                        service
+                    )  # one that cannot follow its service goes on here
                 for owner, endpoint in found:
                     services.add(endpoint.service)
-                    transaction = take(owner, self._owning.commit, endpoint, whole=dialog is None)
+                    transaction = take(owner, self._driver.commit, endpoint, whole=dialog is None)
                     if transaction is not None:
                         return self._handed(owner, transaction)
                     self._take_back()
                     let_others_pass(owner)
             now = time.monotonic()
-            if now >= max(self._share.joining.until, deadline or 0.0):
+            if now >= max(self._assignment.joining.until, deadline or 0.0):
                 self._check_has_partition()
             if deadline is not None and now >= deadline:
                 if services:
                     return None
                 raise DialogNotFound(
-                    f"{'group' if dialog is None else 'conversation'} {dialog or group} lives in no partition that is "
-                    f"ours of queue {self.queue.name!r}; ask the process that has it"
+                    f"{'group' if dialog is None else 'conversation'} {dialog or group} is in none of this "
+                    f"reader's partitions of queue {self.queue.name!r}; ask the process that owns it"
                 )
             if self._advance():
                 time.sleep(PAUSE_S)
@@ -283,7 +287,7 @@ class Reader:
         while True:
             self._advance(keep_up=True)
             with self._lock:
-                owners, unread = self._owning.owners.values(), self._handing_out.unread
+                owners, unread = self._driver.owners.values(), self._handing_out.unread
                 committing = any(owner.committing or owner.staging.waiting for owner in owners)
                 enough = min(messages, LOOK_AHEAD_RECORDS_MAX // 2 * len(owners))
             if unread >= enough > 0 and not committing:
@@ -297,7 +301,7 @@ class Reader:
 
     def _take(self) -> Transaction | None:
         """The next group: one of the highest priority level that is ready in these partitions (behaviour 219)."""
-        found = self._handing_out.next_group(self._owning.commit)
+        found = self._handing_out.next_group(self._driver.commit)
         return None if found is None else self._handed(*found)
 
     def _take_back(self) -> None:
@@ -312,10 +316,10 @@ class Reader:
 
     def check(self) -> None:
         """Raise the error that has ended the reader, for a thread that receives nothing from it."""
-        self._share.check()
+        self._assignment.check()
 
     def _check_has_partition(self) -> None:
-        if not self._owning.owners and not self._share.waiting:
+        if not self._driver.owners and not self._assignment.waiting:
             raise NoPartition(
                 f"queue {self.queue.name!r} has {self.queue.partitions} partitions, and other processes read them all: "
                 "nothing can be received here. Create the queue with as many partitions as processes read it, or read "
@@ -324,7 +328,7 @@ class Reader:
 
     def _sought(self, dialog: UUID | None, group: UUID | None) -> Iterator[tuple[Owner, Endpoint]]:
         """The sides of a conversation that live here, or one member of a group."""
-        for owner in self._owning.owners.values():
+        for owner in self._driver.owners.values():
             if owner.phase is not LEADING:
                 continue
             state = owner.fold.state
@@ -349,9 +353,9 @@ class Reader:
             raise InvalidSettings(
                 f"a handler needs at least one thread, and {HANDLER_THREADS_MAX} are the most, not {threads}"
             )
-        handling = Handling(self.queue.name, handler)
+        handling = HandlerRunner(self.queue.name, handler)
         with self._lock:
-            self._owning.expect(threads)
+            self._driver.expect(threads)
         try:
             self._crew.work(lambda: handling.work(self), threads, self.stop, handling)
         finally:
@@ -370,11 +374,11 @@ class Reader:
         OutcomeUnknown when that takes Kafka longer than `timeout_s`.
         """
         self._work_off(timeout_s)
-        told, self._lost_told = self._lost_told, self._share.lost
+        told, self._lost_told = self._lost_told, self._assignment.lost
         if self._lost_told > told:
             raise SteppedDown(
-                f"a partition of queue {self.queue.name!r} was lost or given back before everything that was finished "
-                "was committed; what was not is received again, here or by whoever has it now"
+                f"a partition of queue {self.queue.name!r} was lost or given back before all finished work was "
+                "committed; uncommitted messages are received again, here or by the new owner"
             )
 
     def _work_off(self, timeout_s: float) -> None:
@@ -384,18 +388,18 @@ class Reader:
             with self._pumping:
                 with self._lock:
                     self._commit_finished(acknowledgements=True)
-                    if not self._owning.busy and not any(owner.staging.waiting for owner in self.owners):
+                    if not self._driver.busy and not any(owner.staging.waiting for owner in self.owners):
                         break
-                    self._owning.pump(0.01)
-                    self._share.see_stopped()
-                self._share.hear()
+                    self._driver.pump(0.01)
+                    self._assignment.see_stopped()
+                self._assignment.hear()
             if time.monotonic() > say_at:
                 say_at = deadline + 1
-                log.warning("waiting for Kafka to acknowledge what was finished on queue %r", self.queue.name)
+                log.warning("waiting for Kafka to acknowledge the finished transactions of queue %r", self.queue.name)
             if time.monotonic() > deadline:
                 raise OutcomeUnknown(
-                    f"Kafka has not acknowledged everything that was finished on queue {self.queue.name!r} within "
-                    f"{timeout_s} s. It is kept and tried again while the reader is used; settle again to learn of it"
+                    f"Kafka has not acknowledged all finished work of queue {self.queue.name!r} within {timeout_s} "
+                    "s. The reader keeps it and tries again while in use; settle again for the outcome"
                 )
 
     @property
@@ -405,14 +409,14 @@ class Reader:
 
     def _settled(self) -> bool:
         """Whether all finished work counts and nothing is left to be received again here."""
-        lost = self._share.lost
+        lost = self._assignment.lost
         self._work_off(SETTLE_S)
-        return self._share.lost == lost and not self._share.waiting and not self._handing_out.ready
+        return self._assignment.lost == lost and not self._assignment.waiting and not self._handing_out.ready
 
     @property
     def lost(self) -> int:
         """How often finished work came too late for its partition, or may have (see `settle`)."""
-        return self._share.lost
+        return self._assignment.lost
 
     @property
     def closed(self) -> bool:
@@ -423,24 +427,24 @@ class Reader:
     def partitions(self) -> frozenset[int]:
         """Numbers of the partitions that this reader owns now."""
         with self._lock:
-            return frozenset(n for n, owner in self._owning.owners.items() if owner.phase is LEADING)
+            return frozenset(n for n, owner in self._driver.owners.items() if owner.phase is LEADING)
 
     @property
     def conversations(self) -> int:
         """Number of conversation endpoints that live in these partitions."""
         with self._lock:
-            return sum(len(side) for owner in self._owning.owners.values() for side in owner.fold.state.sides)
+            return sum(len(side) for owner in self._driver.owners.values() for side in owner.fold.state.sides)
 
     @property
     def owners(self) -> list[Owner]:
         """The owners of these partitions, for tools that look inside."""
         with self._lock:
-            return list(self._owning.owners.values())
+            return list(self._driver.owners.values())
 
     def ask(self, partition: int, question: Callable[[Partition], Any]) -> Any:
         """Apply `question` to the state of a partition, for tools that look inside; None when it is not owned here."""
         with self._lock:
-            owner = self._owning.owners.get(partition)
+            owner = self._driver.owners.get(partition)
             return question(owner.fold.state) if owner is not None and owner.phase is LEADING else None
 
     def keep_up(self) -> None:
@@ -454,13 +458,18 @@ class Reader:
         Raises BadInput when the queue has fewer.
         """
         if count > self.queue.partitions:
-            raise BadInput(f"queue {self.queue.name!r} has {self.queue.partitions} partitions; {count} cannot be ours")
+            raise BadInput(
+                f"queue {self.queue.name!r} has {self.queue.partitions} partitions; a reader cannot have {count}"
+            )
         deadline = time.monotonic() + timeout_s
         while len(self.partitions) < count:
-            self._share.check()
+            self._assignment.check()
             self._check_open()
             if time.monotonic() > deadline:
-                raise SteppedDown(f"{len(self.partitions)} of {count} partitions of {self.queue.name!r} are ours")
+                raise SteppedDown(
+                    f"this reader has {len(self.partitions)} of {count} partitions of {self.queue.name!r} after "
+                    f"{timeout_s:g} s; other readers may hold the rest"
+                )
             self._advance()
 
     def _check_open(self) -> None:
@@ -488,9 +497,9 @@ class Reader:
                 first, self._closed = not self._closed, True
                 if first:
                     try:
-                        self._owning.close()
+                        self._driver.close()
                     finally:
-                        self._share.close()
+                        self._assignment.close()
                         self._handing_out.resting.clear()
             if first:
                 self._crew.wait(CLOSE_S)
@@ -515,7 +524,7 @@ class Reader:
 
     def _attach(self, owner: Owner) -> None:
         """Have the owner's transactions ask this reader."""
-        owner.staging.context.host = OwnerHost(owner, self._owning, self._lock, self._tell_ends, self._done)
+        owner.staging.context.host = OwnerHost(owner, self._driver, self._lock, self._tell_ends, self._done)
 
     def _handed(self, owner: Owner, transaction: Transaction) -> Transaction:
         transaction.await_block()
@@ -551,40 +560,42 @@ class Reader:
                 self._others_wait -= 1
             return False
         try:
-            self._owning.sweeping.read()
+            self._driver.catalog_changes.read()
             with self._lock:
                 if self._closed:
                     return False
-                self._owning.pump()
-                self._share.see_stopped()
+                self._driver.pump()
+                self._assignment.see_stopped()
                 self._handing_out.hand_out_again(now_ms())
                 if keep_up:  # before the group may revoke a partition
                     self._commit_finished(acknowledgements=False)
                 elif self._handing_out.ready:
                     return True
             fetched = (
-                self._share.fetch(0.0) if self._handing_out.scarce(self._plenty) else keep_up and self._share.hear()
+                self._assignment.fetch(0.0)
+                if self._handing_out.scarce(self._plenty)
+                else keep_up and self._assignment.hear()
             )
             if fetched or keep_up:
                 return True
             with self._lock:
                 self._commit_finished(acknowledgements=False)
-                if any(owner.committing for owner in self._owning.owners.values()):
-                    self._owning.pump(WAIT_S)
+                if any(owner.committing for owner in self._driver.owners.values()):
+                    self._driver.pump(WAIT_S)
                     return self._handing_out.ready
-            return self._share.fetch(WAIT_S)
+            return self._assignment.fetch(WAIT_S)
         finally:
             self._pumping.release()
 
     def _commit_finished(self, *, acknowledgements: bool) -> None:
-        for owner in list(self._owning.owners.values()):
+        for owner in list(self._driver.owners.values()):
             if should_commit(owner, acknowledgements=acknowledgements):
-                self._owning.commit(owner)
+                self._driver.commit(owner)
 
     def _say_tired(self, transaction: Transaction, times: int) -> None:
         log.warning(
-            "a handler of queue %r has taken nothing of conversation %s for %d times in a row; it is called again "
-            "every %.0f s. Receive its messages, or end the conversation",
+            "a handler of queue %r received nothing from conversation %s %d times in a row; it is now called every "
+            "%.0f s. Receive the messages, or end the conversation",
             self.queue.name,
             transaction.dialog.id,
             times,

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from konverse.bridge.catalog.catalog import Catalog
-from konverse.bridge.runtime.log_throttle import Seldom
+from konverse.bridge.runtime.log_throttle import LogThrottle
 from konverse.bridge.runtime.threads import FORESEEN, in_background
 from konverse.schemas.catalog.objects import Queue, Service
 
@@ -41,7 +41,7 @@ class Substitutes:
         self._open: dict[str, Reader] = {}
         self._thread: threading.Thread | None = None
         self._closing = threading.Event()
-        self._mistakes = Seldom()
+        self._mistakes = LogThrottle()
 
     def look_after(self, queue: Queue) -> None:
         """Look after a queue that services have left for a queue that this process reads."""
@@ -57,14 +57,14 @@ class Substitutes:
                 try:
                     self._choose()
                 except Exception as error:  # noqa: BLE001  # without this thread no queue is looked after
-                    self._say("which queues have to be looked after cannot be known now", error)
+                    self._say("cannot determine which queues need a substitute reader", error)
             turn += 1
             for name, reader in list(self._open.items()):
                 try:
                     reader.keep_up()
                     reader.check()
                 except Exception as error:  # noqa: BLE001  # another reader is made for it, and the others go on
-                    self._say(f"queue {name!r} is not looked after for a while", error)
+                    self._say(f"the substitute reader of queue {name!r} failed and will be replaced", error)
                     self._leave(name)
         for name in list(self._open):
             self._leave(name)
@@ -74,7 +74,7 @@ class Substitutes:
         if isinstance(error, FORESEEN):
             log.info("%s: %s", what, error)
         elif self._mistakes.due(what):
-            log.error("%s: nobody foresaw this", what, exc_info=error)
+            log.error("%s: unexpected error", what, exc_info=error)
 
     def _choose(self) -> None:
         """Make substitutes for queues that are wanted and not read here; close those that are no longer wanted."""
@@ -90,7 +90,7 @@ class Substitutes:
             }
             there = {queue.name: queue.incarnation for queue in self._catalog.all(Queue)}
         except FORESEEN as error:
-            log.debug("which queues have to be looked after cannot be known now: %s", error)
+            log.debug("cannot determine which queues need a substitute reader: %s", error)
             return
         for name, queue in known.items():
             if name not in left or there.get(name) != queue.incarnation:
@@ -104,7 +104,7 @@ class Substitutes:
                 try:
                     self._open[name] = self._make(queue)
                 except Exception as error:  # noqa: BLE001  # as in `_run`: the other queues have their turn
-                    self._say(f"queue {name!r} cannot be looked after yet", error)
+                    self._say(f"no substitute reader can be made for queue {name!r} yet", error)
 
     def _leave(self, name: str) -> None:
         reader = self._open.pop(name, None)

@@ -11,7 +11,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import AuthorizationError
 from redis.retry import Retry
 
-from konverse.bridge.runtime.log_throttle import Seldom
+from konverse.bridge.runtime.log_throttle import LogThrottle
 from konverse.bridge.runtime.redis_urls import masked
 from konverse.schemas.errors import RedisUnavailable
 
@@ -39,14 +39,14 @@ def words(error: Exception) -> str:
             "it refuses the user or the password of its address. Correct them there, with special signs "
             "percent-encoded, and see that the user is on (ACL SETUSER)"
         )
-    return f"it wants a password, and its address names none. Name it there, as in {_FORMS}"
+    return f"it requires a password, and its address has none. Add it there, as in {_FORMS}"
 
 
 def reading(error: redis.RedisError, url: str) -> RedisUnavailable:
     """The error to raise when the view cannot be read."""
     if isinstance(error, REFUSALS):
         return RedisUnavailable(
-            f"Redis at {masked(url)} answers, and does not let us read: {words(error)}. Work on conversations goes on "
+            f"Redis at {masked(url)} answers but refuses to be read: {words(error)}. Work on conversations goes on "
             "without it"
         )
     return RedisUnavailable(
@@ -63,7 +63,7 @@ class WriteFailures:
         self._log = log
         self._what = what
         self._done = done
-        self._absent = Seldom()
+        self._absent = LogThrottle()
         self._refusals: set[tuple[type, str]] = set()
         """Refusals logged since the last successful write: error class, first word of its message (MISCONF …)."""
 
@@ -74,13 +74,13 @@ class WriteFailures:
             if cause not in self._refusals:
                 self._refusals.add(cause)
                 self._log.warning(
-                    "%s is not %s, Redis refuses it: %s. Work on conversations goes on without it",
+                    "%s is not %s, because Redis refuses it: %s. Conversations continue without it",
                     self._what,
                     self._done,
                     words(error),
                 )
         elif self._absent.due():
-            self._log.warning("%s is not %s, Redis does not answer as it should: %s", self._what, self._done, error)
+            self._log.warning("%s is not %s, because Redis gives no valid answer: %s", self._what, self._done, error)
 
     def wrote(self) -> None:
         """A write succeeded."""

@@ -161,7 +161,7 @@ class ViewStore:
         try:
             return unpack(field, value)
         except MalformedRecord:
-            log.warning("the view of %s/%d holds something that is no row", self._queue.name, partition)
+            log.warning("the view of %s/%d holds a malformed row, which is not shown", self._queue.name, partition)
             return None
 
     def _call(
@@ -296,6 +296,6 @@ def forget_view(url: str, queue: Queue) -> None:
     try:
         ViewStore(client, queue).clear()
     except redis.RedisError as error:
-        log.warning("what Redis shows of queue %r stays there: %s", queue.name, error)
+        log.warning("the view of queue %r could not be deleted from Redis: %s", queue.name, error)
     finally:
         client.close()

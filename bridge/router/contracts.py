@@ -12,7 +12,7 @@ from konverse.schemas.catalog.table_entries import Target
 from konverse.schemas.errors import InvalidRoute, Unavailable
 
 
-class Resolving:
+class TargetCheck:
     """Checks the target that a classifier chose (implements `konverse.routing.step.Resolve`)."""
 
     def __init__(self, catalog: Catalog, queue: str, *, forwards: bool) -> None:
@@ -33,8 +33,8 @@ class Resolving:
         if service.queue == self._queue:
             raise InvalidRoute(
                 f"a conversation was classified as one for {target.service!r}, a service on queue {self._queue!r}, "
-                "which the router itself receives: it would come back for ever. Let the classifier answer with a "
-                "service on another queue, or null"
+                "which the router itself reads: the conversation would come back for ever. Let the classifier answer "
+                "with a service on another queue, or null"
             )
         if not self._forwards:  # the redirected initiator chooses the contract itself
             return target
@@ -78,6 +78,6 @@ def check_redirecting(catalog: Catalog, router: Service, declared: Collection[st
         if catalog.get(Contract, name).sent_by.get(redirect_type) not in {SentBy.TARGET, SentBy.ANY}:
             raise InvalidRoute(
                 f"router {router.name!r} accepts contract {name!r}, which does not let the target send "
-                f"{redirect_type!r}: nobody could be redirected. Create a contract in which TARGET sends "
+                f"{redirect_type!r}: no initiator could be redirected. Create a contract in which TARGET sends "
                 f"{redirect_type!r}, or let the router forward"
             )

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 import redis
 
 from konverse.bridge.redis.client import connect_redis, reading
-from konverse.bridge.runtime.log_throttle import Seldom
+from konverse.bridge.runtime.log_throttle import LogThrottle
 from konverse.bridge.runtime.threads import in_background
 from konverse.routing.routed import Failure, Routed
 from konverse.schemas.catalog.objects import Service
@@ -86,7 +86,7 @@ def publishing(broker: Host, router: Routes) -> Iterator[None]:
     client = connect_redis(broker.settings.redis)
     key = _key(broker, router.service)
     process = f"{socket.gethostname()}:{os.getpid()}:{router.shown_as}"
-    over, trouble = threading.Event(), Seldom()
+    over, trouble = threading.Event(), LogThrottle()
 
     def write() -> None:
         try:
@@ -96,7 +96,7 @@ def publishing(broker: Host, router: Routes) -> Iterator[None]:
                 pipeline.execute()
         except redis.RedisError as error:
             if trouble.due():
-                log.warning("the figures of router %r are not shown: %s", router.service, error)
+                log.warning("the figures of router %r cannot be written to Redis: %s", router.service, error)
         else:
             trouble.over()
 
@@ -137,8 +137,8 @@ def read_figures(broker: Host, service: str) -> Figures:
     """
     if not broker.settings.redis:
         raise InvalidSettings(
-            "no Redis was named, and routers show their figures there: connect routers and this command with --redis "
-            "(KONVERSE_REDIS); in the process of a router `routed` and `last_errors` have its own"
+            "no Redis was named, and routers write their figures to Redis: connect routers and this command with "
+            "--redis (KONVERSE_REDIS); in the process of a router, read `routed` and `last_errors`"
         )
     broker.catalog.get(Service, service)
     client = connect_redis(broker.settings.redis)

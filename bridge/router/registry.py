@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Final
 
-from konverse.bridge.reader.activation import Activating, Activation
+from konverse.bridge.reader.activation import Activation, HandlerRegistry
 from konverse.bridge.runtime.arguments import Count, checked
 from konverse.routing.step import FORWARD, REDIRECT_TO
 from konverse.schemas.errors import AlreadyExists
@@ -24,7 +24,7 @@ CLASSIFY_TIMEOUT_S: Final = CLASSIFY_MS_MAX / 1000
 GROUPS_PER_COMMIT: Final = 1_000
 
 
-class Routing(Activating):
+class RouterRegistry(HandlerRegistry):
     """Handlers and routers that an `App` or a `Broker` declares."""
 
     def __init__(self, opened: Callable[[], AbstractContextManager[Host]]) -> None:
@@ -87,8 +87,8 @@ class Routing(Activating):
             activation = router.activation(broker)
             if activation.queue in answering:
                 raise AlreadyExists(
-                    f"queue {activation.queue!r} is the one of router {router.service!r}, and is answered by another "
-                    "one already: a router has its queue for itself. Put its service on another queue with "
+                    f"queue {activation.queue!r} of router {router.service!r} has another router or handler already, "
+                    "and a router needs a queue of its own. Put its service on another queue with "
                     "broker.admin.alter_service"
                 )
             answering[activation.queue] = activation

@@ -34,7 +34,7 @@ from konverse.schemas.errors import GroupLocked, InvalidSettings, InvalidState
 from konverse.schemas.limits import HANDLER_THREADS_MAX, QUEUE_READERS_MAX, ROUTER_ERROR_ENTRIES_MAX
 from konverse.schemas.system_messages import shortened
 
-from .contracts import Resolving, check_forwarding, check_redirecting
+from .contracts import TargetCheck, check_forwarding, check_redirecting
 from .figures import publishing
 from .watchdog import Classify, Watched
 
@@ -188,7 +188,7 @@ class RoutingService:
         self.refused = False
         self._catalog, self._classify = broker.catalog, classify
         clauses = self.clauses
-        resolve = Resolving(broker.catalog, service.queue, forwards=clauses.mode != REDIRECT)
+        resolve = TargetCheck(broker.catalog, service.queue, forwards=clauses.mode != REDIRECT)
         self._router = Router(clauses.mode, redirect_type=clauses.redirect_type, resolve=resolve)
         return Activation(
             service.queue, self.route, clauses.max_readers, clauses.batch, clauses.max_messages, self._at_work

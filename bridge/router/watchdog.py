@@ -28,10 +28,10 @@ Classify = Callable[[Message], Any]
 LOOKS: Final = 4
 """Number of checks within the time that a classifier may take."""
 
-_ENDS: Final = "this process ends, and the attempt counts"
+_ENDS: Final = "this process exits, and the attempt counts as failed"
 _WAITS: Final = (
-    "its thread waits for it. End this process to have the message tried again; a reader process of "
-    "`konverse run --readers processes` ends itself"
+    "its thread is blocked. Restart this process to retry the message; a reader process of "
+    "`konverse run --readers processes` exits by itself"
 )
 
 HANGING: Final = 103
@@ -58,8 +58,8 @@ class Watched:
         except Exception as error:
             raise InvalidRoute(
                 f"the classifier of router {self._router!r} failed on message {message.id} of type {message.type!r}, "
-                f"the first one of conversation {message.dialog.id}: {type(error).__name__}: {error}. Mend it, then "
-                "resume the conversation if it is suspended"
+                f"the first one of conversation {message.dialog.id}: {type(error).__name__}: {error}. Fix the "
+                "classifier, then resume the conversation if it is suspended"
             ) from error
         finally:
             del self._at_work[thread]
@@ -95,8 +95,8 @@ class Watched:
                 continue
             said.add((since, identifier))
             late = (
-                f"the classifier of router {self._router!r} has worked for {now - since:.1f} s on message {identifier} "
-                f"of type {message.type!r}, the first one of conversation {message.dialog.id}, and may take "
+                f"the classifier of router {self._router!r} has run for {now - since:.1f} s on message {identifier} "
+                f"of type {message.type!r}, the first one of conversation {message.dialog.id}; the limit is "
                 f"{timeout_s:.1f} s (classify_timeout_s)"
             )
             log.error("%s: %s", late, _ENDS if alone else _WAITS)

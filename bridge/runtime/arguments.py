@@ -80,7 +80,7 @@ def _reason(function: str, names: list[str], error: ValidationError) -> str:
         return f"{function} takes no argument {name!r}{did_you_mean(str(name), names)}"
     if kind == "unexpected_positional_argument":
         taken = ", ".join(name for name in names if name != "self")
-        return f"{function} takes fewer arguments without their names; its arguments are {taken}"
+        return f"{function} takes fewer positional arguments; its arguments are {taken}"
     if kind.startswith("missing"):
         how = f"; write {name}=…" if kind == "missing_keyword_only_argument" else ""
         return f"{function} needs the argument {name!r}{how}"

@@ -19,17 +19,17 @@ EXIT_S: Final = 10.0
 """Longest wait for Kafka at the end of a program, for all senders together."""
 
 
-class Leaving(Protocol):
+class ExitTask(Protocol):
     """An object that may have unfinished work when the program ends."""
 
     def leave(self, timeout_s: float) -> None:
         """Finish the work within this time, or log what was not finished."""
 
 
-_OPEN: Final[WeakSet[Leaving]] = WeakSet()
+_OPEN: Final[WeakSet[ExitTask]] = WeakSet()
 
 
-def leave_at_exit(thing: Leaving) -> None:
+def leave_at_exit(thing: ExitTask) -> None:
     """Call `thing.leave` when the program ends, if the object still exists."""
     _OPEN.add(thing)
 
@@ -41,4 +41,4 @@ def _leave_all() -> None:
         try:
             thing.leave(max(0.0, deadline - time.monotonic()))
         except Exception:
-            log.exception("the program ends, and %r could not be asked for what it has left", thing)
+            log.exception("the program ends, and %r could not finish its pending work", thing)

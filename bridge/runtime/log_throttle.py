@@ -12,7 +12,7 @@ AGAIN_S: Final = 30.0
 SUBJECTS_MAX: Final = 10_000
 
 
-class Seldom:
+class LogThrottle:
     """Decides when to log about a subject: at once, then every `AGAIN_S` for as long as the condition lasts."""
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class Repeated(logging.Filter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._seldom = Seldom()
+        self._seldom = LogThrottle()
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether the line is logged."""

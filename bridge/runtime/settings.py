@@ -117,7 +117,7 @@ class Settings(BaseSettings):
     def _client_properties(cls, value: dict[str, str]) -> dict[str, str]:
         own = OWN_PROPERTIES.intersection(value)
         if own:
-            raise ValueError(f"{min(own)} decides what konverse promises, and is konverse's own to set")
+            raise ValueError(f"must leave out {min(own)}, which konverse sets because its guarantees depend on it")
         return value
 
     @field_validator("redis")

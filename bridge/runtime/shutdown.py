@@ -12,7 +12,7 @@ from typing import Final
 _CONNECTION: Final = re.compile(r"Connection (refused|reset)|Disconnected|brokers are down|Broken pipe|timed out")
 
 
-class Departing(logging.Filter):
+class ShutdownLogFilter(logging.Filter):
     """Drops log lines about lost connections while the process stops; every other line passes."""
 
     def __init__(self) -> None:
@@ -40,4 +40,4 @@ class Departing(logging.Filter):
         return not (self._leaving and _CONNECTION.search(record.getMessage()))
 
 
-DEPARTING: Final = Departing()
+DEPARTING: Final = ShutdownLogFilter()

@@ -32,7 +32,7 @@ def said(name: str, work: Callable[[], object]) -> None:
     try:
         work()
     except Exception:
-        log.exception("%s has ended with what nobody foresaw", name)
+        log.exception("thread %s ended with an unexpected exception", name)
 
 
 def passes(error: Exception) -> bool:

@@ -37,8 +37,8 @@ def check_of(documents: Sequence[str]) -> Check:
     endless = _endless(schema)
     if endless:
         raise InvalidSchema(
-            f"the Avro schema cannot be used: a datum of record {endless[0]!r} would have another one in it without "
-            "end; let that be in an array, in a map, or in a union with something else"
+            f"the Avro schema cannot be used: a datum of record {endless[0]!r} would contain itself without end; put "
+            "the inner record into an array, a map, or a union with another type"
         )
 
     def fault(body: bytes) -> str:

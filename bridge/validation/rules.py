@@ -67,7 +67,7 @@ def check_of(rule: SchemaRule) -> Check:
         import_module(module)
     except ImportError as error:
         raise MissingLibrary(
-            f"bodies cannot be held against a schema ({rule.validation}) without {distribution} ({error}): "
+            f"bodies cannot be validated by a schema ({rule.validation}) without {distribution} ({error}): "
             "pip install 'konverse[validation]'"
         ) from None
     made: Check = import_module(MODULES[rule.validation]).check_of(rule.documents)

@@ -165,7 +165,7 @@ class Validator:
         self.deaths += 1
         if code == -signal.SIGPROF:
             return AnswerKind.TOO_MUCH, "it takes more processor time than is allowed"
-        log.warning("the process that validates has died with code %d", code)
+        log.warning("the validator process died with code %d", code)
         return AnswerKind.DIED, f"the process that validated it has died, with code {code}"
 
     def _connected(self) -> socket.socket:

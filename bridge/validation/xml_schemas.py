@@ -80,8 +80,8 @@ def read(etree: Any, parser: Any, number: int, document: str) -> Any:
     for word in _REFUSED:
         if root.find(f"{{{_XSD}}}{word}") is not None:
             raise InvalidSchema(
-                f"schema document {number} has an xs:{word}, and nothing is fetched: put what it means "
-                "into the collection"
+                f"schema document {number} has an xs:{word}, and nothing is fetched: remove it, and put the "
+                "definitions that it refers to into the collection"
             )
     for each in root.iterfind(f"{{{_XSD}}}import"):
         each.attrib.pop("schemaLocation", None)

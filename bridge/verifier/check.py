@@ -234,10 +234,10 @@ def _whole(verdict: PartitionVerdict) -> Iterator[Finding]:
     if place.held.snapshots and (place.journal_start or place.data_start):
         return  # the snapshot to begin at may stand after the open transaction
     if place.journal_start:
-        text = f"the journal begins at {place.journal_start}: what stood before cannot be verified"
+        text = f"the journal begins at {place.journal_start}: earlier records cannot be verified"
         yield Finding("cut", place.name, text)
     if place.data_start:
-        text = f"the data log begins at {place.data_start}: what stood before cannot be verified"
+        text = f"the data log begins at {place.data_start}: earlier records cannot be verified"
         yield Finding("cut", place.name, text)
     ingested = [j.decision.ingest_to for j in verdict.journal.judged if j.counts and isinstance(j.decision, Commit)]
     if ingested and max(ingested) > place.data_end:
@@ -318,7 +318,7 @@ def _lives_again(
                 continue  # the BEGIN may stand before what was read, or be lost
             behind = there.fold.ingested_to < there.place.data_end
             if not (behind or (conversation, opener) in begun or conversation in refused):
-                text = f"the target of {conversation.hex()} lives again, and nobody has begun it again"
+                text = f"the target of {conversation.hex()} lives again, and no initiator has begun it again"
                 yield Finding("I9", verdict.place.name, text)
 
 

@@ -78,7 +78,7 @@ def shorten(record: Record) -> Record:
     return record._replace(body=digest(body), whole=len(body))
 
 
-class PartitionReading:
+class PartitionReader:
     """Reads and folds partitions one at a time, in this process or in a task of Spark."""
 
     def __init__(self, log: LogReader, owners: Collection[bytes], since_ms: int | None = None) -> None:
@@ -134,7 +134,9 @@ class PartitionReading:
             judge.judged.clear()
             hole = hole_of(decision) if counts and isinstance(decision, Commit) else None
             if hole is not None:
-                yield Finding("lost", place.name, f"{said_to_be_lost(*hole)}: so says the journal at {record.offset}")
+                yield Finding(
+                    "lost", place.name, f"{said_to_be_lost(*hole)}, according to journal record {record.offset}"
+                )
 
     def _snapshots(self, extent: Extent) -> list[StartingState]:
         """The whole snapshots that were made by the same rules, the oldest first."""
@@ -197,7 +199,7 @@ class Verification:
         """Read and fold everything; return the verdicts of the partitions, and all findings.
 
         `views` by topic and partition must have been read before this object was made. `judged` has the partitions
-        judged elsewhere, by `PartitionReading`; without it they are judged here, one after the other.
+        judged elsewhere, by `PartitionReader`; without it they are judged here, one after the other.
         """
         verdicts = [*(judged or _here)(self, views, progress)]
         findings = [finding for verdict in verdicts for finding in verdict.findings]
@@ -210,7 +212,7 @@ Judged = Callable[[Verification, Views, Progress], Iterable[PartitionVerdict]]
 
 def _here(verification: Verification, views: Views, progress: Progress) -> Iterator[PartitionVerdict]:
     with closing(LogReader(verification.kafka)) as log:
-        reading = PartitionReading(log, verification.owners, verification.since_ms)
+        reading = PartitionReader(log, verification.owners, verification.since_ms)
         for extent in verification.extents:
             yield reading.judge(extent, views.get((extent.place.topic, extent.place.partition)), progress)
 

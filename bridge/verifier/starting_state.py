@@ -219,7 +219,7 @@ def _known(fold: SecondFold, indices: Iterable[int]) -> Iterator[Side]:
     for index in indices:
         side = fold.table.get(index)
         if side is None:
-            fold.problem(f"I3: the snapshot speaks of endpoint {index}, where nobody lives")
+            fold.problem(f"I3: the snapshot names endpoint {index}, which does not exist")
         else:
             yield side
 

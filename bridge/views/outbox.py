@@ -69,5 +69,5 @@ def _status(folded: Folded, stream: Stream, counter: int, journaled: int) -> str
         return f"the owner of {folded.queue.name}/{folded.partition} has not committed it yet"
     if counter >= stream.open_to:
         gate = stream.gates[0]
-        return f"it waits for what was sent to {gate.to.topic}/{gate.to.partition} before"
+        return f"it waits for earlier records to {gate.to.topic}/{gate.to.partition}"
     return ""

@@ -21,7 +21,7 @@ from konverse.bridge.kafka.clients import Kafka, LogTruncated
 from konverse.bridge.kafka.clock import kafka_time_ms
 from konverse.bridge.kafka.headers import header_of
 from konverse.bridge.kafka.log_reader import LogReader
-from konverse.bridge.owner.follower import Ahead, Following
+from konverse.bridge.owner.follower import Ahead, Follower
 from konverse.bridge.redis.client import connect_redis
 from konverse.bridge.redis.view import Header, ViewStore
 from konverse.bridge.validation.validator import Validator
@@ -67,7 +67,7 @@ class Folded(NamedTuple):
         return f"the owner of {where} is silent for {silent_s:,.0f} s" if silent_s > silence_timeout_s else ""
 
 
-class Looking:
+class StateReader:
     """Reads the state of partitions, one after the other. Close it after use."""
 
     def __init__(self, kafka: Kafka, catalog: Catalog, validator: Validator, redis_url: str | None) -> None:
@@ -84,7 +84,7 @@ class Looking:
 
         Raises KafkaUnavailable when Kafka does not answer, PartitionHalted when the logs contradict themselves.
         """
-        with Following(self._kafka, queue, partition) as following:
+        with Follower(self._kafka, queue, partition) as following:
             now_ms = kafka_time_ms(self._kafka)
             return Folded(queue, partition, following.look_ahead(self._judge, now_ms), now_ms)
 

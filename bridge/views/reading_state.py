@@ -9,7 +9,7 @@ from typing import NamedTuple
 from konverse.bridge.kafka.clients import Kafka
 from konverse.bridge.kafka.clock import kafka_time_ms
 from konverse.bridge.kafka.open_transactions import stalled
-from konverse.bridge.owner.follower import Following
+from konverse.bridge.owner.follower import Follower
 from konverse.dialog.fold.journal import JournalHead
 from konverse.schemas.catalog.objects import Queue
 
@@ -60,9 +60,9 @@ def reading_state(head: JournalHead, waiting: int, now_ms: int, silence_timeout_
 
 
 def reading_states(kafka: Kafka, queue: Queue) -> Iterator[ReadingState]:
-    """The reading state of each partition of a queue; claims nothing. Raises what `Following.catch_up` raises."""
+    """The reading state of each partition of a queue; claims nothing. Raises what `Follower.catch_up` raises."""
     for number in range(queue.partitions):
-        with Following(kafka, queue, number) as following:
+        with Follower(kafka, queue, number) as following:
             folded = following.catch_up()
             behind, now_ms = following.behind(), kafka_time_ms(kafka)
             state = reading_state(following.head, behind, now_ms, kafka.settings.silence_timeout_s)
@@ -81,6 +81,6 @@ def said_of_forged(forged: int, at: int | None) -> str:
     last = "" if at is None else f", the last one at offset {at:,}"
     records = f"{forged:,} record{'s have' if forged > 1 else ' has'}"
     return (
-        f"FORGED: {records} the writer and counter of another one and other content{last}; all were received. "
-        "`konverse verify` names both offsets of each pair; take the right to write to the topic away from the stranger"
+        f"FORGED: {records} the writer and counter of another record and different content{last}; all were received. "
+        "`konverse verify` names both offsets of each pair; revoke the stranger's right to write to the topic"
     )

@@ -22,7 +22,7 @@ from .contents import Contents
 from .endpoints import NOT_IN_REDIS, endpoints, groups, shown_endpoint
 from .listing import Source, View
 from .outbox import outputs
-from .partitions import Folded, Looking
+from .partitions import Folded, StateReader
 from .rows import (
     ConversationEndpointRow,
     ConversationGroupRow,
@@ -228,8 +228,8 @@ class Views:
         self._sender()
         return self._catalog
 
-    def _looking(self) -> Looking:
-        return Looking(self._kafka, self._catalog, self._validator, self._kafka.settings.redis)
+    def _looking(self) -> StateReader:
+        return StateReader(self._kafka, self._catalog, self._validator, self._kafka.settings.redis)
 
     def _folds(self, queues: list[Queue]) -> Iterator[Folded]:
         with closing(self._looking()) as looking:

@@ -9,7 +9,7 @@ from uuid import UUID
 from konverse.bridge.kafka.clients import Kafka
 from konverse.bridge.kafka.clock import kafka_time_ms
 from konverse.bridge.kafka.open_transactions import stalled
-from konverse.bridge.owner.follower import Following, partitions_of
+from konverse.bridge.owner.follower import Follower, partitions_of
 from konverse.dialog.fold.journal import JournalHead
 from konverse.dialog.queries.standing import standing
 from konverse.dialog.rules.loss import said_of_loss
@@ -24,7 +24,7 @@ from .reading_state import reading_state, said_of_forged
 
 
 @dataclass(frozen=True)
-class Standing:
+class SideState:
     """One side of a conversation."""
 
     queue: str
@@ -39,7 +39,7 @@ class Standing:
     """Sentences that say what the side waits for and what holds it up."""
 
 
-def explain(kafka: Kafka, queues: list[Queue], conversation: UUID) -> Iterator[list[Standing]]:
+def explain(kafka: Kafka, queues: list[Queue], conversation: UUID) -> Iterator[list[SideState]]:
     """Look for a conversation in every partition of these queues.
 
     Yields a list per partition, to show progress: empty ones, and all sides with the last. Raises DialogNotFound when
@@ -49,7 +49,7 @@ def explain(kafka: Kafka, queues: list[Queue], conversation: UUID) -> Iterator[l
     around: dict[Address, list[str]] = {}
     unseen, places = 0, [*partitions_of(queues)]
     for looked_at, (queue, partition) in enumerate(places, 1):
-        with Following(kafka, queue, partition) as following:
+        with Follower(kafka, queue, partition) as following:
             state, head = following.catch_up(), following.head
             behind = following.behind()
         unseen += behind
@@ -90,24 +90,24 @@ def _of_the_far(endpoint: Endpoint, around: Mapping[Address, list[str]]) -> Iter
 def _maybe_unseen(offsets: int) -> str:
     if not offsets:
         return ""
-    return f", or what begins it is in the {offsets:,} offset{'s' * (offsets > 1)} of logs that no owner has committed"
+    return f", or its BEGIN is in the {offsets:,} offset{'s' * (offsets > 1)} of logs that no owner has committed"
 
 
-def _standing(queue: Queue, partition: int, endpoint: Endpoint, reasons: list[str]) -> Standing:
+def _standing(queue: Queue, partition: int, endpoint: Endpoint, reasons: list[str]) -> SideState:
     role = endpoint.role.name.lower()
     names = endpoint.service, endpoint.far_service, endpoint.state.code
-    return Standing(queue.name, partition, role, *names, reasons)
+    return SideState(queue.name, partition, role, *names, reasons)
 
 
 def _of_the_queue(queue: Queue) -> Iterator[str]:
     if not queue.status:
-        yield f"Nobody receives from queue {queue.name!r}, whose STATUS is OFF: alter_queue with status=True."
+        yield f"Queue {queue.name!r} delivers no messages because its STATUS is OFF: alter_queue with status=True."
 
 
 def _of_the_partition(head: JournalHead, behind: int, now_ms: int, silence_timeout_s: float) -> Iterator[str]:
     if behind:
         offsets = f"{behind:,} offset{'s' * (behind > 1)} of the log"
-        yield f"Not in the journal of its partition yet, and maybe of this conversation: {offsets}."
+        yield f"Not in the journal of its partition yet, possibly of this conversation: {offsets}."
     reading = reading_state(head, behind, now_ms, silence_timeout_s)
     if reading.released:
         yield "Its partition has no owner: no reader of the queue runs."

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from konverse.bridge.broker import Broker
-from konverse.bridge.router.registry import Routing
+from konverse.bridge.router.registry import RouterRegistry
 from konverse.bridge.runtime.arguments import did_you_mean
 from konverse.bridge.runtime.collector import prepare_collector
 from konverse.bridge.runtime.settings import Settings
 from konverse.schemas.errors import InvalidSettings, KonverseError
 
 
-class App(Routing):
+class App(RouterRegistry):
     """Handlers and routers, and the database whose queues they serve. Creating one does not connect.
 
     `konverse run module:app` starts it. Arguments are those of `konverse.connect`; missing ones come from the
@@ -51,13 +51,13 @@ def load(name: str) -> App | Broker:
         raise
     except SystemExit as error:
         raise InvalidSettings(
-            f"module {module_name!r} ends the program when it is imported (SystemExit: {error}); what it does as a "
-            'program belongs under `if __name__ == "__main__":`'
+            f"module {module_name!r} ends the program when it is imported (SystemExit: {error}); put the code "
+            'that runs it as a program under `if __name__ == "__main__":`'
         ) from error
     except Exception as error:
         raise InvalidSettings(
-            f"module {module_name!r} cannot be imported ({type(error).__name__}: {error}); it is looked for in {here} "
-            "and where Python looks (PYTHONPATH)"
+            f"module {module_name!r} cannot be imported ({type(error).__name__}: {error}); it is searched for in "
+            f"{here} and on the Python path (PYTHONPATH)"
         ) from error
     found = getattr(module, attribute, None)
     if not isinstance(found, App | Broker):

@@ -25,7 +25,7 @@ from konverse.bridge.reader.activation import Activation
 from konverse.bridge.reader.drained import Mark
 from konverse.bridge.reader.handlers import Crew
 from konverse.bridge.reader.reader import Reader
-from konverse.bridge.router.registry import Routing
+from konverse.bridge.router.registry import RouterRegistry
 from konverse.bridge.runtime.exit_codes import BUG, exit_code
 from konverse.bridge.runtime.logs import log_to_stderr
 from konverse.bridge.runtime.presence import Presence
@@ -72,13 +72,13 @@ class Job:
     """The log is JSON lines."""
 
 
-class Working:
+class WorkerProcess:
     """The readers of one process, and the threads that call the handlers."""
 
     def __init__(
         self,
         broker: Broker,
-        app: Routing,
+        app: RouterRegistry,
         *,
         queue: str | None = None,
         until_drained: bool,
@@ -130,7 +130,7 @@ class Working:
     def _work(self, activation: Activation, reader: Reader) -> None:
         """Call the handler for each transaction. Closing the reader then commits and gives its partitions back."""
         threads = 1 if self._queue else activation.max_readers
-        log.info("reads queue %r with %d thread%s", activation.queue, threads, "" if threads == 1 else "s")
+        log.info("reading queue %r with %d thread%s", activation.queue, threads, "" if threads == 1 else "s")
         alone = self._queue is not None
         handler = self._watched(activation.handler)
         drained = closing(self._broker.operations.draining([one.queue for one in self._app]))
@@ -186,8 +186,8 @@ def main() -> None:
         code = AGAIN
     except SystemExit as error:
         log.error(  # noqa: TRY400  # the text is enough
-            "a handler has ended this process (SystemExit: %s); an exception of another kind rolls back its own "
-            "transaction alone",
+            "a handler ended this process by raising SystemExit (%s); to roll back its transaction alone, raise "
+            "another exception",
             error,
         )
         code = AGAIN
@@ -199,7 +199,7 @@ def main() -> None:
 
 def _do(app: App | Broker, job: Job, presence: Presence | None) -> int:
     with connection(app) as broker:
-        working = Working(broker, app, queue=job.queue, until_drained=job.until_drained, presence=presence)
+        working = WorkerProcess(broker, app, queue=job.queue, until_drained=job.until_drained, presence=presence)
         stopped = False
 
         def stop(*_: object) -> None:

@@ -69,7 +69,7 @@ def warn_of_a_long_session(seconds: float, protocol: str) -> None:
         else ("group.consumer.session.timeout.ms", "the brokers")
     )
     log.warning(
-        "the partitions of a worker that is killed wait %g s for another one: that is %s, here or as Kafka's default; "
+        "the partitions of a killed worker wait %g s for another worker (%s, set here or by Kafka's default); "
         "with %s=2000 and heartbeats of 200 ms in %s they wait 3 s",
         seconds,
         name,
@@ -125,7 +125,7 @@ class Child:
             self._died_in_a_handler()
             self._deaths += 1
             self._start_at = self._started_at + back_off_s(self._deaths)
-            log.error("a reader process cannot be started, it is tried again: %s", error)  # noqa: TRY400
+            log.error("a reader process cannot be started, retrying: %s", error)  # noqa: TRY400
 
     def _ended(self, process: subprocess.Popen[bytes], code: int) -> None:
         self._close(process)
@@ -139,8 +139,7 @@ class Child:
         wait_s = back_off_s(self._deaths)
         self._start_at = now + wait_s
         log.error(
-            "reader process %d has ended %s%s; it is started again in %.1f s, and what it had not committed is "
-            "received again",
+            "reader process %d ended %s%s; it is restarted in %.1f s, and its uncommitted messages are received again",
             process.pid,
             f"by signal {_signal_name(-code)}" if code < 0 else f"with code {code}",
             " in a handler" if attributed else "",
@@ -213,7 +212,7 @@ class Supervisor:
             if failed or None not in codes:
                 return failed
             time.sleep(LOOK_EVERY_S)
-        log.info("stopping: handlers that are at work have %.0f s; a second signal cuts them off", self._grace_s)
+        log.info("stopping: running handlers have %.0f s to finish; a second signal kills them", self._grace_s)
         return 0
 
     def _stop(self) -> bool:
@@ -223,7 +222,7 @@ class Supervisor:
         deadline = time.monotonic() + self._grace_s
         while any(child.alive for child in self._children):
             if time.monotonic() > deadline or self._signals > 1:
-                log.error("handlers are cut off; what they had not committed is received again")
+                log.error("running handlers are killed; their uncommitted messages are received again")
                 return True
             time.sleep(LOOK_EVERY_S)
         return False

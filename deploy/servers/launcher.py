@@ -56,7 +56,7 @@ class Programs:
 
 
 @dataclass(frozen=True)
-class Starting:
+class StartingServer:
     """A server that was started and has not answered yet."""
 
     server: ServerState
@@ -79,7 +79,7 @@ class Launcher:
         The state is saved in the stack's folder after each process, so that none is ever forgotten. Raises `ServerDied`
         with the last lines of the log, `DiskFull`, `PortTaken`, or `StackError` at the deadline.
         """
-        starting: list[Starting] = []
+        starting: list[StartingServer] = []
         with self._programs.reporter.step(f"Starting {', '.join(names)}"):
             for name in names:
                 state, started = self._spawn(state, state.server(name))
@@ -91,7 +91,7 @@ class Launcher:
             make_archive(self._programs.kafka, self._class_list, self._programs.reporter)
         return state
 
-    def _spawn(self, state: StackState, server: ServerState) -> tuple[StackState, Starting]:
+    def _spawn(self, state: StackState, server: ServerState) -> tuple[StackState, StartingServer]:
         log = self._home.log(server.name)
         since_byte = log.stat().st_size if log.exists() else 0
         ready: Callable[[], bool]
@@ -107,9 +107,9 @@ class Launcher:
             ready = lambda: redis_answers(server.port)  # noqa: E731 - one expression
         state = state.started(server.name, self._spawner.start(launch))
         state.save(self._home.state)
-        return state, Starting(state.server(server.name), log, since_byte, ready)
+        return state, StartingServer(state.server(server.name), log, since_byte, ready)
 
-    def _wait(self, starting: Starting, give_up_s: float) -> None:
+    def _wait(self, starting: StartingServer, give_up_s: float) -> None:
         name = starting.server.name
         while True:
             # The process is checked after the answer, which may have come from another program on the same port.
@@ -128,7 +128,7 @@ class Launcher:
         return self._home.tmp / "classes.list"
 
 
-def _cause_of_death(starting: Starting, home: StackHome) -> KonverseError:
+def _cause_of_death(starting: StartingServer, home: StackHome) -> KonverseError:
     name, port = starting.server.name, starting.server.port
     lines = last_lines(starting.log, since_byte=starting.since_byte)
     # On a full file system a JVM may die of a memory fault without a message.

@@ -196,8 +196,8 @@ class Driver:
             if self._put:
                 return []  # not read yet
             return self._refuse(
-                "so much came behind its rows that a partition has no room for them; write it again, in smaller "
-                "batches, with fewer queries at a time, or into a queue with more partitions"
+                "so many records came after its rows that a partition has no room for them; write the batch again, "
+                "in smaller batches, with fewer queries at a time, or into a queue with more partitions"
             )
         if self.phase is not BatchPhase.WAITING:
             return []

@@ -81,7 +81,7 @@ class Fold:
                 elif isinstance(decision, Commit):
                     lost = lost_by(decision)
                     if lost is not None and lost.start < self.state.ingest_to:
-                        raise Overtaken(f"an operator has accepted that data of {self.head.where} are lost")
+                        raise Overtaken(f"an operator has accepted the loss of data of {self.head.where}")
                     needed = decision.ingest_to if lost is None else lost.start
                     if needed > self.data_to:
                         return self._needed()

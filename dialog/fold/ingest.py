@@ -10,19 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from konverse.dialog.rules.batches import hear_batch, hear_decision, hear_pending, hear_veto
-from konverse.dialog.rules.bounces import hear_bounce, hear_confirm, hear_redirect
-from konverse.dialog.rules.client_transactions import hear_transaction
-from konverse.dialog.rules.endings import hear_end, hear_end_call, hear_no_peer
-from konverse.dialog.rules.half_close import hear_fin, hear_fin_answer
+from konverse.dialog.rules.batches import on_batch, on_decision, on_pending, on_veto
+from konverse.dialog.rules.bounces import on_bounce, on_confirm, on_redirect
+from konverse.dialog.rules.client_transactions import on_transaction
+from konverse.dialog.rules.endings import on_end, on_end_call, on_no_peer
+from konverse.dialog.rules.half_close import on_fin, on_fin_answer
 from konverse.dialog.rules.holes import comes_late, goes_on_behind
-from konverse.dialog.rules.loss import hear_late
-from konverse.dialog.rules.messages import hear_begin, hear_message
-from konverse.dialog.rules.relocation import forwarded, hear_closed, hear_install, unwrap
-from konverse.dialog.rules.replies import hear_answer, refuse_closed
+from konverse.dialog.rules.loss import on_late
+from konverse.dialog.rules.messages import on_begin, on_message
+from konverse.dialog.rules.relocation import forwarded, on_closed, on_install, unwrap
+from konverse.dialog.rules.replies import on_answer, refuse_closed
 from konverse.dialog.rules.reused_ids import refuse_former
-from konverse.dialog.rules.timers import hear_set_timer
-from konverse.dialog.rules.writers import admit, closing_of, hear_close_writer, hear_contested, hear_gap
+from konverse.dialog.rules.timers import on_set_timer
+from konverse.dialog.rules.writers import admit, closing_of, on_close_writer, on_contested, on_gap
 from konverse.dialog.state.endpoint import Record, Stamp
 from konverse.dialog.state.partition import Partition
 from konverse.dialog.state.recent import RecordColumns
@@ -90,7 +90,7 @@ def _judge(state: Partition, offset: int, header: bytes | None, record: Record) 
         statistics.foreign += 1
         return
     if envelope.kind is Kind.PENDING:
-        hear_pending(state, offset, envelope, record)
+        on_pending(state, offset, envelope, record)
         return
     writer = state.writers.get(envelope.writer) or admit(state, envelope)
     if writer is None:
@@ -100,13 +100,13 @@ def _judge(state: Partition, offset: int, header: bytes | None, record: Record) 
     if envelope.counter < writer.next:
         if comes_late(writer, envelope.counter):
             state.recent.pass_over(offset)
-            hear_late(state, envelope, record)
+            on_late(state, envelope, record)
             return
         if not state.recent.is_contested(envelope, offset, header, record):
             statistics.duplicates += 1
             return
         statistics.forged += 1
-        hear_contested(state, envelope)
+        on_contested(state, envelope)
         # the writer was told that its counters below `closed_at` arrived, so such a record is taken (M278)
         refused = writer.closed_at is not None and envelope.counter >= writer.closed_at
         envelope = envelope._replace(counter=-1 - offset)
@@ -114,7 +114,7 @@ def _judge(state: Partition, offset: int, header: bytes | None, record: Record) 
     else:
         if envelope.counter > writer.next and not goes_on_behind(state, writer, envelope.counter):
             state.recent.pass_over(offset)
-            hear_gap(state, envelope, writer.next)
+            on_gap(state, envelope, writer.next)
             return
         writer.advance()
     if refused:
@@ -142,28 +142,28 @@ def _hear_forward(state: Partition, offset: int, _header: bytes, envelope: Envel
 
 
 _HANDLERS: Final[dict[Kind, _Handler]] = {
-    Kind.MESSAGE: hear_message,
-    Kind.BEGIN: hear_begin,
-    Kind.END_CALL: hear_end_call,
-    Kind.END: hear_end,
-    Kind.ERROR: hear_end,
-    Kind.BOUNCE: hear_bounce,
-    Kind.CLOSE_WRITER: hear_close_writer,
-    Kind.BATCH: hear_batch,
-    Kind.DECISION: hear_decision,
-    Kind.VETO: hear_veto,
-    Kind.FIN: hear_fin,
-    Kind.FIN_ANSWER: hear_fin_answer,
-    Kind.TRANSACTION: hear_transaction,
-    Kind.CONFIRM: hear_confirm,
-    Kind.REDIRECT: hear_redirect,
-    Kind.NO_PEER: hear_no_peer,
-    Kind.NOTICE: hear_answer,
-    Kind.WRITER_CLOSED: hear_answer,
-    Kind.INSTALL: hear_install,
+    Kind.MESSAGE: on_message,
+    Kind.BEGIN: on_begin,
+    Kind.END_CALL: on_end_call,
+    Kind.END: on_end,
+    Kind.ERROR: on_end,
+    Kind.BOUNCE: on_bounce,
+    Kind.CLOSE_WRITER: on_close_writer,
+    Kind.BATCH: on_batch,
+    Kind.DECISION: on_decision,
+    Kind.VETO: on_veto,
+    Kind.FIN: on_fin,
+    Kind.FIN_ANSWER: on_fin_answer,
+    Kind.TRANSACTION: on_transaction,
+    Kind.CONFIRM: on_confirm,
+    Kind.REDIRECT: on_redirect,
+    Kind.NO_PEER: on_no_peer,
+    Kind.NOTICE: on_answer,
+    Kind.WRITER_CLOSED: on_answer,
+    Kind.INSTALL: on_install,
     Kind.FORWARD: _hear_forward,
-    Kind.CLOSED: hear_closed,
-    Kind.SET_TIMER: hear_set_timer,
+    Kind.CLOSED: on_closed,
+    Kind.SET_TIMER: on_set_timer,
 }
 
 

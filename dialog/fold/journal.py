@@ -74,7 +74,8 @@ class JournalHead:
                 return False
             if record.fold_version > FOLD_VERSION:
                 raise NewerFold(
-                    f"{self.where} is folded by rules {record.fold_version}; this process knows {FOLD_VERSION}"
+                    f"{self.where} is folded by rules {record.fold_version}; this process knows {FOLD_VERSION}: "
+                    "upgrade konverse"
                 )
             return True
         if record.epoch != self.epoch or record.owner != self.owner or record.number != self.number + 1:

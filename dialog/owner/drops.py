@@ -21,16 +21,16 @@ CONTRACT_DROPPED: Final = -8487
 _NO_SERVICE: Final = "The remote service has been dropped."
 _NO_CONTRACT: Final = "The contract of this conversation has been dropped."
 
-Ending = EndOperation | Fail
+EndingTransaction = EndOperation | Fail
 """The operation that ends a conversation."""
 
 
-class Dropping:
+class DroppedConversations:
     """The conversations of one partition that must end because of a DROP."""
 
     def __init__(self, state: Partition) -> None:
         self._state = state
-        self._left: deque[tuple[Endpoint, Ending]] = deque()
+        self._left: deque[tuple[Endpoint, EndingTransaction]] = deque()
 
     def __bool__(self) -> bool:
         state = self._state
@@ -45,7 +45,7 @@ class Dropping:
         broken = {
             contract for contract in {terms.contract for terms in state.terms.values()} if not has_contract(contract)
         }
-        found: list[tuple[Endpoint, Ending]] = []
+        found: list[tuple[Endpoint, EndingTransaction]] = []
         for one in state.live() if gone or broken else ():
             if one.service in gone:
                 found.append((one, EndOperation(one.index, SERVICE_DROPPED, _NO_SERVICE)))
@@ -74,8 +74,10 @@ class Dropping:
             else:
                 operations.rare.append(ending)
 
-    def _next(self, waiting: deque[tuple[Endpoint, Ending]], named: set[int], room_bytes: int) -> list[Ending]:
-        found: list[Ending] = []
+    def _next(
+        self, waiting: deque[tuple[Endpoint, EndingTransaction]], named: set[int], room_bytes: int
+    ) -> list[EndingTransaction]:
+        found: list[EndingTransaction] = []
         for _ in range(min(len(waiting), COMMIT_GROUPS_MAX)):
             if room_bytes <= 0:
                 break
@@ -91,11 +93,11 @@ class Dropping:
         return found
 
 
-def _size_bytes(ending: Ending) -> int:
+def _size_bytes(ending: EndingTransaction) -> int:
     return END_BYTES + len(ending.description.encode())
 
 
-def _may(endpoint: Endpoint, ending: Ending) -> bool:
+def _may(endpoint: Endpoint, ending: EndingTransaction) -> bool:
     """Whether the conversation can still end this way."""
     state = endpoint.committed
     return state in SENDING if isinstance(ending, Fail) else state is not State.DISCONNECTED_OUTBOUND

@@ -15,13 +15,13 @@ from uuid import UUID
 from konverse.dialog.state.endpoint import Endpoint
 from konverse.dialog.state.partition import Partition
 from konverse.dialog.state.ready import by_level
-from konverse.dialog.transaction.begun import Begun
+from konverse.dialog.transaction.begun import NewDialog
 from konverse.dialog.transaction.transaction import begun_in, family, more_of
 from konverse.schemas.errors import GroupLocked, InvalidGroup, MoveRefused
 from konverse.schemas.groups import own_group
 
 from .commands import Orders
-from .relocations import LeavingGroups, Moving
+from .relocations import LeavingGroups, Relocation
 
 if TYPE_CHECKING:
     from konverse.dialog.transaction.received import GroupPlace
@@ -34,7 +34,7 @@ class GroupLocks:
 
     def __init__(self, state: Partition) -> None:
         self._state = state
-        self.moving = Moving(state, self.free)
+        self.moving = Relocation(state, self.free)
         self.leaving = LeavingGroups(state, self.moving)
         self.orders = Orders(state, self.free)
 
@@ -83,16 +83,16 @@ class GroupLocks:
 
     # ----------------------------------------------------------------------------------------------- targets of moves
 
-    def is_here(self, transaction: Transaction, dialog: Endpoint | Begun, group: bytes) -> bool:
+    def is_here(self, transaction: Transaction, dialog: Endpoint | NewDialog, group: bytes) -> bool:
         """Whether the group lives in this partition, or begins here."""
         # the own group of a new conversation exists nowhere else
-        is_new = isinstance(dialog, Begun) and _is_own(dialog, group)
+        is_new = isinstance(dialog, NewDialog) and _is_own(dialog, group)
         return is_new or bool(self._state.members(group) or begun_in(transaction, group))
 
     def lock(
         self,
         transaction: Transaction,
-        dialog: Endpoint | Begun,
+        dialog: Endpoint | NewDialog,
         group: bytes,
         found: GroupPlace | None,
         *,
@@ -102,19 +102,19 @@ class GroupLocks:
 
         `found` tells where the group was found, if the caller has searched. `careful`: after a crash each group has its
         turn before anything moves to it. Raises InvalidGroup, MoveRefused, GroupLocked; for a group elsewhere also what
-        `Moving.check_bounds` raises.
+        `Relocation.check_bounds` raises.
         """
         name = f"conversation group {UUID(bytes=group)}"
         service = dialog.terms.service
         members = self._state.members(group)
-        there: list[Endpoint | Begun] = [*members, *begun_in(transaction, group)]
+        there: list[Endpoint | NewDialog] = [*members, *begun_in(transaction, group)]
         services = {one.terms.service for one in there}
         here = self.is_here(transaction, dialog, group)
         if not here and found is not None:
             services.add(found.service)
         if services - {service}:
             raise InvalidGroup(
-                f"{name} belongs to another service than {service!r}, which conversation {dialog.id} is of"
+                f"{name} belongs to another service than conversation {dialog.id}, which is of service {service!r}"
             )
         if not here and not self._founds(dialog, group, found):
             return self._away(dialog, name, found)
@@ -127,7 +127,7 @@ class GroupLocks:
         untried = careful and any(member.waits for member in members)
         if members[0].held or untried:
             raise GroupLocked(
-                f"another transaction has {name}, or has had it and is not committed yet; what was received comes "
+                f"another transaction has {name}, or has had it and is not committed yet; the received messages come "
                 "again after a moment"
             )
         for member in members:
@@ -135,16 +135,16 @@ class GroupLocks:
         more_of(transaction).targets[group] = members.copy()
         return None
 
-    def _founds(self, dialog: Endpoint | Begun, group: bytes, found: GroupPlace | None) -> bool:
+    def _founds(self, dialog: Endpoint | NewDialog, group: bytes, found: GroupPlace | None) -> bool:
         """Whether the dialog may found the group here: it is its own and lives nowhere, or it is on its way here."""
         return _is_own(dialog, group) if found is None else found.address == self._state.address
 
-    def _away(self, dialog: Endpoint | Begun, name: str, found: GroupPlace | None) -> Address:
+    def _away(self, dialog: Endpoint | NewDialog, name: str, found: GroupPlace | None) -> Address:
         """The address of a group in another partition, when the conversation can go there."""
         if found is None:
             raise InvalidGroup(
-                f"{name} is none of this queue, as far as the journals of its partitions say: a conversation moves to "
-                "a group in which there is another one already. One that was begun just now is there after its commit"
+                f"{name} is not on this queue, according to the journals of its partitions: a conversation can move "
+                "only to the group of another conversation. One that was begun just now is there after its commit"
             )
         if isinstance(dialog, Endpoint):
             self.moving.check_bounds(dialog)
@@ -180,7 +180,7 @@ class GroupLocks:
                 self.free(member)
 
 
-def _is_own(dialog: Endpoint | Begun, group: bytes) -> bool:
+def _is_own(dialog: Endpoint | NewDialog, group: bytes) -> bool:
     return group == own_group(dialog.role, dialog.conversation)
 
 

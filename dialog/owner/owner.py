@@ -11,7 +11,7 @@ at once: the next owner, perhaps of the same process, folds the journal and know
 The drivers are `bridge.owner.driver` and the simulator. They feed events to `step` and carry out the effects. Between
 events they take transactions and give them back.
 
-`Losing` handles data that was deleted before it was ingested. `Flight` is the COMMIT in flight.
+`LossDetector` handles data that was deleted before it was ingested. `Flight` is the COMMIT in flight.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ from .events import (
     Tick,
     ViewLost,
 )
-from .poison import Trial
+from .poison import PoisonWatch
 from .recovery import Recovery
 from .settings import OwnerSettings
-from .snapshots import Snapshotting
+from .snapshots import SnapshotMaker
 from .staging import Staging
 from .timekeeping import Upkeep
 from .view import Show, ViewFeed
@@ -81,12 +81,12 @@ class Owner:
         self.fold = Fold(identity)
         self.emitter = Emitter(self.fold.state.streams)
         self.staging = Staging(self.fold.state, rule, settings)
-        self.trial = Trial(self.fold.state, self.staging)
+        self.trial = PoisonWatch(self.fold.state, self.staging)
         self.view = ViewFeed(self.fold, settings.view_interval_ms)
         self.recovery = Recovery(self.fold)
-        self.snapshots = Snapshotting(self.fold)
+        self.snapshots = SnapshotMaker(self.fold)
         self.counters = Counters()
-        self.losing = Losing(self.fold, self.snapshots)
+        self.losing = LossDetector(self.fold, self.snapshots)
         self.upkeep = Upkeep(self.fold, self.snapshots, settings.alive_every_ms)
         self.duties: list[Rare] = []
         """Operations of the owner itself for the next COMMIT."""
@@ -116,7 +116,7 @@ class Owner:
     def _halt(self, error: Exception) -> Halted | Stopped:
         """A step failed part-way, so the state may differ from the fold of the journal. Nothing is built on it."""
         if isinstance(error, Overtaken | Unavailable):  # Unavailable: the judge of messages could not ask the catalog
-            return self._stop(f"{error}; recover again")
+            return self._stop(f"{error}; the partition must be recovered again")
         self.phase = Phase.HALTED
         return Halted(str(error) or repr(error), None if isinstance(error, PartitionHalted) else error)
 
@@ -307,7 +307,7 @@ class Owner:
             return effects
         if event.next_offset < self._journal_end:  # a short read: ours may stand behind it
             return [ReadJournal(event.next_offset, self._journal_end)]
-        return [self._stop("a commit does not count", fenced=True)]
+        return [self._stop("the journal did not accept a commit of this owner", fenced=True)]
 
     def _committed(self, offset: int, timestamp_ms: int) -> list[Effect]:
         flight, self._in_flight = self._in_flight, None
@@ -396,14 +396,14 @@ _STEPS: Final[dict[type, _Step]] = {
 }
 
 
-class Losing:
+class LossDetector:
     """Finds out that the data which comes next was deleted, and makes the LOST (protocol.md section 7.7).
 
     Only an owner whose CLAIM counts can say so. An owner that was overtaken also sees its data truncated, by its
     successor, but its COMMIT does not count.
     """
 
-    def __init__(self, fold: Fold, snapshots: Snapshotting) -> None:
+    def __init__(self, fold: Fold, snapshots: SnapshotMaker) -> None:
         self._fold = fold
         self._snapshots = snapshots
         self._data_start = 0
@@ -440,12 +440,12 @@ class Losing:
         self._snapshots.needed_from = lost.end
         how = "deleted before they were received"
         if self._accepted:
-            how = "deleted, or are of no use without what was, and an operator has given them up"
+            how = "deleted, or are useless without the deleted ones, and an operator has given them up"
         fold.journal.alarms.append(
-            f"LOST: the records {lost.start} to {lost.end - 1} of {fold.head.where} were {how}. The conversations that "
-            "live there get an Error, on both sides; so does the home of one that a session began in these records, "
-            "when its next message comes. Of what stood alone in them nobody is told: compare both ends. Find out who "
-            "deletes"
+            f"LOST: the records {lost.start} to {lost.end - 1} of {fold.head.where} were {how}. The conversations of "
+            "this partition get an Error on both sides. A conversation that a session began in these records gets "
+            "an Error at its home when its next message arrives. A conversation entirely in these records gets none: "
+            "compare the data of both sides. Find out which program deletes the records"
         )
         return lost
 

@@ -60,7 +60,7 @@ class Parked(NamedTuple):
 NOTHING_PARKED: Final = Parked(0, 0)
 
 
-class Trial:
+class PoisonWatch:
     """The groups that one owner hands out with care, and the groups that failed."""
 
     def __init__(self, state: Partition, staging: Staging) -> None:

@@ -178,7 +178,7 @@ class SnapshotSearch:
         if end.fold_version > FOLD_VERSION:
             raise NewerFold(
                 f"a snapshot of {identity.data_topic}/{identity.partition} was made by rules {end.fold_version}; "
-                f"this process knows {FOLD_VERSION}"
+                f"this process knows {FOLD_VERSION}: upgrade konverse"
             )
         return True
 
@@ -219,7 +219,7 @@ class Recovery:
         self._goes_on = self._found
         if self._found:
             if event.journal_start > self._fold.head.offset + 1:
-                raise Overtaken(f"what comes next in the journal of {self._fold.head.where} was truncated")
+                raise Overtaken(f"the next records in the journal of {self._fold.head.where} were truncated")
             return self.read_on(event.journal_end)
         self._search = SnapshotSearch(self._fold.head.identity, event)
         return self._search_on(self._search)
@@ -276,7 +276,7 @@ class Recovery:
     def _end_missing(self) -> PartitionHalted:
         where = self._fold.head.where
         return PartitionHalted(
-            f"a log of {where} ends before what was read of it or counted on: its end was deleted. {WAY_ON}"
+            f"a log of {where} ends before an offset that was read or relied on: its end was deleted. {WAY_ON}"
         )
 
     def _data_missing(self) -> Overtaken | PartitionHalted:
@@ -286,10 +286,10 @@ class Recovery:
         """
         where, offset, identity = self._fold.head.where, self._fold.data_to, self._fold.head.identity
         if self._goes_on:
-            return Overtaken(f"what comes next in the data log of {where} was truncated")
+            return Overtaken(f"the next records in the data log of {where} were truncated")
         return PartitionHalted(
             f"the data log of {where} does not hold offset {offset} any more, which its journal has ingested: "
-            f"its beginning was deleted. {WAY_ON}. To give up only what is lost of it: "
+            f"its beginning was deleted. {WAY_ON}. To give up only the lost records: "
             f"{command(identity.data_topic, identity.partition)}"
         )
 

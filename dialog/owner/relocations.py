@@ -1,11 +1,11 @@
 """Moves of endpoints to other partitions, after MOVE CONVERSATION and after ALTER SERVICE (section 7.3).
 
-    Moving    locks groups, and moves with the next COMMIT those that still can move
-    Leaving   groups that MOVE CONVERSATION has put into another partition: their members here follow (section 7.2)
-    Altering  conversations whose service ALTER SERVICE has put on another queue: they follow it (behaviour 19)
+    Relocation       locks groups, and moves with the next COMMIT those that still can move
+    LeavingGroups    groups that MOVE CONVERSATION has put into another partition: their members here follow (7.2)
+    AlteredServices  conversations whose service ALTER SERVICE has put on another queue: they follow it (behaviour 19)
 
-The fold knows RELOCATE alone. `LeavingGroups` reads the state, so any later owner continues the move. `Altering` reads
-the catalog, and moves whole groups. A group that is to leave is not handed out here, unless it cannot move: then
+The fold knows RELOCATE alone. `LeavingGroups` reads the state, so any later owner continues the move. `AlteredServices`
+reads the catalog, and moves whole groups. A group that is to leave is not handed out here, unless it cannot move: then
 handlers here continue to receive it.
 """
 
@@ -46,7 +46,7 @@ class Asked(NamedTuple):
     to: Address
 
 
-class Moving:
+class Relocation:
     """The endpoints that are to be moved away from a partition."""
 
     def __init__(self, state: Partition, let_go: Callable[[Endpoint], None]) -> None:
@@ -161,7 +161,7 @@ def found_in(state: Partition, group: bytes) -> GroupPlace | None:
 class LeavingGroups:
     """Groups that are about to leave for another partition. Their members here follow."""
 
-    def __init__(self, state: Partition, moving: Moving) -> None:
+    def __init__(self, state: Partition, moving: Relocation) -> None:
         self._state = state
         self._moving = moving
         self._look_at_ms = 0
@@ -196,10 +196,10 @@ class LeavingGroups:
         return True
 
 
-class Altering:
+class AlteredServices:
     """Conversations that must leave a partition because ALTER SERVICE has put their service on another queue."""
 
-    def __init__(self, state: Partition, moving: Moving) -> None:
+    def __init__(self, state: Partition, moving: Relocation) -> None:
         self._state = state
         self._moving = moving
         self.services: Mapping[str, Place] = {}

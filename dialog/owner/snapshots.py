@@ -55,7 +55,7 @@ _NONE: Final = _Durable(-1, 0, 0, 0, 0, by_owner=False)
 """The beginning of the log, before there is any snapshot."""
 
 
-class _Making:
+class _SnapshotDraft:
     """A snapshot that is being made."""
 
     def __init__(self, state: Partition, journal_bytes: int, *, by_owner: bool) -> None:
@@ -115,14 +115,14 @@ class _Making:
         )
 
 
-class Snapshotting:
+class SnapshotMaker:
     """The snapshots that one process makes of one partition."""
 
     def __init__(self, fold: Fold) -> None:
         self._fold = fold
         self._durable: deque[_Durable] = deque(maxlen=KEPT)
         self._retry_at = 0
-        self._making: _Making | None = None
+        self._making: _SnapshotDraft | None = None
         self._last = _NONE
         """The last snapshot, or the moment when another process seems to have made one. The next one is counted from
         it."""
@@ -207,7 +207,7 @@ class Snapshotting:
 
     def begin(self, journal_bytes: int, *, by_owner: bool = True) -> None:
         """Begin a snapshot of the present state."""
-        self._making = _Making(self._fold.state, journal_bytes, by_owner=by_owner)
+        self._making = _SnapshotDraft(self._fold.state, journal_bytes, by_owner=by_owner)
         if self.on_begin is not None:
             self.on_begin()
 

@@ -15,7 +15,7 @@ from konverse.dialog.state.endpoint import Endpoint
 from konverse.dialog.state.partition import Judge, Partition, indices
 from konverse.dialog.state.ready import Ready, by_level
 from konverse.dialog.state.transitions import State
-from konverse.dialog.transaction.begun import Begun
+from konverse.dialog.transaction.begun import NewDialog
 from konverse.dialog.transaction.received import GroupPlace, MessageContext, Rule
 from konverse.dialog.transaction.transaction import NOT_GROUPED, Transaction, TransactionContext, family, more_of
 from konverse.schemas.errors import TransactionTooLarge
@@ -24,9 +24,9 @@ from konverse.schemas.limits import COMMIT_BYTES_TARGET, COMMIT_GROUPS_MAX, TRAN
 from konverse.schemas.wire.journal import CommitOperations, EndOperation, Sends
 from konverse.schemas.wire.operations import Cleanup, Finish, GiveBack, Move, MoveAway, SetTimer, Withdraw
 
-from .drops import Dropping
+from .drops import DroppedConversations
 from .locks import GroupLocks
-from .relocations import Altering
+from .relocations import AlteredServices
 from .settings import OwnerSettings
 
 
@@ -45,8 +45,8 @@ class Staging:
         """Decides which messages are rejected, once the owner leads; None: no message is rejected."""
         self.locks = GroupLocks(state)
         self.moving, self.leaving = self.locks.moving, self.locks.leaving
-        self.altering = Altering(state, self.moving)
-        self.dropping = Dropping(state)
+        self.altering = AlteredServices(state, self.moving)
+        self.dropping = DroppedConversations(state)
         self.size_bytes = 0
         self.several = False
         """Some finished transaction moves conversations to other groups, or works on several groups."""
@@ -136,7 +136,7 @@ class Staging:
         return part
 
     def lock(
-        self, transaction: Transaction, dialog: Endpoint | Begun, group: bytes, found: GroupPlace | None
+        self, transaction: Transaction, dialog: Endpoint | NewDialog, group: bytes, found: GroupPlace | None
     ) -> Address | None:
         """Lock the group to which `dialog` moves, as `GroupLocks.lock`."""
         return self.locks.lock(transaction, dialog, group, found, careful=self.tried is not None)

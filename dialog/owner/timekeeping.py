@@ -16,7 +16,7 @@ from konverse.schemas.wire.journal import FOLD_VERSION, Claim, CommitOperations,
 from konverse.schemas.wire.operations import Prune
 
 from .events import DataEnd, Effect, ReadDataEnd
-from .snapshots import Snapshotting
+from .snapshots import SnapshotMaker
 
 TIMER_PAUSE_MS: Final = 50
 """Minimum pause between COMMITs that only establish the time: the broker's clock may disagree with ours."""
@@ -25,7 +25,7 @@ TIMER_PAUSE_MS: Final = 50
 class Upkeep:
     """The duties of one owner that fall due with time."""
 
-    def __init__(self, fold: Fold, snapshots: Snapshotting, alive_every_ms: int) -> None:
+    def __init__(self, fold: Fold, snapshots: SnapshotMaker, alive_every_ms: int) -> None:
         self._alive_every_ms = alive_every_ms
         self._fold = fold
         self._snapshots = snapshots

@@ -15,11 +15,11 @@ The laws, which hold through recycling, the death of a process, and take-over by
 4. Nothing stays open. Each conversation has a timer at its home. When the pool dies, the timer fires and the reader of
    the home closes the conversation.
 
-`Pooling` waits for nothing and knows no clock: events are calls, `now_ms` is an argument, and effects are returned. A
+`PoolState` waits for nothing and knows no clock: events are calls, `now_ms` is an argument, and effects are returned. A
 verdict that does not come within POOL_VERDICT_MS_MAX is not waited for any longer. Drivers: `bridge.client.pool` and
 `tests.kit.pool_client`; the reader of a home calls `recycling.answer`.
 
-    pool       `Pooling`: which conversation each key has, and what follows from the news of its home
+    pool       `PoolState`: which conversation each key has, and what follows from the news of its home
     places     places, pooled conversations, effects and statistics
     recycling  the steps that close a conversation, at its sender and at its home
 """

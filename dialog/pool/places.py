@@ -181,7 +181,7 @@ class Forget(NamedTuple):
 Effect = Recycle | AskVerdict | Resend | GiveUp | Drop | MakeRoom | Stray | EndSide | Forget
 
 
-class HomeStanding(NamedTuple):
+class HomeSide(NamedTuple):
     """A conversation in the state of its home."""
 
     over: bool = False

@@ -52,7 +52,7 @@ from .places import (
     EndSide,
     Forget,
     GiveUp,
-    HomeStanding,
+    HomeSide,
     MakeRoom,
     Pooled,
     PoolPlace,
@@ -71,7 +71,7 @@ Follow = Callable[[Way, bytes], Way]
 """`follow(way, note)`: the way, extended by the note's target. Raises KonverseError when that leads nowhere."""
 
 
-class Pooling:
+class PoolState:
     """The places of one pool."""
 
     def __init__(self, *, max_age_ms: int, timer_ms: int | None, end_of_stream: str, follow: Follow) -> None:
@@ -122,7 +122,8 @@ class Pooling:
         if not self.may_recycle:
             raise QueueFull(
                 f"the pool has {len(self.places)} conversations, and {self.closing} that their targets have not ended "
-                f"yet, although they were told {self.end_of_stream!r}. Let a reader answer that with `end`; try again"
+                f"yet, although {self.end_of_stream!r} was sent. Let a reader of the target answer it with `end`; "
+                "try again"
             )
         effects: list[Effect] = []
         for place in nsmallest(POOL_EVICTED_ENTRIES, self.places.values(), key=lambda one: one.used_ms):
@@ -238,7 +239,7 @@ class Pooling:
         return self._over(pooled) if pooled is not None else []
 
     def home_says(
-        self, standings: Iterable[tuple[Pooled, HomeStanding]], bounced: Iterable[Bounced], now_ms: int
+        self, standings: Iterable[tuple[Pooled, HomeSide]], bounced: Iterable[Bounced], now_ms: int
     ) -> list[Effect]:
         """News of a home: the standings of some conversations, and its bounced messages, both from one state."""
         living = [(pooled, standing) for pooled, standing in standings if pooled.stage is not Stage.OVER]

@@ -28,13 +28,13 @@ from konverse.schemas.limits import POOL_PATIENCE_MS
 from konverse.schemas.origins import first_code
 from konverse.schemas.system_messages import DIALOG_TIMER, END_DIALOG, ERROR, read_error
 
-from .places import HomeStanding, Pooled, Stage
+from .places import HomeSide, Pooled, Stage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
     from konverse.dialog.session.dialogs import SessionDialog
-    from konverse.dialog.session.lanes import Hand
+    from konverse.dialog.session.lanes import Produce
     from konverse.dialog.session.session import Session
     from konverse.dialog.state.endpoint import Endpoint
     from konverse.dialog.state.partition import Partition
@@ -58,12 +58,12 @@ def is_pooled(endpoint: Endpoint) -> bool:
     return mark_of(group) == mark_of(conversation)
 
 
-def end_once(session: Session, dialog: SessionDialog) -> list[Hand]:
+def end_once(session: Session, dialog: SessionDialog) -> list[Produce]:
     """END on a dialog of a pool, unless it was ended already."""
     return session.end(dialog) if dialog.waiting_end is None else []
 
 
-def recycle(session: Session, dialog: SessionDialog, end_of_stream: str) -> list[Hand]:
+def recycle(session: Session, dialog: SessionDialog, end_of_stream: str) -> list[Produce]:
     """EndOfStream and FIN in one step, so that no send of another thread comes between the two.
 
     Raises what `Session.send` raises, and QueueFull while messages redirected to the dialog have not arrived.
@@ -79,7 +79,7 @@ def is_used(dialog: SessionDialog) -> bool:
     return bool(dialog.sent or dialog.held or dialog.redirects is not None)
 
 
-def ask_verdict(session: Session, dialog: SessionDialog, end_of_stream: str | None = None) -> list[Hand]:
+def ask_verdict(session: Session, dialog: SessionDialog, end_of_stream: str | None = None) -> list[Produce]:
     """FIN on a dialog that takes no more messages. Its answer says that each message was received or has come back.
 
     Returns nothing while other records must go first; call it again. Redirected messages, which home has sent, need a
@@ -101,14 +101,14 @@ def ask_verdict(session: Session, dialog: SessionDialog, end_of_stream: str | No
     return hands + session.unsent()
 
 
-def standing_of(home: Partition, session: Session, dialog: SessionDialog) -> HomeStanding:
+def standing_of(home: Partition, session: Session, dialog: SessionDialog) -> HomeSide:
     """The standing of a session's conversation in the state of its home."""
     endpoint = home.endpoint(Role.INITIATOR, dialog.conversation)
     if endpoint is None:
         moved, begun = (Role.INITIATOR, dialog.conversation) in home.moves.stubs, (dialog.home, dialog.begun_at)
-        return HomeStanding(over=not moved and (heard(home, *begun) or lost(home, *begun)))
+        return HomeSide(over=not moved and (heard(home, *begun) or lost(home, *begun)))
     finished, error = endpoint.finished, endpoint.error
-    return HomeStanding(
+    return HomeSide(
         ended=endpoint.committed in (State.DISCONNECTED_INBOUND, State.ERROR),
         finished=endpoint.committed is State.DISCONNECTED_OUTBOUND or (finished is not None and finished.own),
         answered=dialog.judged or (finished is not None and _has_asked(session, finished.askers)),

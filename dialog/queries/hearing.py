@@ -12,7 +12,7 @@ from konverse.schemas.identifiers import Role
 from konverse.schemas.wire.records import BounceReason, Notice, WriterClosed
 
 
-def hear_of_end(session: Session, home: Partition, endpoint: Endpoint) -> None:
+def on_peer_ended(session: Session, home: Partition, endpoint: Endpoint) -> None:
     """The peer of an endpoint has ended: refuse sends on the session's dialog, if the endpoint belongs to it.
 
     A conversation id may be used again. News from a home that has not heard the BEGIN is about an earlier dialog.
@@ -27,7 +27,7 @@ def hear_of_end(session: Session, home: Partition, endpoint: Endpoint) -> None:
         session.ended_by_peer(endpoint.conversation)
 
 
-def hear_of_id(session: Session, said: Notice | WriterClosed | Bounced) -> bool:
+def on_id_news(session: Session, said: Notice | WriterClosed | Bounced) -> bool:
     """Whether a destination no longer hears the session under its present id, so that it needs a new one.
 
     Another process has closed the id there, or records of it are missing from the log. The next id asks how many
@@ -42,9 +42,9 @@ def hear_of_id(session: Session, said: Notice | WriterClosed | Bounced) -> bool:
 
 
 def needs_another_id(session: Session, home: Partition) -> bool:
-    """Whether a notice or a bounced message at a home requires a new id (`hear_of_id`)."""
+    """Whether a notice or a bounced message at a home requires a new id (`on_id_news`)."""
     for address, lane in [*session.lanes.items()]:
         answer = home.answers.get((lane.writer, address))
-        if answer is not None and hear_of_id(session, answer):
+        if answer is not None and on_id_news(session, answer):
             return True
-    return any(hear_of_id(session, bounced) for bounced in home.mailbox.entries.values())
+    return any(on_id_news(session, bounced) for bounced in home.mailbox.entries.values())

@@ -168,7 +168,7 @@ _WHY: Final = {
     Cause.NOT_ENDED: "{over}, service {service!r} has received its {word}, and has not ended its own side.",
     Cause.FIRE_AND_FORGET: "Service {far!r} ended without waiting for an answer (fire and forget); service {service!r} "
     "has received everything, and has not ended its own side.",
-    Cause.END_NOT_PASSED_ON: "Service {far!r} has ended, and nobody has passed that on.",
+    Cause.END_NOT_PASSED_ON: "Service {far!r} has ended, and no reader has passed that on.",
     Cause.PEER_GONE: "The other side is gone for good: it was ended WITH CLEANUP, its queue was dropped, or its logs "
     "are lost.",
     Cause.NEVER_ANSWERED: "It was begun, and service {far!r} does not know of it: nothing was sent, or the other side "
@@ -188,8 +188,8 @@ _REMEDY: Final = {
 }
 
 _WHY_LAST: Final = (
-    "This side has ended, and the other side is gone: service {far!r} has ended too, and nobody has passed that on, or "
-    "it was ended WITH CLEANUP, its queue was dropped, or its logs are lost."
+    "This side has ended, and the other side is gone: service {far!r} has ended too, and no reader has passed that "
+    "on, or it was ended WITH CLEANUP, its queue was dropped, or its logs are lost."
 )
 """For a side that has ended itself."""
-_REMEDY_LAST: Final = "Start a reader of the queue of service {far!r}; if it stays, end it WITH CLEANUP."
+_REMEDY_LAST: Final = "Start a reader of the queue of service {far!r}; if the conversation stays, end it WITH CLEANUP."

@@ -17,7 +17,7 @@ from konverse.schemas.identifiers import Address
 from konverse.schemas.wire.records import BounceId
 
 if TYPE_CHECKING:
-    from konverse.dialog.session.lanes import Hand
+    from konverse.dialog.session.lanes import Produce
     from konverse.dialog.session.session import Session
 
 WasSettled = Callable[[Partition], bool]
@@ -30,7 +30,7 @@ class Decisions:
     def __init__(self) -> None:
         self._known: Final[dict[Address, dict[BounceId, WasSettled]]] = {}
 
-    def confirm(self, session: Session, dialog: SessionDialog, bounce: BounceId) -> list[Hand]:
+    def confirm(self, session: Session, dialog: SessionDialog, bounce: BounceId) -> list[Produce]:
         """CONFIRM; nothing when there is a decision already: CONFIRM would overtake a REDIRECT that waits."""
         known = self._known.setdefault(dialog.begin.home, {})
         if bounce in known:
@@ -40,7 +40,7 @@ class Decisions:
         known[bounce] = lambda home: heard(home, lane, counter) or refused(home, lane, counter)
         return hands
 
-    def redirect(self, session: Session, to: SessionDialog, bounce: BounceId) -> list[Hand]:
+    def redirect(self, session: Session, to: SessionDialog, bounce: BounceId) -> list[Produce]:
         """REDIRECT; nothing when there is a decision already."""
         known = self._known.setdefault(to.begin.home, {})
         if bounce in known:

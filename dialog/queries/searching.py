@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from konverse.dialog.state.endpoint import Endpoint
     from konverse.dialog.state.partition import Partition
     from konverse.dialog.state.recent import RecordColumns
-    from konverse.dialog.transaction.begun import Begun
+    from konverse.dialog.transaction.begun import NewDialog
     from konverse.dialog.transaction.received import GroupPlace
     from konverse.dialog.transaction.transaction import Transaction
     from konverse.schemas.identifiers import Address
@@ -52,7 +52,7 @@ class GroupRequest(NamedTuple):
     """A move that needs a group: the transaction, the conversation, and its new group."""
 
     transaction: Transaction
-    dialog: Endpoint | Begun
+    dialog: Endpoint | NewDialog
     group: bytes
 
 

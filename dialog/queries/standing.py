@@ -14,7 +14,7 @@ _STATES: Final = {
     State.STARTED_OUTBOUND: "It was begun here, and nothing has come back yet.",
     State.STARTED_INBOUND: "It was begun from the other side, and nothing of it has been received.",
     State.CONVERSING: "Both sides may send.",
-    State.DISCONNECTED_INBOUND: "The other side has ended; this side has not, and receives what was sent before.",
+    State.DISCONNECTED_INBOUND: "The other side has ended; this side has not, and still receives earlier messages.",
     State.DISCONNECTED_OUTBOUND: "This side has ended, and waits for the other side to end.",
     State.ERROR: "It has failed: after its Error this side can only end.",
 }
@@ -27,7 +27,7 @@ def standing(state: Partition, endpoint: Endpoint) -> Iterator[str]:
     if to is not None:
         yield (
             f"It is about to move to {to.topic}/{to.partition}, to conversation group {UUID(bytes=endpoint.group_id)} "
-            "that lives there; the owner of its partition sees to it."
+            "that lives there; the owner of its partition moves it."
         )
     yield from _unread(endpoint)
     yield from _outputs(state, endpoint)
@@ -55,7 +55,7 @@ def _unread(endpoint: Endpoint) -> Iterator[str]:
         yield f"To be received: {what}. No handler of service {endpoint.service!r} has committed that yet."
     others = len(endpoint.members) - 1
     if others:
-        yield f"It is handed out together with what waits on {_count(others, 'other conversation')} of its group."
+        yield f"It is handed out together with the messages of {_count(others, 'other conversation')} of its group."
 
 
 def _outputs(state: Partition, endpoint: Endpoint) -> Iterator[str]:
@@ -67,7 +67,7 @@ def _outputs(state: Partition, endpoint: Endpoint) -> Iterator[str]:
             yield f"Sent and not known to have arrived in {where}: {_count(own, 'record')}."
             if stream.gates:
                 gate = stream.gates[0]
-                yield f"Some of it may wait for what was sent to {gate.to.topic}/{gate.to.partition} before."
+                yield f"Some of that may wait for earlier records to {gate.to.topic}/{gate.to.partition}."
 
 
 def _count(number: int, what: str) -> str:

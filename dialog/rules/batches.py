@@ -43,13 +43,13 @@ from konverse.schemas.wire.operations import Abandon, Exclude, Rare
 from konverse.schemas.wire.records import LAST, NO_SEQUENCE, Decision, Envelope, Kind, Pending, Suffix, Veto
 
 from .endings import call_end
-from .messages import hear_begin, hear_message
+from .messages import on_begin, on_message
 from .relocation import forwarded
 from .replies import refuse_closed
 from .writers import closing_of, is_over
 
 
-def hear_pending(state: Partition, offset: int, envelope: Envelope, record: Record) -> None:
+def on_pending(state: Partition, offset: int, envelope: Envelope, record: Record) -> None:
     """PENDING: keeps a row of an attempt, each number once. Its writer is the attempt, which has no writer entry."""
     detail, number = envelope.suffix.detail, envelope.counter
     if not isinstance(detail, Pending):
@@ -102,7 +102,7 @@ def exclude(state: Partition, operation: Exclude) -> None:
     stream.push(Run(prefix, operation.query, NO_SEQUENCE, encode_suffix(Suffix(detail=veto)), [None]))
 
 
-def hear_decision(state: Partition, _offset: int, _header: bytes, envelope: Envelope, record: Record) -> None:
+def on_decision(state: Partition, _offset: int, _header: bytes, envelope: Envelope, record: Record) -> None:
     """DECISION: accepts the winners' rows in the order of attempts and numbers, and drops all others."""
     detail = envelope.suffix.detail
     try:
@@ -156,14 +156,14 @@ def _accept(state: Partition, detail: Decision, row: PendingRow, decided_ms: int
     if state.moves.stubs and forwarded(state, row.offset, header, envelope, record):
         pass  # its conversation has moved
     elif detail.begins:
-        hear_begin(state, row.offset, header, envelope, record)
+        on_begin(state, row.offset, header, envelope, record)
     else:
-        hear_message(state, row.offset, header, envelope, record)
+        on_message(state, row.offset, header, envelope, record)
     if row.flags & LAST and not detail.begins:
         call_end(state, envelope)
 
 
-def hear_batch(state: Partition, _offset: int, _header: bytes, envelope: Envelope, record: Record) -> None:
+def on_batch(state: Partition, _offset: int, _header: bytes, envelope: Envelope, record: Record) -> None:
     """BATCH of a driver: the first one with its number decides the batch; later ones get no answer."""
     try:
         batch = decode_batch(record[0] or b"")
@@ -180,7 +180,7 @@ def hear_batch(state: Partition, _offset: int, _header: bytes, envelope: Envelop
     _tell_all(state, batch)
 
 
-def hear_veto(state: Partition, _offset: int, _header: bytes, envelope: Envelope, _record: Record) -> None:
+def on_veto(state: Partition, _offset: int, _header: bytes, envelope: Envelope, _record: Record) -> None:
     """VETO: an attempt must lose, unless it has won; in that case the decision is on its way already."""
     detail = envelope.suffix.detail
     if isinstance(detail, Veto) and is_over(state, detail.query):

@@ -45,7 +45,7 @@ _KEPT: Final = RETURNING | NAMED | ANEW
 """Flags of a REDIRECT that the redirected message keeps."""
 
 
-def hear_bounce(state: Partition, _offset: int, _header: bytes, envelope: Envelope, record: Record) -> None:
+def on_bounce(state: Partition, _offset: int, _header: bytes, envelope: Envelope, record: Record) -> None:
     """BOUNCE: puts a message into the mailbox of its session. Messages dropped from a full mailbox are counted."""
     suffix = envelope.suffix
     if isinstance(suffix.detail, Bounce):
@@ -59,14 +59,14 @@ def hear_bounce(state: Partition, _offset: int, _header: bytes, envelope: Envelo
             state.on_answer(bounced)
 
 
-def hear_confirm(state: Partition, _offset: int, _header: bytes, envelope: Envelope, _record: Record) -> None:
+def on_confirm(state: Partition, _offset: int, _header: bytes, envelope: Envelope, _record: Record) -> None:
     """CONFIRM: the session knows of its bounce and needs the message no more; removes it from the mailbox."""
     bounced = _asked_for(state, envelope)
     if bounced is not None:
         state.mailbox.take(bounced.id)
 
 
-def hear_redirect(state: Partition, _offset: int, _header: bytes, envelope: Envelope, _record: Record) -> None:
+def on_redirect(state: Partition, _offset: int, _header: bytes, envelope: Envelope, _record: Record) -> None:
     """REDIRECT: sends the message on another conversation that has its home here and may still send.
 
     By the flag FIRST the session says that it has sent nothing on that conversation, and will send nothing before it
@@ -119,11 +119,11 @@ def _send(state: Partition, endpoint: Endpoint, envelope: Envelope, bounced: Bou
 def give_back(state: Partition, operation: GiveBack) -> None:
     """GIVE_BACK: send the note, the unreceived messages and END to the home of the conversation."""
     index = operation.endpoint
-    endpoint = state.at(index, "gives back what came to")
+    endpoint = state.at(index, "gives back messages of")
     if endpoint.role is not Role.TARGET:
         raise PartitionHalted(
-            f"a commit of {state.identity.data_topic}/{state.identity.partition} gives back what came to endpoint "
-            f"{index}, where no target lives: the journal was changed. Nothing further is done with this partition"
+            f"a commit of {state.identity.data_topic}/{state.identity.partition} gives back messages of endpoint "
+            f"{index}, which is not a target: the journal was changed. Nothing further is done with this partition"
         )
     note, number = (operation.message_type, operation.body, NO_SEQUENCE), endpoint.consumed
     _carry(state, endpoint, number, BounceReason.REDIRECTED, note)

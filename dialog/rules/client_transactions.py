@@ -20,7 +20,7 @@ from konverse.schemas.wire.envelope import decode_suffix, encode_suffix
 from konverse.schemas.wire.records import FIRST, RETURNING, Envelope, Kind, Opened, Suffix, Timer
 
 
-def hear_transaction(state: Partition, _offset: int, _header: bytes, envelope: Envelope, record: Record) -> None:
+def on_transaction(state: Partition, _offset: int, _header: bytes, envelope: Envelope, record: Record) -> None:
     """TRANSACTION: all of its steps become outputs, in the order of the calls.
 
     FIRST leaves after its home has BEGIN. END_CALL leaves after the target has everything that was sent before it.

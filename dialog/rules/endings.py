@@ -28,7 +28,7 @@ _CALL_SUFFIX: Final = encode_suffix(Suffix(END_DIALOG))
 _HOW: Final = {State.DISCONNECTED_INBOUND: How.BEHIND_PEER, State.ERROR: How.BEHIND_ERROR}
 
 
-def hear_end_call(state: Partition, _offset: int, _header: bytes, envelope: Envelope, record: Record) -> None:
+def on_end_call(state: Partition, _offset: int, _header: bytes, envelope: Envelope, record: Record) -> None:
     """END CONVERSATION of a session, at its home; a body is the Error document of WITH ERROR."""
     endpoint = state.endpoint(envelope.role, envelope.conversation)
     if endpoint is not None and endpoint.committed is not State.DISCONNECTED_OUTBOUND:
@@ -98,7 +98,7 @@ def fail(state: Partition, endpoint: Endpoint, offset: int, body: bytes) -> None
     peer_ends(state, endpoint, (offset, ERROR, body, state.now_ms), failed=True)
 
 
-def hear_end(state: Partition, offset: int, _header: bytes, envelope: Envelope, record: Record) -> None:
+def on_end(state: Partition, offset: int, _header: bytes, envelope: Envelope, record: Record) -> None:
     """END or ERROR of the peer: judged by its place in this log alone (invariant I9)."""
     role = other(envelope.role)
     endpoint = state.endpoint(role, envelope.conversation)
@@ -118,7 +118,7 @@ def hear_end(state: Partition, offset: int, _header: bytes, envelope: Envelope, 
     peer_ends(state, endpoint, (offset, message_type, *record), failed=failed)
 
 
-def hear_no_peer(state: Partition, offset: int, _header: bytes, envelope: Envelope, record: Record) -> None:
+def on_no_peer(state: Partition, offset: int, _header: bytes, envelope: Envelope, record: Record) -> None:
     """NO_PEER: the peer does not live there; an Error, and the peer's end, for this side. It is never answered."""
     role = other(envelope.role)
     if role is Role.INITIATOR:

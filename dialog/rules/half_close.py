@@ -33,7 +33,7 @@ def fin_suffix(home: Address, opened: Opened | None = None) -> bytes:
     return encode_suffix(Suffix(home=home, detail=opened))
 
 
-def hear_fin(state: Partition, _offset: int, _header: bytes, envelope: Envelope, _record: Record) -> None:
+def on_fin(state: Partition, _offset: int, _header: bytes, envelope: Envelope, _record: Record) -> None:
     """FIN: accept no further message of that direction, and answer how far each writer was received."""
     endpoint = state.endpoint(other(envelope.role), envelope.conversation)
     received: tuple[tuple[bytes, int], ...] = ()
@@ -57,7 +57,7 @@ def answer_fin(state: Partition, envelope: Envelope, received: tuple[tuple[bytes
     stream.push(Run(prefix, envelope.conversation, NO_SEQUENCE, answer, [None]))
 
 
-def hear_fin_answer(state: Partition, _offset: int, _header: bytes, envelope: Envelope, _record: Record) -> None:
+def on_fin_answer(state: Partition, _offset: int, _header: bytes, envelope: Envelope, _record: Record) -> None:
     """FIN_ANSWER: kept by the endpoint that is finished.
 
     A session may have said the FIN: the handlers at its home send nothing more either.

@@ -5,7 +5,7 @@
 Kafka keeps the order of a writer's records in a partition. So a counter that is missing behind a LOST belongs to a
 record that was in the lost range, and the writer continues behind it. The records of the hole were not received, and
 the partition says so when asked. Such a record may still arrive late, if it was never acknowledged and its writer sent
-it again. It would stand behind records that followed it, so it is never received (`loss.hear_late`).
+it again. It would stand behind records that followed it, so it is never received (`loss.on_late`).
 
 Copies of records from before the hole may arrive behind it as well. So the first record of a writer behind a LOST does
 not prove that nothing else of the writer is missing: a gap is passed over wherever it shows.

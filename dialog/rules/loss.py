@@ -49,7 +49,7 @@ def said_of_loss(state: Partition) -> str:
     )
 
 
-def hear_late(state: Partition, envelope: Envelope, record: Record) -> None:
+def on_late(state: Partition, envelope: Envelope, record: Record) -> None:
     """Answer a record that was passed over and arrives late, once, as if its conversation did not live here.
 
     If the conversation lives nevertheless, here or elsewhere, it has missed the record, and fails.

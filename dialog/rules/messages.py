@@ -25,7 +25,7 @@ from .timers import begin_lifetime
 from .writers import may_open
 
 
-def hear_message(state: Partition, offset: int, header: bytes, envelope: Envelope, record: Record) -> None:
+def on_message(state: Partition, offset: int, header: bytes, envelope: Envelope, record: Record) -> None:
     """MESSAGE: queued at its endpoint, or answered; FIRST makes the target's endpoint."""
     role = other(envelope.role)
     endpoint = state.endpoint(role, envelope.conversation)
@@ -147,7 +147,7 @@ def _suffix_length(header: bytes) -> int:
     return len(header) - at
 
 
-def hear_begin(state: Partition, _offset: int, _header: bytes, envelope: Envelope, record: Record) -> None:
+def on_begin(state: Partition, _offset: int, _header: bytes, envelope: Envelope, record: Record) -> None:
     """BEGIN of a session at the dialog's home: makes the initiator's endpoint, unless it lives or is over."""
     begin = envelope.suffix.begin
     key = Role.INITIATOR, envelope.conversation

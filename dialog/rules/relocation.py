@@ -148,7 +148,7 @@ def _far(state: Partition, offset: int, stamp: Stamp) -> FarStamp:
 # ----------------------------------------------------------------------------------------------------------- arriving
 
 
-def hear_install(state: Partition, offset: int, _header: bytes, envelope: Envelope, record: Record) -> None:
+def on_install(state: Partition, offset: int, _header: bytes, envelope: Envelope, record: Record) -> None:
     """INSTALL: a piece of an endpoint's state; the last piece makes the endpoint live here."""
     installing, writer = state.moves.installing, envelope.writer
     number, count = envelope.suffix.fragment or (0, 0)
@@ -277,7 +277,7 @@ def _of_nobody(state: Partition, role: Role, envelope: Envelope, record: Record)
         state.statistics.undeliverable += 1
 
 
-def hear_closed(state: Partition, _offset: int, _header: bytes, envelope: Envelope, _record: Record) -> None:
+def on_closed(state: Partition, _offset: int, _header: bytes, envelope: Envelope, _record: Record) -> None:
     """CLOSED: the conversation is over at the next place; removes the stub and tells the place before."""
     detail = envelope.suffix.detail
     if not isinstance(detail, Closed):

@@ -125,7 +125,7 @@ def _say_no_peer(state: Partition, to: Address, role: Role, conversation: bytes,
     stream.push(Run(prefix, conversation, NO_SEQUENCE, _NO_PEER_SUFFIX, [body]))
 
 
-def hear_answer(state: Partition, _offset: int, _header: bytes, envelope: Envelope, _record: Record) -> None:
+def on_answer(state: Partition, _offset: int, _header: bytes, envelope: Envelope, _record: Record) -> None:
     """NOTICE, WRITER_CLOSED: another partition's answer about a session's writer; kept for the session."""
     detail = envelope.suffix.detail
     if isinstance(detail, Notice | WriterClosed):

@@ -67,7 +67,7 @@ def refusal(home: Partition, conversation: bytes, *, anew: bool) -> Conversation
     known = told(conversation, over)
     if home.endpoint(Role.INITIATOR, conversation) is not None or (anew and conversation not in home.named.heard):
         return ConversationOver(
-            f"{known}, and its home did not hear that the other side has ended it: it can be begun anew when it has. "
-            "Begin with another id, or try again then"
+            f"{known}, and its home has not received the end of the other side: it can be begun anew only after that. "
+            "Begin with another id, or try again later"
         )
     return None if anew else ConversationOver(f"{known}. {ANOTHER_ID}")

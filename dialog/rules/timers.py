@@ -35,7 +35,7 @@ def set_timer(state: Partition, operation: SetTimer) -> None:
     _set(state, endpoint, timer_ms=NO_TIME, timer_after_ms=after_ms)
 
 
-def hear_set_timer(state: Partition, _offset: int, _header: bytes, envelope: Envelope, record: Record) -> None:
+def on_set_timer(state: Partition, _offset: int, _header: bytes, envelope: Envelope, record: Record) -> None:
     """BEGIN CONVERSATION TIMER of a session, at the dialog's home."""
     detail = envelope.suffix.detail
     if not isinstance(detail, Timer):

@@ -26,7 +26,7 @@ def admit(state: Partition, envelope: Envelope) -> Writer | None:
         state.statistics.strangers += 1
         _tell(state, envelope, 0, reason)
     elif envelope.counter and not state.lost_to:
-        hear_gap(state, envelope, 0)
+        on_gap(state, envelope, 0)
     else:
         writer = state.writers[envelope.writer] = Writer(envelope.writer)
         if envelope.counter:  # its first records were lost
@@ -35,13 +35,13 @@ def admit(state: Partition, envelope: Envelope) -> Writer | None:
     return None
 
 
-def hear_gap(state: Partition, envelope: Envelope, expected: int) -> None:
+def on_gap(state: Partition, envelope: Envelope, expected: int) -> None:
     """Answer a gap: a record of this writer before this one is missing."""
     state.statistics.gaps += 1
     _tell(state, envelope, expected, NoticeReason.GAP)
 
 
-def hear_contested(state: Partition, envelope: Envelope) -> None:
+def on_contested(state: Partition, envelope: Envelope) -> None:
     """Tell the session that a stranger writes in its name: two records have its writer and this counter."""
     _tell(state, envelope, envelope.counter, NoticeReason.FORGED)
 
@@ -75,7 +75,7 @@ def _tell(state: Partition, envelope: Envelope, expected: int, reason: NoticeRea
     answer(state, home_of(envelope, state), Kind.NOTICE, Notice(writer, expected, state.address, reason))
 
 
-def hear_close_writer(state: Partition, _offset: int, _header: bytes, envelope: Envelope, _record: Record) -> None:
+def on_close_writer(state: Partition, _offset: int, _header: bytes, envelope: Envelope, _record: Record) -> None:
     """CLOSE_WRITER: closes the writer named in the conversation field, and tells the sender where it was closed."""
     identifier, home = envelope.conversation, envelope.suffix.home
     writer = state.writers.get(identifier)

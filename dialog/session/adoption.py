@@ -28,7 +28,7 @@ from konverse.schemas.wire.envelope import encode_suffix, head
 from konverse.schemas.wire.records import NO_SEQUENCE, Begin, Kind, Suffix
 
 from .dialogs import BeginOptions, DialogState, Redirects, SessionDialog
-from .lanes import Hand, Lane, Single, heard, refused
+from .lanes import Lane, Produce, Single, heard, refused
 from .session import Session
 
 
@@ -77,14 +77,14 @@ class _Case:
         """The writer of its BEGIN, if the caller chose its id."""
 
 
-class _Closing(NamedTuple):
+class _WriterClosing(NamedTuple):
     """The lane that closes writers in a partition, and its last record that does."""
 
     lane: Lane
     counter: int
 
 
-class Adopting:
+class Adoption:
     """Adopts conversations. Its driver gives `hear` the state of each partition in `addresses` until none is left."""
 
     def __init__(self, session: Session, wanted: Iterable[AdoptRequest], writers: Iterable[bytes] = ()) -> None:
@@ -94,7 +94,7 @@ class Adopting:
         self._cases = [_Case(one) for one in wanted if self._known[one.conversation] is None]
         for case in self._cases:
             case.writers.update(dict.fromkeys(filter(self._may_close, writers)))
-        self._closings: dict[Address, _Closing] = {}
+        self._closings: dict[Address, _WriterClosing] = {}
         self._limits: dict[Address, tuple[Partition, dict[Address, int]]] = {}
         """Partition -> one fold of it, and its output counters for the other sides at the closing of the writers."""
         self._late = False
@@ -121,14 +121,14 @@ class Adopting:
         """Partitions whose states are wanted; none when the adoption is complete."""
         return list(self._left)
 
-    def hear(self, state: Partition) -> list[Hand]:
+    def hear(self, state: Partition) -> list[Produce]:
         """Take the current state of one of them. Raises SessionTakenOver when the session itself was closed there."""
         if state.address not in self._left:
             return []
         closing = self._closings.get(state.address)
         if closing is not None:
             if refused(state, *closing):
-                raise SessionTakenOver("this session was closed, and cannot go on for others; connect again")
+                raise SessionTakenOver("this session was closed, and cannot adopt conversations; connect again")
             if not heard(state, *closing):
                 return []
         if not self._steps[0][0](state):
@@ -150,7 +150,7 @@ class Adopting:
 
     # -------------------------------------------------------------------------------------------------------- steps
 
-    def _begin_step(self) -> list[Hand]:
+    def _begin_step(self) -> list[Produce]:
         self._closings.clear()
         self._limits.clear()
         if not self._steps:
@@ -172,7 +172,7 @@ class Adopting:
             prefix = head(Kind.CLOSE_WRITER, 0, Role.INITIATOR, address.tag, lane.writer) + writer
             lane.put(Single(prefix, NO_SEQUENCE, writer), _NOTHING, None)
         if writers:
-            self._closings[address] = _Closing(lane, lane.next - 1)
+            self._closings[address] = _WriterClosing(lane, lane.next - 1)
 
     def _look_home(self, state: Partition) -> bool:
         """Note which sessions have opened the conversations, and where their targets are."""

@@ -282,11 +282,13 @@ class SessionDialog:
         dialog that the peer has ended must still be ended here, once.
         """
         if self.state is DialogState.STAGED:
-            raise InvalidState("the dialog was begun in a transaction that has not been committed; use it inside of it")
+            raise InvalidState(
+                "the dialog was begun in a transaction that has not been committed; use it inside that transaction"
+            )
         if self.state is DialogState.NOT_BEGUN:
             raise DialogNotFound(
-                f"there is no conversation {UUID(bytes=self.conversation)}: the transaction that began it has not "
-                "committed that; begin it again"
+                f"there is no conversation {UUID(bytes=self.conversation)}: the transaction that began it was "
+                "not committed; begin it again"
             )
         if ends and self.waiting_end is not None:
             raise ConversationEnded(f"conversation {UUID(bytes=self.conversation)} was ended already", ENDED_TWICE)

@@ -273,7 +273,7 @@ def refused(state: Partition, lane: Lane, counter: int) -> bool:
     return known.heir is NOBODY or lane.counts(counter)
 
 
-class Hand(NamedTuple):
+class Produce(NamedTuple):
     """Effect: hand these records to the producer, in this order."""
 
     address: Address

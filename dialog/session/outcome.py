@@ -42,7 +42,7 @@ class Outcome(NamedTuple):
         return not self.missing
 
 
-class Asking:
+class OutcomeQuery:
     """Questions about the writers of some messages, asked under one id. They close these writers, without an heir."""
 
     def __init__(self, token: Token) -> None:

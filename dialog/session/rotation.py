@@ -2,8 +2,8 @@
 
 When: a destination may forget a writer that was silent for long. So a session's records to one destination follow one
 another within half a day, and an acknowledgement that comes a day after its record was made counts for nothing (rule
-5). Sending a message notes no time. The driver calls `Ageing.look` at intervals, with a clock that also runs while the
-machine sleeps, and records made between two looks are taken to be as old as they can be.
+5). Sending a message notes no time. The driver calls `AgeWatch.look` at intervals, with a clock that also runs while
+the machine sleeps, and records made between two looks are taken to be as old as they can be.
 
 How: the new id closes the old one at each destination, and sends again the records that were not received.
 
@@ -218,7 +218,7 @@ class _Seen:
         """The oldest unacknowledged record was made after this time."""
 
 
-class Ageing:
+class AgeWatch:
     """Watches the age of a session's present id and of its records."""
 
     def __init__(self, opened_ms: int) -> None:

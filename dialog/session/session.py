@@ -2,14 +2,14 @@
 
 Source: protocol.md section 5.
 
-`Writing` holds the lanes and changes the writer id when `rotation` requires it. `Session` adds the dialogs. Three rules
-give exactly once and in order over plain appends. Each record for a destination partition takes the next counter, and
-after any failure all records from the first unacknowledged one are handed over again with the same counters. FIRST
+`SessionLanes` holds the lanes and changes the writer id when `rotation` requires it. `Session` adds the dialogs. Three
+rules give exactly once and in order over plain appends. Each record for a destination partition takes the next counter,
+and after any failure all records from the first unacknowledged one are handed over again with the same counters. FIRST
 leaves after BEGIN is acknowledged. END leaves after all messages of its dialog are acknowledged.
 
-Calls return the records to hand over (`Hand`). The driver gives them to its producer and reports when the producer has
-run empty (`drained`) or was replaced (`restart`). Sending is the hot path: there the driver calls `SessionDialog.stage`
-and produces the record itself. Drivers: `bridge.client.sender` and the simulator.
+Calls return the records to hand over (`Produce`). The driver gives them to its producer and reports when the producer
+has run empty (`drained`) or was replaced (`restart`). Sending is the hot path: there the driver calls
+`SessionDialog.stage` and produces the record itself. Drivers: `bridge.client.sender` and the simulator.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ from .dialogs import (
     end_call,
     opened,
 )
-from .lanes import Hand, Lane, Single, sent_of, weight_of
-from .rotation import Age, Ageing, CloseQuery, TakeOver, Unheard
+from .lanes import Lane, Produce, Single, sent_of, weight_of
+from .rotation import Age, AgeWatch, CloseQuery, TakeOver, Unheard
 from .transactions import StagedTransaction, Transactions
 
 _EMPTY: Final = encode_suffix(Suffix())
 
 
-class Writing:
+class SessionLanes:
     """The lanes of a session and its writer ids, one after another."""
 
     def __init__(self, writer: bytes, opened_ms: int) -> None:
@@ -67,7 +67,7 @@ class Writing:
         """UUIDv7, 16 bytes; no other session ever uses it. `opened_ms` is the local time before it was requested."""
         self.ids = [writer]
         """All writer ids so far; the last is the present one."""
-        self.ageing = Ageing(opened_ms)
+        self.ageing = AgeWatch(opened_ms)
         self.takeover = TakeOver()
         self.over: KonverseError | None = None
         """The error that ended the session; None while it works."""
@@ -75,11 +75,11 @@ class Writing:
         self.closing = False
 
     @abstractmethod
-    def _release(self) -> list[Hand]:
+    def _release(self) -> list[Produce]:
         """Put the records that waited for others which are acknowledged by now."""
 
     @abstractmethod
-    def _moved(self, begun: list[bytes], lane: Lane | None) -> list[Hand]:
+    def _moved(self, begun: list[bytes], lane: Lane | None) -> list[Produce]:
         """Records moved to other lanes. The BEGINs of `begun` are sent again in `lane`."""
 
     @abstractmethod
@@ -88,14 +88,14 @@ class Writing:
 
     # ---------------------------------------------------------------------------------------------------- outcomes
 
-    def drained(self) -> list[Hand]:
+    def drained(self) -> list[Produce]:
         """The producer ran empty without a failure: every record handed over is acknowledged."""
         for lane in self.lanes.values():
             lane.window.drained()
             lane.forget()
         return self._release()
 
-    def restart(self, refused: Address | None = None) -> list[Hand]:
+    def restart(self, refused: Address | None = None) -> list[Produce]:
         """The producer was replaced: hand over every unacknowledged record again, with the same counters.
 
         A destination that `refused` a record gets nothing before `try_again`. So the records for the other destinations
@@ -107,13 +107,13 @@ class Writing:
             lane.window.restart()
         return self.unsent()
 
-    def try_again(self) -> list[Hand]:
+    def try_again(self) -> list[Produce]:
         """Hand over the records for destinations that refused one."""
         for lane in self.lanes.values():
             lane.unpark()
         return self.unsent()
 
-    def unsent(self) -> list[Hand]:
+    def unsent(self) -> list[Produce]:
         """Records that were not handed over yet, except for parked destinations."""
         return [hand for lane in self.lanes.values() for hand in self._hand(lane)]
 
@@ -130,16 +130,16 @@ class Writing:
             return Age.FRESH
         return self.ageing.look(self.lanes, now_ms)
 
-    def change(self, writer: bytes, opened_ms: int) -> list[Hand]:
+    def change(self, writer: bytes, opened_ms: int) -> list[Produce]:
         """Continue under a new id. The producer must have been replaced, or be empty."""
         assert not self.closing, "a session that says goodbye goes on under its last id"
         self.writer = writer
         self.ids.append(writer)
-        self.ageing = Ageing(opened_ms)
+        self.ageing = AgeWatch(opened_ms)
         self.lanes = self.takeover.change(self.lanes, writer)
         return self._moved([], None)
 
-    def answered(self, wanted: CloseQuery, said: WriterClosed | Unheard) -> list[Hand]:
+    def answered(self, wanted: CloseQuery, said: WriterClosed | Unheard) -> list[Produce]:
         """Take a destination's reply to the question about a former id. Unheard.ANOTHER requires `change` instead."""
         if self.over is not None or wanted not in self.takeover.wanted():
             return []
@@ -157,8 +157,8 @@ class Writing:
             chain = self.takeover.behind[wanted.address]
             if said.heir not in self.ids or (len(chain) == 1 and said.closed_at < chain[0].window.acked):
                 self.stop(
-                    "somebody has asked for the outcome of its messages, and was told that some were not received. "
-                    "They are not sent again"
+                    "another process has asked for the outcome of its messages, and some were reported as not "
+                    "received. Those are not sent again"
                 )
             else:
                 return self._moved(self.takeover.answered(said, lane), lane)
@@ -186,16 +186,16 @@ class Writing:
             lane = self.lanes[address] = Lane(address, self.writer)
         return lane
 
-    def _hand(self, lane: Lane) -> list[Hand]:
+    def _hand(self, lane: Lane) -> list[Produce]:
         records = [] if lane.parked or lane.retired or self.over else lane.unsent()
-        return [Hand(lane.address, records)] if records else []
+        return [Produce(lane.address, records)] if records else []
 
     def _all_lanes(self) -> list[Lane]:
         behind = [lane for chain in self.takeover.behind.values() for lane in chain]
         return [*self.lanes.values(), *behind]
 
 
-class Session(Writing):
+class Session(SessionLanes):
     """A client's session: its dialogs, and the records that they write."""
 
     def __init__(self, writer: bytes, opened_ms: int = 0) -> None:
@@ -213,7 +213,7 @@ class Session(Writing):
 
     def begin(
         self, conversation: bytes, begin: Begin, manner: BeginOptions = PLAIN
-    ) -> tuple[SessionDialog, list[Hand]]:
+    ) -> tuple[SessionDialog, list[Produce]]:
         """BEGIN DIALOG: a control record to the dialog's home; nothing reaches the target (behaviour 31).
 
         Returns the existing dialog when this session has begun the conversation before. Raises ConversationOver when it
@@ -243,7 +243,7 @@ class Session(Writing):
         self._lifetimes.begun(dialog)
         return dialog
 
-    def send(self, dialog: SessionDialog, message_type: str, body: bytes) -> list[Hand]:
+    def send(self, dialog: SessionDialog, message_type: str, body: bytes) -> list[Produce]:
         """SEND: one record for the target (the driver's hot path does this inline).
 
         The message is held until BEGIN is acknowledged and earlier REDIRECTs of the dialog have arrived.
@@ -267,7 +267,7 @@ class Session(Writing):
             raise QueueFull(f"{waiting} records to {dialog.target.address.topic} wait for Kafka; try again")
         dialog.check_path()
 
-    def finish(self, dialog: SessionDialog) -> list[Hand]:
+    def finish(self, dialog: SessionDialog) -> list[Produce]:
         """FIN behind the messages: the dialog takes no more. A second call changes nothing. QueueFull as for a send."""
         if dialog.finished:
             return []
@@ -284,7 +284,7 @@ class Session(Writing):
         self.fin(dialog)
         return self._hand(dialog.target)
 
-    def commit(self, transaction: StagedTransaction) -> list[Hand]:
+    def commit(self, transaction: StagedTransaction) -> list[Produce]:
         """Commit a transaction: its record leaves when everything sent before on its dialogs is acknowledged."""
         self.check_over()
         self.transactions.commit(transaction)
@@ -295,11 +295,11 @@ class Session(Writing):
         if self.transactions.address is None:
             self.transactions.address = self.lane_to(address).address
 
-    def transmitted(self, state: Partition) -> list[Hand]:
+    def transmitted(self, state: Partition) -> list[Produce]:
         """Take the state of the transmission partition, folded from its journal."""
         return self._release() if self.transactions.hear(state) else []
 
-    def end(self, dialog: SessionDialog, error_body: bytes = b"") -> list[Hand]:
+    def end(self, dialog: SessionDialog, error_body: bytes = b"") -> list[Produce]:
         """END CONVERSATION: to home, once all messages are acknowledged. A second one raises ConversationEnded (8427).
 
         WITH ERROR drops the messages that are held (behaviour 111), unless the dialog has a transaction pending.
@@ -321,7 +321,7 @@ class Session(Writing):
         self._end(dialog)
         return self._hand(dialog.home)
 
-    def redirect(self, dialog: SessionDialog, bounce: BounceId) -> list[Hand]:
+    def redirect(self, dialog: SessionDialog, bounce: BounceId) -> list[Produce]:
         """REDIRECT: have the dialog's home send this bounced message on it, behind everything sent on it before."""
         self.check(dialog, b"")
         dialog.go_along()
@@ -334,7 +334,7 @@ class Session(Writing):
         self._redirecting[dialog.conversation] = dialog
         return self._release()
 
-    def confirm(self, dialog: SessionDialog, bounce: BounceId) -> list[Hand]:
+    def confirm(self, dialog: SessionDialog, bounce: BounceId) -> list[Produce]:
         """CONFIRM: the application knows of this bounced message of the dialog; home may drop it."""
         self.check_over()
         dialog.go_along()
@@ -343,7 +343,7 @@ class Session(Writing):
         home.put(*confirmation(home, dialog.conversation, bounce), None)
         return self._hand(home)
 
-    def set_timer(self, dialog: SessionDialog, timer: Timer) -> list[Hand]:
+    def set_timer(self, dialog: SessionDialog, timer: Timer) -> list[Produce]:
         """BEGIN CONVERSATION TIMER: a record to home, behind BEGIN. TimerRefused; QueueFull as for a send."""
         self.check_over()
         dialog.check_timer(timer.timeout_ms)
@@ -355,7 +355,7 @@ class Session(Writing):
         home.put(Single(prefix, NO_SEQUENCE, dialog.key), control(dialog, timer), None)
         return self._hand(home)
 
-    def home_says(self, home: Partition) -> list[Hand]:
+    def home_says(self, home: Partition) -> list[Produce]:
         """Take the state of a home: messages held behind REDIRECTs that have arrived are put."""
         for dialog in self._redirecting.values():
             if dialog.redirects is not None and dialog.begin.home == home.address:
@@ -368,7 +368,7 @@ class Session(Writing):
         return list(self._redirecting.values())
 
     def look(self, now_ms: int) -> Age:
-        """As `Writing.look`; also refuses sends on dialogs whose lifetime is over."""
+        """As `SessionLanes.look`; also refuses sends on dialogs whose lifetime is over."""
         for dialog in self._lifetimes.over(now_ms):
             if self.dialogs.get(dialog.conversation) is dialog:  # another dialog may have its id by now
                 self.ended_by_peer(dialog.conversation)
@@ -381,11 +381,11 @@ class Session(Writing):
             dialog.state = DialogState.ENDED
             dialog.open = False
 
-    def close(self) -> list[Hand]:
+    def close(self) -> list[Produce]:
         """End the session cleanly: CLOSE_WRITER to every destination. Only when `may_close`."""
         assert self.may_close, "a session closes when everything counts"
         self.closing = True
-        hands: list[Hand] = []
+        hands: list[Produce] = []
         for lane in self.lanes.values():
             prefix = head(Kind.CLOSE_WRITER, 0, Role.INITIATOR, lane.address.tag, self.writer) + self.writer
             lane.put(Single(prefix, -1, self.writer), _EMPTY, None)
@@ -445,7 +445,7 @@ class Session(Writing):
 
     # ---------------------------------------------------------------------------------------------------- inside
 
-    def _moved(self, begun: list[bytes], lane: Lane | None) -> list[Hand]:
+    def _moved(self, begun: list[bytes], lane: Lane | None) -> list[Produce]:
         """Point the dialogs to the lanes that hold their records; `begun_at` follows BEGIN, so END stays behind it."""
         for dialog in self._present():
             if lane is not None and dialog.conversation in begun:
@@ -467,7 +467,7 @@ class Session(Writing):
         """The lane of each destination that takes new records."""
         return [self.lane_to(address) for address in self.lanes]
 
-    def _release(self) -> list[Hand]:
+    def _release(self) -> list[Produce]:
         """Put what waited: messages whose BEGIN is acknowledged, ENDs whose messages are, and transactions."""
         touched: dict[Address, Lane] = {}
         for dialog in take_while(self._beginning, lambda d: d.begun_at < d.home.window.acked):
@@ -486,7 +486,7 @@ class Session(Writing):
         transmission = self.transactions.release()
         if transmission is not None:
             touched[transmission.address] = transmission
-        hands: list[Hand] = []
+        hands: list[Produce] = []
         for lane in touched.values():
             hands += self._hand(lane)
         return hands

@@ -141,7 +141,7 @@ class FailedAttempts:
         """When it was suspended, by the time of the journal."""
 
 
-class Ending(Protocol):
+class EndingTransaction(Protocol):
     """A transaction that ends dialogs and is not committed yet."""
 
     def over(self, dialog: Endpoint) -> State | None:
@@ -181,7 +181,7 @@ class Endpoint:
         self.role = role
         self.committed = state
         """State by the logs, without uncommitted work."""
-        self.ending: Ending | None = None
+        self.ending: EndingTransaction | None = None
         """The open transaction that ends this side, until it is committed; else None."""
         self.terms = terms
         self.stream = stream

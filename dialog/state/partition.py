@@ -337,7 +337,7 @@ class Partition:
         """The endpoint of this side of the conversation; None when it does not live here."""
         return self.sides[role].get(conversation)
 
-    def at(self, index: int, does: str = "speaks of") -> Endpoint:
+    def at(self, index: int, does: str = "names") -> Endpoint:
         """The endpoint with the index that a commit names. Raises PartitionHalted when none has it.
 
         `does` is for the error: the verb for what the commit does to the endpoint.
@@ -345,8 +345,8 @@ class Partition:
         endpoint = self.table[index] if 0 <= index < len(self.table) else None
         if endpoint is None:
             raise PartitionHalted(
-                f"a commit of {self.identity.data_topic}/{self.identity.partition} {does} endpoint {index}, where "
-                "nobody lives: the journal or the data log was changed or cut. Nothing further is done with this "
+                f"a commit of {self.identity.data_topic}/{self.identity.partition} {does} endpoint {index}, which "
+                "does not exist: the journal or the data log was changed or cut. Nothing further is done with this "
                 "partition"
             )
         return endpoint

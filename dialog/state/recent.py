@@ -269,9 +269,9 @@ def alarm_of(forgery: Forgery, where: str) -> str:
     """The alarm about a forged record, for the operator of the partition."""
     return (
         f"{FORGED}: the records {forgery.taken} and {forgery.contested} of {where} have the same writer "
-        f"({forgery.writer.hex()}) and counter ({forgery.counter}) and other content: a stranger writes in the name "
-        "of a sender. Both were accepted, because one of them is the sender's own. Compare both, find out who may "
-        "write to the topic, and take that right away"
+        f"({forgery.writer.hex()}) and counter ({forgery.counter}) but different content: a foreign producer writes "
+        "under the id of a sender. Both were accepted, because one of them is the sender's own. Compare both, find out "
+        "which principals may write to the topic, and revoke the right of the foreign one"
     )
 
 
@@ -279,18 +279,18 @@ def alarm_of_session(notice: Notice) -> str:
     """Alarm of a session's home about a forged record elsewhere; the session reports it too, if it asks the home."""
     at = notice.at
     return (
-        f"{FORGED}: a stranger writes to {at.topic}/{at.partition} in the name of the session {notice.writer.hex()}. "
-        f"Counter {notice.next} was the first one. What the session sends is received, and so is what the stranger "
-        "sends. Find out who may write to the topic, and take that right away"
+        f"{FORGED}: another producer writes to {at.topic}/{at.partition} under the id of session {notice.writer.hex()}"
+        f". Counter {notice.next} was the first one. The records of both are received. Find out which principals may "
+        "write to the topic, and revoke the right of the foreign one"
     )
 
 
 def alarm_of_unknown(offset: int, where: str) -> str:
     """The alarm, raised once, about duplicates that cannot be compared."""
     return (
-        f"NOT COMPARED: record {offset} of {where} has a counter of its writer that was taken long ago, and what was "
-        "accepted then is not in memory any more. It was dropped as a duplicate, as others may be. `konverse verify` "
-        "compares all that lies in the topic"
+        f"NOT COMPARED: record {offset} of {where} has a counter that its writer used long ago, and the record "
+        "accepted then is no longer in memory. The later record was dropped as a duplicate without comparison, and "
+        "others may be, too. `konverse verify` compares all records in the topic"
     )
 
 

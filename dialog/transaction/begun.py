@@ -15,14 +15,14 @@ _BEGIN_BYTES = 64
 """Bytes of a begin in a COMMIT apart from the names: identifiers and lengths."""
 
 
-class _Ending(Protocol):
+class _EndedBy(Protocol):
     """The transaction that begins the dialog, once it has ended it."""
 
-    def over(self, dialog: Begun) -> State | None:
+    def over(self, dialog: NewDialog) -> State | None:
         """The state to which it takes this side; None when it does not end it."""
 
 
-class Begun:
+class NewDialog:
     """A dialog that this transaction begins: pass it to the transaction's `send`, `finish` and `end`.
 
     Replies arrive in a later transaction, with another object in `message.dialog` that has the same `id`.
@@ -38,7 +38,7 @@ class Begun:
         self.conversation = conversation
         self.begin = begin
         self.terms = Terms(begin.from_service, begin.to_service, begin.contract)
-        self.ending: _Ending | None = None
+        self.ending: _EndedBy | None = None
         """This transaction, once it has ended the dialog."""
         self.index = -1 - number
         """Stands in for the index of an endpoint. It is negative, because the endpoint exists only after the COMMIT."""
@@ -85,4 +85,4 @@ class Begun:
         return _BEGIN_BYTES + len(encode_suffix(Suffix(begin=self.begin)))
 
     def __repr__(self) -> str:
-        return f"<Begun {self.id} {self.terms.service} -> {self.terms.far_service}>"
+        return f"<NewDialog {self.id} {self.terms.service} -> {self.terms.far_service}>"

@@ -13,7 +13,7 @@ from konverse.schemas.errors import GroupLocked, TransactionTooLarge
 from konverse.schemas.limits import TRANSACTION_BYTES_MAX
 from konverse.schemas.wire.operations import Move, MoveAway
 
-from .begun import Begun
+from .begun import NewDialog
 
 _NONE: Final[list[Any]] = []
 """Shared empty list, never filled."""
@@ -71,6 +71,6 @@ class More(Generic[Each]):
                 "one commit: all of them were rolled back. Work on fewer groups at a time, or send smaller messages"
             )
 
-    def stay(self, dialog: Endpoint | Begun) -> None:
+    def stay(self, dialog: Endpoint | NewDialog) -> None:
         """Drop the move of a dialog, which was ended or is in the group already."""
         self.moves = [move for move in self.moves if move.endpoint != dialog.index]

@@ -32,7 +32,7 @@ class Savepoints(Generic[Kept]):
         if len(self._kept) == SAVEPOINT_ENTRIES_MAX:
             raise TransactionTooLarge(
                 f"savepoint {name!r} would be one more than the {SAVEPOINT_ENTRIES_MAX} that a transaction may have; "
-                "one with the name of the last takes its place: use one name where only the last is gone back to"
+                "use one name for savepoints of which you need only the last: a new one replaces the last of its name"
             )
         self._kept.append((check_name("savepoint", name), kept))
 

@@ -27,7 +27,7 @@ _NOTHING: Final[dict[int, int]] = {}
 _NOBODY: Final[dict[Endpoint, tuple[Entry, ...]]] = {}
 
 
-class Taken:
+class ReceivedMessages:
     """The ready messages of one locked conversation group, and how many of them were handed out."""
 
     __slots__ = ("_context", "_later", "_members", "_received", "_shut", "_walks", "dialog", "fresh", "locked")

@@ -37,11 +37,11 @@ from konverse.schemas.wire.journal import END_BYTES, OUTPUT_BYTES, EndOperation,
 from konverse.schemas.wire.operations import Cleanup, Finish, GiveBack, Move, MoveAway, SetTimer
 from konverse.schemas.wire.records import FOR_EVER, NO_TIMER
 
-from .begun import Begun
+from .begun import NewDialog
 from .groups import More
 from .received import BeginRule, Clauses, MessageContext, Rule
 from .savepoints import Savepoints
-from .taken import Taken
+from .taken import ReceivedMessages
 
 if TYPE_CHECKING:
     from konverse.schemas.identifiers import Address
@@ -50,8 +50,8 @@ _NONE: Final[list[Any]] = []
 """Shared empty list for everything that is not staged, never filled."""
 NOT_GROUPED: Final[list[Endpoint]] = []
 """`locked` of a conversation that is alone in its group."""
-_RELATABLE: Final = (Endpoint, Begun, type(None))
-SPEAKERS: Final = (Endpoint, Begun)
+_RELATABLE: Final = (Endpoint, NewDialog, type(None))
+SPEAKERS: Final = (Endpoint, NewDialog)
 """Classes of the dialogs that a transaction's calls accept."""
 NO_DIALOG: Final = cast("Endpoint", object())
 """In place of the last send's dialog when there is none. It equals nothing that a handler can pass, None included."""
@@ -64,7 +64,7 @@ _MOVE_AWAY_BYTES: Final = _MOVE_BYTES + 3 + TOPIC_NAME_LENGTH_MAX + 8
 class TransactionHost(Protocol):
     """The process that hands transactions out. They ask it for groups while their handlers run."""
 
-    def lock(self, transaction: Transaction, dialog: Endpoint | Begun, group: bytes, /) -> Address | None:
+    def lock(self, transaction: Transaction, dialog: Endpoint | NewDialog, group: bytes, /) -> Address | None:
         """Lock the group to which a dialog moves. Returns the address of a group in another partition. It may raise."""
 
     def further(self, transaction: Transaction, /) -> Transaction | None:
@@ -79,7 +79,7 @@ class NoHost:
 
     __slots__ = ()
 
-    def lock(self, _transaction: Transaction, _dialog: Endpoint | Begun, _group: bytes, /) -> None:
+    def lock(self, _transaction: Transaction, _dialog: Endpoint | NewDialog, _group: bytes, /) -> None:
         """Lock nothing."""
 
     def further(self, _transaction: Transaction, /) -> None:
@@ -106,7 +106,7 @@ class TransactionContext:
 class Staged(NamedTuple):
     """A copy of the staged work of a transaction."""
 
-    begins: list[Begun]
+    begins: list[NewDialog]
     sends: list[tuple[int, str, list[bytes], int]]
     """Runs, each with the number of its bodies: an existing run only grows."""
     ends: list[EndOperation]
@@ -121,7 +121,7 @@ class Staged(NamedTuple):
 _NOTHING: Final = Staged([], [], [], [], [], [], [], 0, {})
 
 
-class Transaction(Taken):
+class Transaction(ReceivedMessages):
     """The ready messages of one conversation group, and the work of a handler on them.
 
     One is made for every group that is handed out, so it allocates each list only when it is needed.
@@ -142,12 +142,12 @@ class Transaction(Taken):
         super().__init__(members, locked, context.messages)
         self._shared = context
         self._entered = False
-        self._dialog: Endpoint | Begun = NO_DIALOG
+        self._dialog: Endpoint | NewDialog = NO_DIALOG
         """Dialog of the last send, with its `_type` and `_bodies`: an equal send after it skips the checks."""
         self.endings = endings
         """`Partition.endings` when this was made. Once it differs, a session's END may have overtaken this
         transaction."""
-        self.begins: list[Begun] = _NONE
+        self.begins: list[NewDialog] = _NONE
         self.sends: list[Sends] = _NONE
         self.ends: list[EndOperation] = _NONE
         self.cleanups: list[Cleanup | GiveBack] = _NONE
@@ -201,11 +201,11 @@ class Transaction(Taken):
         to_service: str,
         contract: str = DEFAULT,
         *,
-        related_to: Endpoint | Begun | None = None,
+        related_to: Endpoint | NewDialog | None = None,
         key: bytes | None = None,
         lifetime: float | None = None,
         hops: int = 0,
-    ) -> Begun:
+    ) -> NewDialog:
         """BEGIN DIALOG when the transaction commits. Messages that it sends on the dialog go with the commit.
 
         `from_service` must be a service of this queue. `related_to` puts the dialog into the conversation group of this
@@ -229,7 +229,7 @@ class Transaction(Taken):
         lifetime_ms = FOR_EVER if lifetime is None else milliseconds(lifetime, "a lifetime")
         clauses = Clauses(from_service, to_service, contract, group, key, lifetime_ms, hops)
         conversation, begin = self._shared.begin(clauses)
-        begun = Begun(conversation, begin, len(self.begins))
+        begun = NewDialog(conversation, begin, len(self.begins))
         total = self.size_bytes + begun.size_bytes
         if total > TRANSACTION_BYTES_MAX:
             refuse_size(0, total)
@@ -238,11 +238,11 @@ class Transaction(Taken):
         return begun
 
     @property
-    def dialogs(self) -> list[Endpoint | Begun]:
+    def dialogs(self) -> list[Endpoint | NewDialog]:
         """All conversations of the group, also those without messages, and those that this transaction begins."""
         return [*self.conversations, *self.begins]
 
-    def find(self, conversation_id: UUID) -> Endpoint | Begun:
+    def find(self, conversation_id: UUID) -> Endpoint | NewDialog:
         """The conversation with that id in this group, or begun here. Raises DialogNotFound when there is none."""
         if conversation_id is None:
             raise NullHandle("a conversation is found by its id, a UUID, and None was given")
@@ -255,7 +255,7 @@ class Transaction(Taken):
             f"conversation {conversation_id} does not belong to the group of this transaction, or is over"
         )
 
-    def send(self, dialog: Endpoint | Begun, message_type: str, body: bytes = b"") -> None:
+    def send(self, dialog: Endpoint | NewDialog, message_type: str, body: bytes = b"") -> None:
         """Send on a conversation of this group, or one that this transaction begins, when the transaction commits.
 
         Raises InvalidState when this side may no longer send (50 to 52), TransactionTooLarge, and what `dialog.send`
@@ -276,7 +276,7 @@ class Transaction(Taken):
         self.size_bytes = total
         self._bodies.append(body)
 
-    def _begin_run(self, dialog: Endpoint | Begun, message_type: str, size: int, total: int) -> None:
+    def _begin_run(self, dialog: Endpoint | NewDialog, message_type: str, size: int, total: int) -> None:
         """Run all checks of a send, and open a run: further sends of this dialog and type go into it unchecked."""
         if self._shut or dialog.__class__ not in SPEAKERS:
             self._refuse_use(dialog)
@@ -299,7 +299,12 @@ class Transaction(Taken):
         self._bodies = self.sends[-1][2]
 
     def end(
-        self, dialog: Endpoint | Begun, *, error: int | None = 0, description: str | None = "", cleanup: bool = False
+        self,
+        dialog: Endpoint | NewDialog,
+        *,
+        error: int | None = 0,
+        description: str | None = "",
+        cleanup: bool = False,
     ) -> None:
         """End this side of a conversation when the transaction commits; with `error` > 0 as WITH ERROR.
 
@@ -322,7 +327,7 @@ class Transaction(Taken):
             self.ends = []
         self.ends.append(EndOperation(dialog.index, error, text.decode()))
 
-    def conclude(self, dialog: Endpoint | Begun, text_bytes: int) -> None:
+    def conclude(self, dialog: Endpoint | NewDialog, text_bytes: int) -> None:
         """Check an end of this side and reserve room for it, with `text_bytes` of text. Nothing is staged after it."""
         if self._shut or dialog.__class__ not in SPEAKERS:
             self._refuse_use(dialog)
@@ -347,19 +352,19 @@ class Transaction(Taken):
         """End a target's side, and return its unreceived messages to their sender's mailbox, after a note (233)."""
         if dialog.role is not Role.TARGET:
             raise InvalidState(
-                f"cannot give back what came on conversation {dialog.id}: this side began it. End it instead"
+                f"cannot give back messages of conversation {dialog.id}: this side began it. End it instead"
             )
         self.conclude(dialog, len(message_type.encode()) + len(body))
         self.cleanups = [*self.cleanups, GiveBack(dialog.index, message_type, body)]
 
-    def _take_back(self, dialog: Endpoint | Begun) -> None:
+    def _take_back(self, dialog: Endpoint | NewDialog) -> None:
         """Drop what this transaction has sent on the dialog."""
         for index, _, bodies in self.sends:
             if index == dialog.index:
                 self.size_bytes -= sum(len(body) + OUTPUT_BYTES for body in bodies)
         self.sends = [sends for sends in self.sends if sends[0] != dialog.index]
 
-    def finish(self, dialog: Endpoint | Begun) -> None:
+    def finish(self, dialog: Endpoint | NewDialog) -> None:
         """Declare, when the transaction commits, that this side sends nothing more. It continues to receive.
 
         Messages that other writers send later on this side are returned to them. A second call changes nothing. Raises
@@ -380,7 +385,7 @@ class Transaction(Taken):
         self.size_bytes += END_BYTES
         self.finishes = [*self.finishes, operation]
 
-    def over(self, dialog: Endpoint | Begun) -> State | None:
+    def over(self, dialog: Endpoint | NewDialog) -> State | None:
         """The state of a side that this transaction ends, as it will be; None when it does not end it."""
         committed = dialog.committed
         if committed in OVER or not self._ends(dialog):
@@ -388,12 +393,12 @@ class Transaction(Taken):
         gone = any(cleanup.endpoint == dialog.index and isinstance(cleanup, Cleanup) for cleanup in self.cleanups)
         return State.CLOSED if gone else next_state(committed, Event.END)
 
-    def _ends(self, dialog: Endpoint | Begun) -> bool:
+    def _ends(self, dialog: Endpoint | NewDialog) -> bool:
         """Whether this transaction ends the side."""
         ended = [end.endpoint for end in self.ends] + [cleanup.endpoint for cleanup in self.cleanups]
         return dialog.index in ended
 
-    def set_timer(self, dialog: Endpoint | Begun, timeout: float) -> None:
+    def set_timer(self, dialog: Endpoint | NewDialog, timeout: float) -> None:
         """Have a DialogTimer received on this side, once, `timeout` seconds after the transaction commits.
 
         It replaces a timer that is set, and the end of this side cancels it (behaviours 96 to 104). Raises
@@ -406,7 +411,7 @@ class Transaction(Taken):
             raise TimerRefused(f"cannot set a timer of conversation {dialog.id}: it is {dialog.committed.name}. End it")
         self.remind(dialog, timeout_ms)
 
-    def remind(self, dialog: Endpoint | Begun, timeout_ms: int) -> None:
+    def remind(self, dialog: Endpoint | NewDialog, timeout_ms: int) -> None:
         """Set a timer of `timeout_ms`, also when the peer has ended the conversation.
 
         A pool does so to leave such a conversation to its sender for a while.
@@ -415,7 +420,7 @@ class Transaction(Taken):
         check_timer(timeout_ms, _left_ms(dialog, self._context), dialog.id)
         self._stage_timer(dialog, timeout_ms)
 
-    def cancel_timer(self, dialog: Endpoint | Begun) -> None:
+    def cancel_timer(self, dialog: Endpoint | NewDialog) -> None:
         """Cancel the timer of this side when the transaction commits. A DialogTimer that waits is still received.
 
         Raises TimerRefused (8458) when this side has ended, TransactionTooLarge.
@@ -423,7 +428,7 @@ class Transaction(Taken):
         self._check_timer(dialog)
         self._stage_timer(dialog, NO_TIMER)
 
-    def _check_timer(self, dialog: Endpoint | Begun) -> None:
+    def _check_timer(self, dialog: Endpoint | NewDialog) -> None:
         if self._shut or dialog.__class__ not in SPEAKERS:
             self._refuse_use(dialog)
         if dialog.committed in OVER or self._ends(dialog):
@@ -431,7 +436,7 @@ class Transaction(Taken):
         if dialog is not self.dialog:
             self._check_member(dialog)
 
-    def _stage_timer(self, dialog: Endpoint | Begun, timeout_ms: int) -> None:
+    def _stage_timer(self, dialog: Endpoint | NewDialog, timeout_ms: int) -> None:
         timers = [timer for timer in self.timers if timer.endpoint != dialog.index]
         total = self.size_bytes + END_BYTES * (len(timers) == len(self.timers))
         if total > TRANSACTION_BYTES_MAX:
@@ -439,7 +444,7 @@ class Transaction(Taken):
         self.size_bytes = total
         self.timers = [*timers, SetTimer(dialog.index, timeout_ms)]
 
-    def move(self, dialog: Endpoint | Begun, group: UUID) -> None:
+    def move(self, dialog: Endpoint | NewDialog, group: UUID) -> None:
         """MOVE CONVERSATION when the transaction commits: its waiting and later messages then belong to `group`.
 
         `group` must be of the same service. Both groups stay locked until the commit (behaviours 88 to 90). A group in
@@ -455,21 +460,21 @@ class Transaction(Taken):
             return
         self._stage_move_to(dialog, group.bytes, self._shared.host.lock(self, dialog, group.bytes))
 
-    def _check_move(self, dialog: Endpoint | Begun, group: UUID) -> None:
+    def _check_move(self, dialog: Endpoint | NewDialog, group: UUID) -> None:
         if self._shut or dialog.__class__ not in SPEAKERS:
             self._refuse_use(dialog)
         if dialog is not self.dialog:
             self._check_member(dialog)
         if not isinstance(group, UUID):
             raise BadInput(
-                f"a conversation moves to a group that is named by its id, a UUID, not by {group!r}; of the bytes of a "
-                "`group_id`, uuid.UUID(bytes=…) makes one"
+                f"a conversation moves to a group that is named by its id, a UUID, not by {group!r}; turn the bytes "
+                "of a `group_id` into one with uuid.UUID(bytes=…)"
             )
         if dialog.committed in OVER or self._ends(dialog):
             raise MoveRefused(f"cannot move conversation {dialog.id}: this side has ended it")
         more_of(self)  # `More.steps_back` must exist if locking the group raises GroupLocked
 
-    def _stage_move_to(self, dialog: Endpoint | Begun, group: bytes, to: Address | None) -> None:
+    def _stage_move_to(self, dialog: Endpoint | NewDialog, group: bytes, to: Address | None) -> None:
         """Stage the move. The group is locked here, or lives at `to`."""
         more = more_of(self)
         for one in family(self):
@@ -484,7 +489,7 @@ class Transaction(Taken):
         """Conversations that move to other groups."""
         return _NONE if self.more is None else self.more.moves
 
-    def group_of(self, dialog: Endpoint | Begun) -> bytes:
+    def group_of(self, dialog: Endpoint | NewDialog) -> bytes:
         """The group of a dialog once this transaction has committed."""
         moved = [move.group for move in self.moves if move.endpoint == dialog.index]
         return moved[0] if moved else dialog.group_id
@@ -579,12 +584,15 @@ class Transaction(Taken):
         if self._shut:
             self.refuse_shut()
         if dialog is None:
-            raise NullHandle("a transaction works on `message.dialog`, or on what its `begin` returns, and got None")
+            raise NullHandle(
+                "a transaction works on `message.dialog`, or on the dialog that its `begin` returns, not on None"
+            )
         raise BadInput(
-            f"a transaction works on `message.dialog`, or on what its `begin` returns, not on {type(dialog).__name__}"
+            "a transaction works on `message.dialog`, or on the dialog that its `begin` returns, not on "
+            f"{type(dialog).__name__}"
         )
 
-    def _refuse_ended(self, dialog: Endpoint | Begun, verb: str) -> None:
+    def _refuse_ended(self, dialog: Endpoint | NewDialog, verb: str) -> None:
         ended = self._ends(dialog)
         if ended or dialog.committed not in SENDING:
             if verb == "end" and not ended and dialog.committed.code in {"DI", "ER"}:
@@ -595,20 +603,20 @@ class Transaction(Taken):
                 ENDED_TWICE if verb == "end" else None,
             )
 
-    def _refuse_finished(self, dialog: Endpoint | Begun) -> None:
+    def _refuse_finished(self, dialog: Endpoint | NewDialog) -> None:
         known = dialog.finished
         if (known is not None and known.own) or Finish(dialog.index) in self.finishes:
             raise InvalidState(
                 f"cannot send on conversation {dialog.id}: this side has finished. Begin a new dialog instead"
             )
 
-    def _check_member(self, dialog: Endpoint | Begun) -> None:
-        if isinstance(dialog, Begun):
+    def _check_member(self, dialog: Endpoint | NewDialog) -> None:
+        if isinstance(dialog, NewDialog):
             if any(dialog is begun for begun in self.begins):
                 return
             raise DialogNotFound(
-                f"conversation {dialog.id} was begun by another transaction, or that was rolled back: what comes on it "
-                "has it in `message.dialog`, and `transaction.find(dialog.id)` has it in those of its group"
+                f"conversation {dialog.id} was begun by another transaction, or its beginning was rolled back: use "
+                "`message.dialog` of a message on it, or `transaction.find(dialog.id)` in a transaction of its group"
             )
         if dialog is self.dialog or (dialog.group is not None and dialog.group is self.dialog.group):
             return
@@ -642,14 +650,14 @@ def family(transaction: Transaction) -> list[Transaction]:
     return [first, *more_of(first).parts]
 
 
-def begun_in(transaction: Transaction, group: bytes) -> list[Begun]:
+def begun_in(transaction: Transaction, group: bytes) -> list[NewDialog]:
     """The dialogs that a transaction begins in a group."""
     return [one for mate in family(transaction) for one in mate.begins if mate.group_of(one) == group]
 
 
-def _left_ms(dialog: Endpoint | Begun, context: MessageContext) -> int:
+def _left_ms(dialog: Endpoint | NewDialog, context: MessageContext) -> int:
     """Milliseconds left of the conversation's lifetime."""
-    if isinstance(dialog, Begun):
+    if isinstance(dialog, NewDialog):
         lifetime_ms = dialog.begin.lifetime_ms
         return TIMEOUT_MS_MAX if lifetime_ms == FOR_EVER else lifetime_ms
     clock = dialog.clock

@@ -20,7 +20,7 @@ from typing import Final
 import konverse
 from examples.patterns.tables import tables
 from konverse.dialog.state.endpoint import Endpoint
-from konverse.dialog.transaction.begun import Begun
+from konverse.dialog.transaction.begun import NewDialog
 
 INQUIRY: Final = "//freight/Inquiry"
 OFFER: Final = "//freight/Offer"
@@ -85,7 +85,9 @@ def note(database: sqlite3.Connection, offer: konverse.Message) -> None:
             database.execute("INSERT INTO offers VALUES (?, ?, ?)", row)
 
 
-def fan_in(transaction: konverse.Transaction, database: sqlite3.Connection, shippers: list[Endpoint | Begun]) -> None:
+def fan_in(
+    transaction: konverse.Transaction, database: sqlite3.Connection, shippers: list[Endpoint | NewDialog]
+) -> None:
     """Answer with the best offer so far."""
     cheapest = "SELECT price, carrier, (SELECT count(*) FROM offers WHERE inquiry = ?1) FROM offers WHERE inquiry = ?1"
     row = database.execute(f"{cheapest} ORDER BY price", (transaction.dialog.group_id,)).fetchone()

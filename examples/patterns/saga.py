@@ -24,7 +24,7 @@ from typing import Final
 import konverse
 from examples.patterns.tables import tables
 from konverse.dialog.state.endpoint import Endpoint
-from konverse.dialog.transaction.begun import Begun
+from konverse.dialog.transaction.begun import NewDialog
 
 ORDER: Final = "//travel/Order"
 DONE: Final = "//travel/Done"
@@ -45,7 +45,7 @@ TABLES: Final = (
 NOT_POSSIBLE: Final = 409
 PATIENCE_S: Final = 60.0
 
-Dialogs = list[Endpoint | Begun]
+Dialogs = list[Endpoint | NewDialog]
 
 app = konverse.App()
 inbox = konverse.Inbox()

@@ -101,8 +101,8 @@ def _check(schema: Any, records: dict[str, Any], around: tuple[str, ...]) -> boo
     if isinstance(schema, str):
         if schema in around:
             raise InvalidSettings(
-                f"the Avro schema cannot be used to classify: record {schema!r} may have another one in it, and that "
-                "again, as deep as a body says"
+                f"the Avro schema cannot be used to classify: record {schema!r} may contain itself, as "
+                "deeply as a body chooses"
             )
         return _check(records[schema], records, around) if schema in records else schema not in _NOTHING
     kind = schema["type"]

@@ -51,11 +51,11 @@ class RegularExpression:
             raise NoKey(f"Nothing in the body matches {self._pattern}.")
         key: bytes | None = found.group(self._group)
         if key is None:
-            raise NoKey(f"What matches {self._pattern} has no such group.")
+            raise NoKey(f"The match of {self._pattern} has no such group.")
         try:
             return checked(key.decode())
         except UnicodeDecodeError:
-            raise NoKey(f"What matches {self._pattern} is no UTF-8.") from None
+            raise NoKey(f"The match of {self._pattern} is not UTF-8.") from None
 
     def described(self) -> Mapping[str, Any]:
         """The expression."""

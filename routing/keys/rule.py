@@ -64,7 +64,7 @@ def text_of(value: object, place: str) -> str:
         try:
             return checked(value.decode())
         except UnicodeDecodeError:
-            raise NoKey(f"What is at {place} is bytes that are no UTF-8.") from None
+            raise NoKey(f"The value at {place} is bytes that are not UTF-8.") from None
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int):
@@ -72,7 +72,7 @@ def text_of(value: object, place: str) -> str:
     if isinstance(value, str):
         return checked(value)
     kind = "null" if value is None else type(value).__name__
-    raise NoKey(f"What is at {place} is {kind}, and a key is a text, a whole number or a truth value.")
+    raise NoKey(f"The value at {place} is {kind}, and a key is a text, a whole number or a truth value.")
 
 
 def said(what: str, error: object) -> NoKey:

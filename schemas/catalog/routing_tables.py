@@ -95,13 +95,13 @@ class TableChange:
         entries = {_key(name, key): _target(name, target) for key, target in put.items()}
         for key in remove:
             if key in entries:
-                raise InvalidRoute(f"routing table {name!r}: key {key!r} is to be set and removed; do one of it")
+                raise InvalidRoute(f"routing table {name!r}: key {key!r} is to be set and removed; do one of the two")
         if routers is not None and len(routers) > ROUTING_TABLE_ROUTERS_ENTRIES_MAX:
             raise InvalidRoute(
                 f"routing table {name!r} has {len(routers)} routers; at most {ROUTING_TABLE_ROUTERS_ENTRIES_MAX} can be"
             )
         if default is not None and without_default:
-            raise InvalidRoute(f"routing table {name!r} is to have a default and none; name one of it")
+            raise InvalidRoute(f"routing table {name!r} is to have a default and none; choose one of the two")
         checked = None if default is None else _target(name, default)
         return cls(name, entries, tuple(remove), checked, without_default, routers, creates)
 
@@ -183,7 +183,7 @@ def _key(name: str, key: str) -> str:
     try:
         size = len(key.encode())
     except UnicodeEncodeError:
-        raise InvalidRoute(f"routing table {name!r}: key {key!r} has a character that is none") from None
+        raise InvalidRoute(f"routing table {name!r}: key {key!r} has an invalid character") from None
     if not 0 < size <= ROUTING_KEY_BYTES_MAX:
         raise InvalidRoute(
             f"routing table {name!r}: key {key[:40]!r} has {size} bytes; a key has 1 to {ROUTING_KEY_BYTES_MAX}"

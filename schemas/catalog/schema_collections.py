@@ -40,6 +40,6 @@ def check_schema_size(what: str, documents: Iterable[str]) -> None:
     try:
         size = sum(len(document.encode("utf-8")) for document in documents)
     except UnicodeEncodeError as error:
-        raise InvalidSchema(f"{what} has a character that is none: {error.reason}") from None
+        raise InvalidSchema(f"{what} has an invalid character: {error.reason}") from None
     if size > SCHEMA_BYTES_MAX:
         raise InvalidSchema(f"{what} has {size} bytes of schemas; at most {SCHEMA_BYTES_MAX} are allowed")

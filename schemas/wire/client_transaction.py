@@ -110,7 +110,7 @@ def decode(data: bytes) -> TransactionRecord:
     if any((step.timeout_ms == FOR_EVER) == (step.kind is Kind.SET_TIMER) for step in steps):
         raise MalformedRecord("a step of a transaction with a timeout that is none, or without the one that it needs")
     if any(step.kind is Kind.OPEN and len(step.body or b"") != _OPENER_BYTES for step in steps):
-        raise MalformedRecord("a transaction with a dialog that nobody has begun")
+        raise MalformedRecord("a transaction with a dialog that was never begun")
     return TransactionRecord(dialogs, steps)
 
 

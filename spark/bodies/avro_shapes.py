@@ -22,7 +22,7 @@ DECIMAL_DIGITS_MAX: Final = 38
 def parser_of(documents: Sequence[str], root: str | None) -> Parser:
     """The parser for this schema; Unmapped when Spark has no type for it."""
     if root is not None:
-        raise Unmapped("the datum", "has no root to be chosen: that is for XML")
+        raise Unmapped("the datum", "has no root to choose: root= is for XML")
     schema = parse_schema(json.loads(documents[0]))
     shape = _AvroMapping().shape(schema, "the datum", ())
 
@@ -80,7 +80,7 @@ def _simple(schema: dict[str, Any], kind: str, at: str) -> Shape:
         return made(schema, at)
     arrow = _ARROW.get(kind)
     if arrow is None:
-        raise Unmapped(at, f"is {kind}: there is nothing to be in a column")
+        raise Unmapped(at, f"is {kind}, which has no value for a column")
     return Shape(arrow, same)
 
 

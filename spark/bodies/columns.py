@@ -46,15 +46,17 @@ def typed_rows(frame: DataFrame, message_type: str, options: Mapping[str, str], 
             raise InvalidSettings(f"the frame has a column {name!r} already; rename it with withColumnRenamed")
     settings = parse(options)
     if settings.queue is None:
-        raise InvalidSettings("a bare topic tells no catalog; give 'queue' and its 'database' for 'topic'")
+        raise InvalidSettings("a bare topic names no catalog; give 'queue' and its 'database' instead of 'topic'")
     rule = schema_of(settings, message_type)
     try:
         parser = parser_of(rule, root)
     except Unmapped as error:
-        raise InvalidSettings(f"bodies of message type {message_type!r} are no column: in its schema {error}") from None
+        raise InvalidSettings(
+            f"bodies of message type {message_type!r} do not fit a column: in its schema {error}"
+        ) from None
     added = [StructField(VALUE, from_arrow_type(parser.arrow)), StructField(FAULT, StringType())]
     schema = StructType([*frame.schema.fields, *added])
-    return frame.where(frame["message_type"] == message_type).mapInArrow(_Parsing(rule, root), schema)
+    return frame.where(frame["message_type"] == message_type).mapInArrow(_BodyParser(rule, root), schema)
 
 
 @lru_cache(maxsize=8)
@@ -64,7 +66,7 @@ def parser_of(rule: SchemaRule, root: str | None) -> Parser:
     return made
 
 
-class _Parsing:
+class _BodyParser:
     """Adds both columns to the batches of a task."""
 
     def __init__(self, rule: SchemaRule, root: str | None) -> None:

@@ -22,7 +22,7 @@ _STRUCTURE: Final = frozenset({"properties", "items", "prefixItems", "additional
 def parser_of(documents: Sequence[str], root: str | None) -> Parser:
     """The parser for this schema; Unmapped when Spark has no type for it."""
     if root is not None:
-        raise Unmapped("$", "has no root to be chosen: that is for XML")
+        raise Unmapped("$", "has no root to choose: root= is for XML")
     schema = json.loads(documents[0])
     shape = _JsonMapping(schema).shape(schema, "$", ("#",))
 

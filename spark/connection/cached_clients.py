@@ -41,4 +41,4 @@ class IdleClients(Generic[Client]):
         try:
             self._close(client)
         except Exception as error:  # noqa: BLE001  # its work is finished, and a failing close undoes nothing
-            log.info("a Kafka client that rested does not close: %s", error)
+            log.info("an idle Kafka client could not be closed: %s", error)

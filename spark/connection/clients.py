@@ -16,7 +16,7 @@ from konverse.bridge.catalog.judge import CatalogJudge, rule_of
 from konverse.bridge.kafka.clients import Kafka
 from konverse.bridge.kafka.clock import kafka_time_ms
 from konverse.bridge.kafka.topics import Topics
-from konverse.bridge.owner.follower import Following
+from konverse.bridge.owner.follower import Follower
 from konverse.bridge.runtime.settings import OWN_PROPERTIES
 from konverse.bridge.runtime.settings import Settings as BridgeSettings
 from konverse.bridge.validation.rules import SchemaRule
@@ -128,7 +128,7 @@ def schema_of(settings: ConnectionSettings, message_type: str) -> SchemaRule:
     except InvalidSchema as error:
         raise InvalidSchema(
             f"message type {message_type!r} has a schema that cannot be read here: {error}. Give it another one with "
-            "broker.admin.alter_message_type(…), or run the versions of those who made it"
+            "broker.admin.alter_message_type(…), or run the library versions that created it"
         ) from None
     return rule
 
@@ -143,7 +143,7 @@ def fold(settings: ConnectionSettings, queue: Queue, partition: int) -> Partitio
     with (
         closing(_catalog(settings)) as catalog,
         closing(Validator()) as validator,
-        Following(kafka_of(settings), queue, partition) as following,
+        Follower(kafka_of(settings), queue, partition) as following,
     ):
         now_ms = kafka_time_ms(kafka_of(settings))
         return following.look_ahead(CatalogJudge(catalog, validator, logging.DEBUG), now_ms, FOLD_S_MAX).state

@@ -186,7 +186,9 @@ def client_setting(option: str) -> str:
     if setting == "bootstrap.servers":
         raise InvalidSettings(f"option {option!r} is not used by the format konverse; give 'bootstrap' instead")
     if setting in FIXED:
-        raise InvalidSettings(f"option {option!r} cannot be changed: what konverse reads rests on it; remove it")
+        raise InvalidSettings(
+            f"option {option!r} cannot be changed: konverse depends on its own value of it; remove it"
+        )
     return setting
 
 
@@ -313,7 +315,7 @@ def _time_ms(option: str, value: str) -> int:
             "'2026-01-31T12:00:00+00:00'"
         ) from None
     if moment.tzinfo is None:
-        raise InvalidSettings(f"option {option!r} is {value!r}, a time of nowhere; add its zone, such as '+00:00'")
+        raise InvalidSettings(f"option {option!r} is {value!r}, a time without a zone; add one, such as '+00:00'")
     return round(moment.timestamp() * 1000)
 
 

@@ -53,7 +53,7 @@ class JudgedRecord(NamedTuple):
     """Why the record cannot be read."""
 
 
-class JournalReading:
+class DecisionJudge:
     """Judges the journal of one partition, record by record.
 
     `cut`: the beginning of the journal was truncated. Epoch, owner and number are then taken from the first COMMIT, and
@@ -69,9 +69,9 @@ class JournalReading:
         """Offset of the first PART of a COMMIT that is not complete yet."""
         self._feed = JournalFeed(self.head.where)
 
-    def copy(self) -> JournalReading:
+    def copy(self) -> DecisionJudge:
         """An independent copy, without the PARTs of an incomplete COMMIT: read on from `parts_from`."""
-        made = JournalReading(self.head.identity, cut=self.cut)
+        made = DecisionJudge(self.head.identity, cut=self.cut)
         made.head, made.is_placed = self.head.copy(), self.is_placed
         return made
 
@@ -122,23 +122,23 @@ class JudgeState:
 
     identity: LogIdentity
 
-    def entries(self, state: JournalReading) -> int:
+    def entries(self, state: DecisionJudge) -> int:
         """One entry, as the state is always small."""
         assert state.head.identity == self.identity
         return 1
 
-    def copy(self, state: JournalReading) -> JournalReading:
+    def copy(self, state: DecisionJudge) -> DecisionJudge:
         """An independent copy."""
         return state.copy()
 
-    def encode(self, state: JournalReading) -> tuple[dict[str, Any], bytes]:
+    def encode(self, state: DecisionJudge) -> tuple[dict[str, Any], bytes]:
         """The values of the journal's head."""
         values = {name: plain(getattr(state.head, name)) for name in _HEAD}
         return {"cut": state.cut, "placed": state.is_placed, "head": values}, b""
 
-    def decode(self, head: dict[str, Any], _body: bytes) -> JournalReading:
+    def decode(self, head: dict[str, Any], _body: bytes) -> DecisionJudge:
         """The state from its encoded form."""
-        state = JournalReading(self.identity, cut=head["cut"])
+        state = DecisionJudge(self.identity, cut=head["cut"])
         state.is_placed = head["placed"]
         for name, kept in head["head"].items():
             setattr(state.head, name, bytes.fromhex(kept) if name in ("owner", "hash") else kept)

@@ -105,7 +105,11 @@ class States(Generic[Of]):
                         file.unlink(missing_ok=True)
         except OSError as error:  # a full disk costs only time, as long as the log is whole
             if lasting:
-                log.warning("%s is not kept, and truncation may go up to it: %s", self._name(partition, end), error)
+                log.warning(
+                    "state %s was not stored, although truncation may delete the records before it: %s",
+                    self._name(partition, end),
+                    error,
+                )
 
     def _write(self, partition: int, end: int, state: Of) -> None:
         folder = self._folder()

@@ -14,7 +14,7 @@ from konverse.spark.log.columns import TIMESTAMP, Column, handle
 from konverse.spark.log.ingest import Ingest
 from konverse.spark.log.topic import Topic
 
-from .ledger import NOTHING, Came, Counting
+from .ledger import NOTHING, Came, RecordCounter
 from .queue_reader import QueuePartition, QueueReader
 
 
@@ -82,7 +82,7 @@ class ConversationsReader(QueueReader[SideRow]):
         return _sides(part.partition, self.fold(part).live(), came)
 
     def _came(self, part: QueuePartition) -> dict[tuple[bytes, Role], Came]:
-        counting = Counting()
+        counting = RecordCounter()
         with Topic(self._settings) as topic:
             bound = topic.bounds([part.partition])[part.partition]
             ingest = Ingest(Acceptance(cut=bound.first > 0), tag=self._settings.tag)

@@ -15,7 +15,7 @@ from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import InvalidSettings
 from konverse.schemas.identifiers import LogIdentity, journal_topic
 from konverse.spark.connection.settings import ConnectionSettings
-from konverse.spark.log.decisions import COLUMNS, DecisionRow, JournalReading, JournalVerdict, rows
+from konverse.spark.log.decisions import COLUMNS, DecisionJudge, DecisionRow, JournalVerdict, rows
 from konverse.spark.log.states import States
 from konverse.spark.log.topic import Topic
 
@@ -36,7 +36,7 @@ class JournalPart(InputPartition):
 def of_journal(settings: ConnectionSettings) -> ConnectionSettings:
     """The settings for reading the journal instead of the data; InvalidSettings without a queue."""
     if settings.queue is None:
-        raise InvalidSettings("mode 'journal' needs a queue; give 'queue' and its 'database' for 'topic'")
+        raise InvalidSettings("mode 'journal' needs a queue; give 'queue' and its 'database' instead of 'topic'")
     return replace(settings, topic=journal_topic(settings.topic))
 
 
@@ -72,14 +72,14 @@ def read_part(
     schema: pa.Schema,
     *,
     include_all: bool,
-    states: States[JournalReading] | None = None,
+    states: States[DecisionJudge] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Judge a journal from its start, or from the nearest state of `states`. Yields the rows from `first` on."""
     wanted = part.range
     if wanted.first >= wanted.end:
         return
     found = states.newest(wanted.partition, wanted.log_start, wanted.first) if states else None
-    begin, decisions = found or (wanted.log_start, JournalReading(part.identity, cut=wanted.log_start > 0))
+    begin, decisions = found or (wanted.log_start, DecisionJudge(part.identity, cut=wanted.log_start > 0))
     waiting: list[DecisionRow] = []
     for messages in topic.chunks(wanted.partition, begin, wanted.end):
         for record in map(journal_record, messages):

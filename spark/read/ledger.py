@@ -1,7 +1,7 @@
 """Counts the records of a log by conversation and side, column by column.
 
-`Counting` counts a partition in a task, for mode `conversations`. `conversations` makes a ledger of a frame of messages
-in Spark, one row for each conversation and role of the sender.
+`RecordCounter` counts a partition in a task, for mode `conversations`. `conversations` makes a ledger of a frame of
+messages in Spark, one row for each conversation and role of the sender.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Came(NamedTuple):
 NOTHING: Final = Came(0, 0, 0, None, None)
 
 
-class Counting:
+class RecordCounter:
     """Counts the records of one partition, chunk by chunk."""
 
     def __init__(self) -> None:

@@ -43,7 +43,7 @@ class QueueReader(DataSourceReader, Generic[Of]):
     def __init__(self, settings: ConnectionSettings, schema: StructType) -> None:
         if settings.queue is None:
             mode = settings.mode.value
-            raise InvalidSettings(f"mode {mode!r} needs a queue; give 'queue' and its 'database' for 'topic'")
+            raise InvalidSettings(f"mode {mode!r} needs a queue; give 'queue' and its 'database' instead of 'topic'")
         self._settings = settings
         self._schema = arrow_schema(schema, self.columns)
 

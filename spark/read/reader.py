@@ -138,7 +138,7 @@ def read_range(
 
 def _groups(settings: ConnectionSettings, partition: int) -> dict[bytes, bytes]:
     if settings.queue is None:
-        raise InvalidSettings(f"column {GROUP!r} needs a queue; give 'queue' and its 'database' for 'topic'")
+        raise InvalidSettings(f"column {GROUP!r} needs a queue; give 'queue' and its 'database' instead of 'topic'")
     from konverse.spark.log.columns import groups_of  # noqa: PLC0415  # tasks do without the bridge
 
     return groups_of(settings, partition)

@@ -56,7 +56,7 @@ class Registration:
             self._refused = True
             topic, error = failure
             log.warning(
-                "%s: the stream is not registered as a reader (%s); truncation may delete what it has not read",
+                "%s: the stream is not registered as a reader (%s); truncation may delete records before it reads them",
                 self._topic,
                 words(error, Need.of_member(error, topic, self._group), self._client),
             )

@@ -224,13 +224,13 @@ class RangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if settings.queue is not None:
                 option = f"'queue' is {settings.queue!r} (with 'database', 'instance' and 'mode': {settings.topic!r})"
             raise InvalidSettings(
-                f"option {option}, and the checkpoint is one of topic {begun_with!r}: a stream goes on with what it "
-                "was begun with; give that again, or another checkpointLocation"
+                f"option {option}, and the checkpoint is one of topic {begun_with!r}: a stream goes on with the "
+                "topic of its checkpoint; give that topic again, or another checkpointLocation"
             )
         if self._topic_id() != start["topic"]:
             raise TopicMismatch(
                 f"topic {settings.topic!r} at {settings.bootstrap} is not the one of the checkpoint: it was deleted "
-                "and made again, or option 'bootstrap' names another Kafka; begin with a new checkpointLocation"
+                "and created again, or option 'bootstrap' names another Kafka; begin with a new checkpointLocation"
             )
 
     def _spared(self, partition: int, first: int, until: int, bound: Bounds) -> tuple[int, int]:

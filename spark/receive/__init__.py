@@ -5,7 +5,7 @@ driver (`process`, `route`) owns partitions, and their commits have the answers.
 nothing from the queue.
 
 `mapping.Batches` drives it. It takes a batch of transactions from the reader, asks the task about all of them at once,
-and applies what the task found to each transaction. The task is `mapping.Answering` or `routing.Classifying`.
+and applies what the task found to each transaction. The task is `mapping.Answerer` or `routing.Classification`.
 
 Four laws hold:
 

@@ -144,7 +144,7 @@ def receipts_of(answered: Any, first: int, count: int) -> list[int]:
     if RECEIPT not in answered.schema.names:
         raise InvalidSettings(
             f"the rows that came back have no column {RECEIPT!r}, they have {', '.join(answered.schema.names)}; keep "
-            "the one that came in: it says to which message a row is an answer"
+            "that column of the input: it identifies the message that a row answers"
         )
     receipts = column_of(answered, MESSAGES.field(RECEIPT))
     for receipt in receipts:
@@ -197,7 +197,7 @@ def apply(transaction: Transaction, part: AnsweredTransaction) -> Done:
                 replies += 1
             if error is not None:
                 if error <= 0:
-                    raise BadInput(f"it is {error}; an error has a code of 1 or more, null is none")
+                    raise BadInput(f"it is {error}; an error has a code of 1 or more, null means no error")
                 transaction.end(dialog, error=error, description=shortened(description or f"Error {error}."))
                 ended.add(dialog)
             elif end:

@@ -24,7 +24,7 @@ from pyspark.errors import PySparkException
 
 from konverse.bridge.broker import Broker
 from konverse.bridge.kafka.refusals import Need
-from konverse.bridge.reader.handlers import Handling
+from konverse.bridge.reader.handlers import HandlerRunner
 from konverse.bridge.reader.reader import Reader
 from konverse.bridge.runtime.settings import Settings
 from konverse.bridge.runtime.threads import in_background
@@ -114,7 +114,7 @@ class QueueSource(NamedTuple):
             asked = kafka.admin.describe_consumer_groups([group], request_timeout=timeout_s)
             found = asked[group].result()
         except KafkaException as error:  # the group does not exist, or may not be described
-            log.debug("the members of group %s are not known: %s", group, kafka.words(error, Need.group(group)))
+            log.debug("the members of group %s cannot be listed: %s", group, kafka.words(error, Need.group(group)))
             return self
         return self._replace(behind_a_dead_one=bool(found.members))
 
@@ -139,7 +139,7 @@ def map_arrow(spark: SparkSession, source: QueueSource, function: Function) -> D
 
     def work(mine: QueueSource) -> dict[str, Any]:
         with mine.opened() as (_, reader):
-            return Batches(reader, Answering(function)).work(mine.rows)._asdict()
+            return Batches(reader, Answerer(function)).work(mine.rows)._asdict()
 
     return reduce(Done.plus, (Done(**done) for done in in_tasks(spark, source, work)), Done())
 
@@ -179,7 +179,7 @@ def process(spark: SparkSession, source: QueueSource, transform: Callable[[DataF
     """Receive in this process, and answer each batch by `transform` in Spark."""
     function = by_frame(spark, transform, lambda frame: spelled(frame, (RECEIPT, *ANSWERS.names)))
     with source.begun().opened() as (_, reader):
-        return Batches(reader, Answering(function, checking(spark))).work(source.rows)
+        return Batches(reader, Answerer(function, checking(spark))).work(source.rows)
 
 
 def checking(spark: SparkSession) -> Callable[[], None]:
@@ -213,7 +213,9 @@ def by_frame(
                 raise InvalidSettings(f"the function must return a DataFrame, not {type(frame).__name__}")
             return checked(frame).toArrow()
         except AnalysisException as error:
-            raise InvalidSettings(f"what the function makes of a frame cannot be run: {first_line(error)}") from None
+            raise InvalidSettings(
+                f"the DataFrame that the function returned cannot be run: {first_line(error)}"
+            ) from None
 
     return function
 
@@ -232,7 +234,7 @@ def cores(spark: SparkSession) -> int:
     return 1 + max(int(part) for (part,) in parts)
 
 
-class Answering:
+class Answerer:
     """Answers messages with the replies, ends and errors that a function returns."""
 
     nothing = Done()
@@ -284,7 +286,7 @@ class Batches(Generic[Counts]):
         self._reader = reader
         self._task = task
         self._shown = shown
-        self._handling = Handling(reader.queue.name, self._handle)
+        self._handling = HandlerRunner(reader.queue.name, self._handle)
         self._found: Mapping[Transaction, Any] = {}
         self._done = task.nothing
 

@@ -24,7 +24,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from pyspark import TaskContext
 
 from konverse.bridge.kafka.refusals import Need
-from konverse.bridge.runtime.log_throttle import Seldom
+from konverse.bridge.runtime.log_throttle import LogThrottle
 from konverse.bridge.runtime.threads import in_background
 from konverse.routing.routed import Routed
 from konverse.schemas.identifiers import consumer_group, data_topic
@@ -110,7 +110,7 @@ def note(routed: Routed) -> str:
 
 def _watch(board: Board, shown: Shown, over: threading.Event) -> None:
     places = [TopicPartition(board.topic, number) for number in range(board.source.partitions())]
-    kafka, unread = kafka_of(board.source.settings), Seldom()
+    kafka, unread = kafka_of(board.source.settings), LogThrottle()
     before = Routed()
     with closing(board.client()) as client:
         while not over.wait(EVERY_S):
@@ -119,7 +119,7 @@ def _watch(board: Board, shown: Shown, over: threading.Event) -> None:
             except KafkaException as error:
                 if unread.due():
                     need = Need.of_member(error.args[0], board.topic, board.group)
-                    log.warning("what tasks have counted cannot be shown: %s", kafka.words(error, need))
+                    log.warning("the counts of tasks cannot be shown: %s", kafka.words(error, need))
                 continue
             noted = [Routed(**json.loads(place.metadata)) for place in found if place.metadata]
             counts = reduce(Routed.plus, noted, Routed())

@@ -1,8 +1,8 @@
 """Data-dependent routing in bulk: Spark classifies many first messages at once, by SQL, frames or functions over Arrow.
 
 `konverse.spark.route` receives in the driver and `route_arrow` in tasks. Both work through `receive.mapping.Batches`:
-`Classifying.ask` classifies the first messages of a batch together, then `Classifying.apply` takes the router's step
-on each conversation group.
+`Classification.ask` classifies the first messages of a batch together, then `Classification.apply` takes the router's
+step on each conversation group.
 
 Four laws hold:
 

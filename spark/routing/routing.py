@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from konverse.bridge.broker import Broker
 from konverse.bridge.catalog.lookups import bound
-from konverse.bridge.router.contracts import Resolving
+from konverse.bridge.router.contracts import TargetCheck
 from konverse.dialog.transaction.received import Message
 from konverse.dialog.transaction.transaction import Transaction
 from konverse.routing.classifiers import Classifier
@@ -69,7 +69,7 @@ def route(
         if isinstance(transform, CatalogTable):
             transform = transform.bound(broker.catalog)
         function = transform if isinstance(transform, Classifier) else by_frame(spark, transform, _checked)
-        task = Classifying(broker, reader.queue.name, function, manner, checking(spark))
+        task = Classification(broker, reader.queue.name, function, manner, checking(spark))
         return Batches(reader, task, shown).work(source.rows)
 
 
@@ -94,7 +94,7 @@ def route_arrow(
 
         def work(mine: QueueSource) -> dict[str, Any]:
             with mine.opened() as (broker, reader), telling(board) as tell:
-                task = Classifying(broker, reader.queue.name, function, manner)
+                task = Classification(broker, reader.queue.name, function, manner)
                 return asdict(Batches(reader, task, tell).work(mine.rows))
 
         done = reduce(Routed.plus, (Routed(**done) for done in in_tasks(spark, source, work)), Routed())
@@ -140,7 +140,7 @@ def _lacks(name: str, names: Sequence[str]) -> str:
     return f"the classifier's rows have no column {name!r} ({what}); their columns are {', '.join(names)}"
 
 
-class Classifying:
+class Classification:
     """A router's work on the transactions of a batch; see `receive.mapping.Task`."""
 
     nothing = Routed()
@@ -157,7 +157,7 @@ class Classifying:
         self._classify = bound(broker.catalog, classify)
         if isinstance(self._classify, Classifier):
             self._classify.targets()  # RoutingTableNotFound before anything is received
-        resolve = Resolving(broker.catalog, queue, forwards=manner.mode == FORWARD)
+        resolve = TargetCheck(broker.catalog, queue, forwards=manner.mode == FORWARD)
         self._router = Router(manner.mode, redirect_type=manner.redirect_type, resolve=resolve)
         self._receipt = 0
         self.check = check
@@ -190,7 +190,7 @@ class Classifying:
 
         def decide(message: Message) -> Decision:
             if found is None:
-                raise GroupLocked(f"conversation {message.dialog.id} lost its way just now; it is looked at once more")
+                raise GroupLocked(f"conversation {message.dialog.id} has just lost its mapping; it is received again")
             return found
 
         return self._router.step(transaction, decide)
@@ -240,6 +240,7 @@ def _decision(
     if not service:
         return InvalidRoute(
             f"the classifier answered with an empty text for receipt {receipt}, the first message of conversation "
-            f"{message.dialog.id}; column {TO_SERVICE!r} names a service, or is null for what cannot be classified"
+            f"{message.dialog.id}; column {TO_SERVICE!r} names a service, or is null for a message that cannot be "
+            "classified"
         )
     return Target(service, instance)

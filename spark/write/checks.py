@@ -183,7 +183,10 @@ class RowChecks:
             raise self._fault(ServiceNotFound, row, "to_service", text)
         if not plan.types.get(message_type or ""):
             if message_type in plan.types:
-                text = f"contract {plan.contract!r} lets only the target send {message_type!r}, and rows are no answers"
+                text = (
+                    f"contract {plan.contract!r} lets only the target send {message_type!r}, and rows come from an "
+                    "initiator"
+                )
                 raise self._fault(WrongDirection, row, "message_type", text)
             known = ", ".join(repr(name) for name, ours in plan.types.items() if ours)
             text = f"{message_type!r} is not in contract {plan.contract!r}; it has {known}"

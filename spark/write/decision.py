@@ -18,7 +18,7 @@ from confluent_kafka import KafkaException, Producer
 from konverse.bridge.client.transmission import transmitter
 from konverse.bridge.kafka.clients import Kafka
 from konverse.bridge.kafka.refusals import Need
-from konverse.bridge.owner.follower import Following
+from konverse.bridge.owner.follower import Follower
 from konverse.bridge.reader.reader import Reader
 from konverse.bridge.runtime.threads import FORESEEN, in_background
 from konverse.dialog.batch.driver import Again, BatchRefused, BatchStart, Close, Decided, Driver, Put, Unclear, look
@@ -49,11 +49,11 @@ DECIDE_S: Final = 300.0
 _PRODUCERS: Final[dict[Kafka, Producer]] = {}
 """Kept for the life of the process: a new producer waits half a second until Kafka has given it an id."""
 
-_FOLLOWINGS: Final = IdleClients(Following.close)
+_FOLLOWINGS: Final = IdleClients(Follower.close)
 """Followers of journals in which batches were decided. The next batch goes on reading where they stand."""
 
 
-class Deciding:
+class BatchDecision:
     """One batch of a query, from the reports of its tasks until all partitions of the query have the decision.
 
     Use it in a `with` statement.
@@ -65,7 +65,7 @@ class Deciding:
         self._driver = Driver(query, plan.run, judge, plan.homes, plan.targets)
         self._queue = plan.transmission
         self._key = (kafka, judge.topic, self._queue.incarnation, judge.partition)
-        self._following = _FOLLOWINGS.take(self._key) or Following(kafka, self._queue, judge.partition)
+        self._following = _FOLLOWINGS.take(self._key) or Follower(kafka, self._queue, judge.partition)
         self._helper = _Helper(kafka, self._queue)
         self._put_at = 0.0
         self._left = False
@@ -107,7 +107,7 @@ class Deciding:
                 self.highest = seen.decided
                 return decided.ours
             if time.monotonic() > deadline:
-                raise self._unknown(batch, timeout_s, "nobody decides")
+                raise self._unknown(batch, timeout_s, "no process has decided it")
             if time.monotonic() > alone_at:
                 self._helper.help()
             if time.monotonic() > self._put_at + AGAIN_EVERY_S:
@@ -126,14 +126,18 @@ class Deciding:
             try:
                 seen = look(self._look(deadline), driver.query, driver.run, driver.places)
             except KafkaUnavailable as error:
-                log.warning("batch %d is decided; whether all queues know it cannot be asked: %s", driver.batch, error)
+                log.warning(
+                    "batch %d is decided, but this process cannot check whether all queues have the decision: %s",
+                    driver.batch,
+                    error,
+                )
                 return
             if all(seen.outputs[place][0] >= count for place, count in made.items() if place in seen.outputs):
                 return
             if time.monotonic() > deadline:
                 log.warning(
-                    "batch %d is decided, and not all queues know it yet; whoever looks after the transmission queue "
-                    "next tells them (`konverse transmit`)",
+                    "batch %d is decided, but not all queues have the decision yet; the next owner of the transmission "
+                    "queue sends it to them (`konverse transmit`)",
                     driver.batch,
                 )
                 return
@@ -174,8 +178,8 @@ class Deciding:
             elif isinstance(effect, Unclear):
                 raise OutcomeUnknown(
                     f"whether batch {effect.batch} of query {self._driver.query.hex()} is received is unknown: this "
-                    f"run had put it up for decision, and {effect.reason}. Look whether its rows are there before they "
-                    "are written again: under another number they are received as well"
+                    f"run had put it up for decision, and {effect.reason}. Check whether its rows are there before you "
+                    "write them again: under another number they are received a second time"
                 )
             else:
                 decided = effect
@@ -208,13 +212,13 @@ class Deciding:
             self._kafka.check_taken(place.topic, failures)
         if failures:
             why = self._kafka.words(failures[0], Need.topic("WRITE", place.topic))
-            log.warning("a decision does not leave for now: %s", why)
+            log.warning("a decision cannot be written, retrying: %s", why)
 
     def _unknown(self, batch: int, timeout_s: float, why: str) -> OutcomeUnknown:
         return OutcomeUnknown(
             f"whether batch {batch} of query {self._driver.query.hex()} counts is not known after {timeout_s:.0f} s: "
-            f"{why}. Check that Kafka runs and that somebody looks after the transmission queue "
-            f"(`konverse transmit`). To write the same rows again without the danger of twice, give 'query' = "
+            f"{why}. Check that Kafka runs and that a process serves the transmission queue "
+            f"(`konverse transmit`). To write the same rows again without duplicates, give 'query' = "
             f"'{self._driver.query.hex()}' and 'batch' = '{batch}' (a stream does so by itself, and "
             "foreachBatch does with the options that it had)"
         )
@@ -234,11 +238,11 @@ class _Helper:
         if time.monotonic() < self._again_at or (self._working is not None and self._working[1].is_alive()):
             return
         self._again_at = time.monotonic() + HELP_AGAIN_S
-        log.info("nobody seems to look after the transmission queue; this process does while it waits")
+        log.info("the transmission queue seems to have no owner; this process owns it while it waits for a decision")
         try:
             reader = transmitter(self._kafka, self._queue)
         except FORESEEN as error:
-            log.warning("this process cannot look after the transmission queue: %s", error)
+            log.warning("this process cannot own the transmission queue: %s", error)
             return
         self._working = reader, in_background("konverse-deciding", lambda: self._work(reader))
 
@@ -248,7 +252,7 @@ class _Helper:
                 for _ in reader:
                     pass
         except FORESEEN as error:  # `decide` and `settle` ask again
-            log.warning("this process looks after the transmission queue no more: %s", error)
+            log.warning("this process no longer owns the transmission queue: %s", error)
 
     def close(self) -> None:
         """Give the share back."""

@@ -41,10 +41,10 @@ LOOK_WAIT_S: Final = 0.5
 _OVER: Final = frozenset({BounceReason.ENDED, BounceReason.PEER_ENDED})
 """Reasons of a bounce by which the conversation has ended. A new conversation would not help with other reasons."""
 
-_ANEW: Final = "What is written under these keys from the next write on goes to new conversations"
+_ANEW: Final = "From the next write on, rows with these keys go to new conversations"
 _HELD: Final = (
-    "What is written under these keys comes back until that queue was read and its sides have ended, too; write them "
-    "again behind that"
+    "Rows with these keys are returned until that queue was read and its sides have ended, too; write them again after "
+    "that"
 )
 
 
@@ -73,7 +73,7 @@ def look_for(settings: WriteSettings, plan: Plan, wait_s: float) -> int:
             back = _came_back(topic, [one.partition for one in plan.homes], since_ms)
     except KonverseError as error:
         level = logging.WARNING if isinstance(error, AccessDenied) else logging.INFO
-        log.log(level, "whether rows came back is not known: %s", error)
+        log.log(level, "cannot determine whether rows were returned: %s", error)
         return 0
     _LOOKED_MS.pop(home, None)
     _LOOKED_MS[home] = looked_ms
@@ -81,9 +81,9 @@ def look_for(settings: WriteSettings, plan: Plan, wait_s: float) -> int:
         del _LOOKED_MS[next(iter(_LOOKED_MS))]
     if back.rows:
         log.warning(
-            "%d rows of this write, or of one shortly before it, came back: their targets have ended the conversations "
-            "of their keys. Read the queue of service %r with 'mode' = 'returned' to get the rows, and write them "
-            "again. %s",
+            "%d rows of this write, or of one shortly before it, were returned: their targets have ended the "
+            "conversations of their keys. Read the queue of service %r with 'mode' = 'returned' to get the rows, and "
+            "write them again. %s",
             back.rows,
             settings.from_service,
             _ANEW if _succeeded(settings, plan, back.over) else _HELD,
@@ -101,7 +101,7 @@ def _succeeded(settings: WriteSettings, plan: Plan, over: frozenset[bytes]) -> b
             Successions(kafka_of(settings), settings.instance, plan.homes[0]).end(new)
     except KonverseError as error:
         level = logging.WARNING if isinstance(error, AccessDenied) else logging.INFO
-        log.log(level, "keys keep the conversations that are over: %s", error)
+        log.log(level, "the keys of returned rows keep their ended conversations: %s", error)
         return False
     return True
 

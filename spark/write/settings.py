@@ -132,7 +132,9 @@ def query_uuid(name: str) -> UUID | None:
 def _client(option: str) -> str:
     setting = client_setting(option)
     if setting in OWN_PROPERTIES:
-        raise InvalidSettings(f"option {option!r} cannot be changed: what konverse promises rests on it; remove it")
+        raise InvalidSettings(
+            f"option {option!r} cannot be changed: konverse's guarantees depend on its own value; remove it"
+        )
     return setting
 
 
@@ -153,7 +155,7 @@ def _location(value: str) -> str:
     if not Path(path).is_absolute():
         raise InvalidSettings(
             f"option 'checkpointLocation' is {value!r}; give the whole path, with its scheme (hdfs:/…) or from the "
-            "root: its place tells the stream from others, and must not depend on where the driver is started"
+            "root: the path identifies the stream, and must not depend on the folder in which the driver is started"
         )
     return str(Path(path))
 
@@ -182,7 +184,7 @@ def _batch(given: Mapping[str, str], *, streaming: bool) -> int:
     if value is None:
         if "query" in given:
             raise InvalidSettings(
-                "option 'query' needs 'batch', a number that rises from write to write: what was written under both is "
+                "option 'query' needs 'batch', a number that rises from write to write: rows written under both are "
                 "not written again"
             )
         return 0

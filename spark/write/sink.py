@@ -30,7 +30,7 @@ from konverse.spark.connection.case_rule import CASE_SENSITIVE
 from konverse.spark.connection.clients import check_topics, kafka_of, topics_of
 
 from .checks import as_named, check_columns
-from .decision import Deciding
+from .decision import BatchDecision
 from .delivery import Delivery
 from .plan import Plan, name_id, stream_id, tied_id
 from .returned_rows import LOOK_WAIT_S, look_for
@@ -98,7 +98,7 @@ class _Writer:
             return True, batch
         plan, query = written[0].plan, written[0].report.task.query
         check_topics(self._settings, plan.topics)  # an error here leaves the rows void
-        with Deciding(kafka_of(self._settings), plan, query) as deciding:
+        with BatchDecision(kafka_of(self._settings), plan, query) as deciding:
             ours = deciding.decide(batch, [one.report for one in written])
             if query == plan.run:  # the id is new, and no other write has it
                 deciding.end()
@@ -118,7 +118,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
 
     def __init__(self, settings: WriteSettings, schema: StructType, *, overwrite: bool) -> None:
         if overwrite:
-            raise InvalidSettings("what was sent cannot be overwritten; use mode('append')")
+            raise InvalidSettings("sent messages cannot be overwritten; use mode('append')")
         check_columns(schema, settings.for_all_rows)
         super().__init__(settings, plan_of(settings))
 
@@ -167,8 +167,8 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
             )
         else:
             log.warning(
-                "batch %d of query %r was written before; the rows of this run are not received. If they are others, "
-                "as those of a stream with a new checkpoint are, give another 'query'",
+                "batch %d of query %r was written before; the rows of this run are not received. If they are new "
+                "rows, as those of a stream with a new checkpoint are, give another 'query'",
                 settings.batch,
                 settings.query,
             )
@@ -177,7 +177,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         """In the driver: a task failed for good. Have rows of a write without `query` dropped: it is never repeated."""
         if self._settings.query is not None or None not in messages or self._plan is None:
             return  # a repetition decides; or all tasks reported, and the batch may be decided
-        with Deciding(kafka_of(self._settings), self._plan, self._query) as deciding:
+        with BatchDecision(kafka_of(self._settings), self._plan, self._query) as deciding:
             deciding.give_up(self._settings.batch)
 
 
@@ -186,11 +186,11 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
 
     def __init__(self, settings: WriteSettings, schema: StructType, *, overwrite: bool) -> None:
         if overwrite:
-            raise InvalidSettings("what was sent cannot be taken back; use outputMode('append') or 'update'")
+            raise InvalidSettings("sent messages cannot be taken back; use outputMode('append') or 'update'")
         if not settings.checkpoint:
             raise InvalidSettings(
-                "option 'checkpointLocation' is missing; give it to the stream itself, not to the session: its place "
-                "tells a copy of a checkpoint apart, and two that look alike would lose what the other has written"
+                "option 'checkpointLocation' is missing; give it to the stream itself, not to the session: its path "
+                "tells a copy of a checkpoint from the original; two that look alike would lose each other's rows"
             )
         check_columns(schema, settings.for_all_rows)
         super().__init__(settings, None if _commits() else plan_of(settings))
@@ -210,7 +210,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         """In the driver: have the micro-batch decided."""
         ours, _ = self._decide(messages, batchId)
         if not ours:
-            log.info("batch %d was decided by the run before this one, with its rows", batchId)
+            log.info("batch %d was already decided by the previous run, with the rows of that run", batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """In the driver: a task failed for good. The query's next run decides the batch, which drops these rows."""

@@ -63,7 +63,7 @@ def until(reader: Reader, condition: Callable[[], bool], what: str) -> None:
 
 def follows(reader: Reader) -> bool:
     """Whether the reader's standby has folded the partition's conversations; True without standby."""
-    standby = reader._owning._standby
+    standby = reader._driver._standby
     if standby is None:
         return True
     with standby._locks[0]:
@@ -81,13 +81,13 @@ def taken_over(place: Place, *, standby: bool) -> tuple[float, int]:
         before.flush()
         given_at: list[float] = []
         with after.reader(conversations.QUEUE, standby=standby) as reader:
-            take_over = reader._owning.take_over
+            take_over = reader._driver.take_over
 
             def noted(number: int) -> int | None:
                 given_at.append(time.perf_counter())
                 return take_over(number)
 
-            reader._owning.take_over = noted  # type: ignore[method-assign]
+            reader._driver.take_over = noted  # type: ignore[method-assign]
             with pumped(owner):
                 until(reader, lambda: follows(reader), "the partition is followed")
             owner.close()

@@ -10,7 +10,7 @@ from konverse.bridge.reader.reader import Reader
 from konverse.bridge.runtime.collector import prepare_collector
 from konverse.dialog.fold.fold import Fold
 from konverse.dialog.owner.events import AppendSnapshot, Effect
-from konverse.dialog.owner.snapshots import Snapshotting
+from konverse.dialog.owner.snapshots import SnapshotMaker
 from konverse.schemas.identifiers import LogIdentity
 from tests.bench import conversations
 from tests.bench.clients import PARTITIONS
@@ -60,7 +60,7 @@ def pause(place: Place, load: Load) -> Figures:
     fold = Fold(identity)
     fold.state = open_conversations(identity, load.conversations)
     fold.head.owner, fold.head.offset = bytes(16), 0
-    snapshots = Snapshotting(fold)
+    snapshots = SnapshotMaker(fold)
     longest = _timed(lambda: snapshots.begin(0))
     snapshots.confirm()
     total = longest

@@ -19,7 +19,7 @@ from konverse.bridge.kafka.clients import Kafka, LogTruncated
 from konverse.bridge.kafka.log_reader import LogReader
 from konverse.bridge.runtime.settings import Settings
 from konverse.bridge.verifier.check import Finding, PartitionVerdict
-from konverse.bridge.verifier.reading import PartitionReading, Verification, Views, measure, shorten
+from konverse.bridge.verifier.reading import PartitionReader, Verification, Views, measure, shorten
 from konverse.bridge.verifier.records import Record
 from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import KafkaUnavailable
@@ -174,7 +174,7 @@ class Proof(Verification):
         self._log.close()
 
 
-class _Noting(PartitionReading):
+class _Noting(PartitionReader):
     """Reads partitions and notes bodies."""
 
     def __init__(self, log: LogReader, owners: Collection[bytes]) -> None:

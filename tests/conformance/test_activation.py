@@ -13,7 +13,7 @@ import pytest
 import konverse
 from konverse.bridge.broker import Broker
 from konverse.bridge.worker.app import App
-from konverse.bridge.worker.process import Job, Working
+from konverse.bridge.worker.process import Job, WorkerProcess
 from konverse.bridge.worker.supervisor import jobs
 from konverse.dialog.transaction.transaction import Transaction
 from konverse.schemas.errors import InvalidProcedure, InvalidSettings
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.stack
 def at_work(broker: Broker, handler: Callable[[Transaction], object], max_readers: int) -> Iterator[None]:
     """Run the readers of a `konverse run` process in this process while the block runs."""
     broker.activate("Orders", max_readers=max_readers, max_messages=1)(handler)
-    working = Working(broker, broker, until_drained=False)
+    working = WorkerProcess(broker, broker, until_drained=False)
     thread = threading.Thread(target=working.run)
     thread.start()
     try:

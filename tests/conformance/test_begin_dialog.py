@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from konverse.bridge.broker import Broker
-from konverse.dialog.transaction.begun import Begun
+from konverse.dialog.transaction.begun import NewDialog
 from konverse.dialog.transaction.received import Message
 from konverse.dialog.transaction.transaction import Transaction
 from konverse.schemas.errors import (
@@ -113,7 +113,7 @@ def test_035_a_handler_gathers_the_answers_to_what_it_asked_in_the_group_of_the_
     begin(broker).send(ORDER, b"two lamps")
     broker.flush()
 
-    def ask(transaction: Transaction) -> list[Begun]:
+    def ask(transaction: Transaction) -> list[NewDialog]:
         (order,) = transaction
         asked = [transaction.begin(ORDER_SERVICE, "//sales/Depot", ORDERING, related_to=order.dialog) for _ in range(3)]
         for number, dialog in enumerate(asked):

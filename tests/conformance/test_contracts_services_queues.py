@@ -211,7 +211,7 @@ def test_022_what_nobody_has_looked_at_keeps_a_queue(broker: Broker) -> None:
     begin(broker).send(ORDER, b"nobody has looked")
     broker.flush()
     broker.admin.drop_service(ORDER_SERVICE)
-    with pytest.raises(StillUsed, match="that nobody has looked at"):
+    with pytest.raises(StillUsed, match="that no owner has ingested"):
         broker.admin.drop_queue("Orders")
 
 

@@ -17,7 +17,7 @@ from konverse.bridge.broker import Broker
 from konverse.bridge.client.dialog import Dialog
 from konverse.bridge.client.sender import Sender
 from konverse.bridge.kafka.log_reader import LogReader
-from konverse.bridge.owner.journal import Appending
+from konverse.bridge.owner.journal import JournalAppender
 from konverse.bridge.owner.outputs import Outputs
 from konverse.bridge.reader.reader import Reader
 from konverse.bridge.runtime.clock import now_ms
@@ -25,7 +25,7 @@ from konverse.bridge.verifier.journal import JournalJudge
 from konverse.bridge.verifier.records import Record
 from konverse.deploy.stack.stack import LocalStack
 from konverse.dialog.owner.events import Appended
-from konverse.dialog.session.rotation import Ageing
+from konverse.dialog.session.rotation import AgeWatch
 from konverse.dialog.session.session import Session
 from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import KonverseError, OutcomeUnknown, SteppedDown
@@ -114,7 +114,7 @@ class Real:
             with self.sender._lock:
                 lanes = [lane for lane in self.session.lanes.values() if not lane.parked]
                 waits = any(lane.window.outstanding or lane.window.sent < lane.next for lane in lanes)
-                return not (waits or self.sender._renewing.age or self.sender._failure)
+                return not (waits or self.sender._renewal.age or self.sender._failure)
         except KonverseError:
             return True
         return True
@@ -138,11 +138,11 @@ class Real:
                 with transaction:
                     messages = list(transaction)
                     if self._losing == queue:
-                        self._lose(reader._owning._appending)
+                        self._lose(reader._driver._appender)
                 received += [(message.type, message.body) for message in messages]
         return received
 
-    def _lose(self, appending: Appending) -> None:
+    def _lose(self, appending: JournalAppender) -> None:
         """Lose the next answer of the journal."""
         self._losing = None
         poll = appending.poll
@@ -206,7 +206,7 @@ class Real:
 
     def doubt(self) -> None:
         with self.sender._lock:
-            self.sender._renewing.give_up()
+            self.sender._renewal.give_up()
         before = len(self.session.ids)
         until(lambda: len(self.session.ids) > before or self._wait(), "another id")
 
@@ -220,8 +220,8 @@ class Real:
 
     def grow_old(self) -> None:
         with self.sender._lock:
-            self.session.ageing = Ageing(now_ms() - SESSION_IDLE_MS_MAX)
-        until(lambda: self.sender._renewing.age, "nobody looks at the clock")
+            self.session.ageing = AgeWatch(now_ms() - SESSION_IDLE_MS_MAX)
+        until(lambda: self.sender._renewal.age, "nobody looks at the clock")
 
     def close_from_outside(self, queue: int = ORDERS) -> None:
         address = self._queue(queue).address(0)
@@ -260,7 +260,7 @@ class Real:
     def answer(self, body: bytes, *, fails: bool, queue: int = ORDERS) -> None:
         with self._reader(queue) as reader:
             if fails:
-                _fail_once(reader._owning._outputs)
+                _fail_once(reader._driver._outputs)
             with next(iter(reader)) as transaction:
                 for message in list(transaction):
                     transaction.send(message.dialog, TYPE, body)

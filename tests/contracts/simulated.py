@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from konverse.dialog.session.dialogs import SessionDialog
-from konverse.dialog.session.rotation import Age, Ageing
+from konverse.dialog.session.rotation import Age, AgeWatch
 from konverse.dialog.session.session import Session
 from konverse.schemas.limits import SESSION_IDLE_MS_MAX
 from konverse.schemas.wire.envelope import decode
@@ -199,7 +199,7 @@ class Simulated:
         self.process.renewal.change("told")
 
     def grow_old(self) -> None:
-        self.session.ageing = Ageing(self.process.renewal.now_ms - SESSION_IDLE_MS_MAX)
+        self.session.ageing = AgeWatch(self.process.renewal.now_ms - SESSION_IDLE_MS_MAX)
 
     def close_from_outside(self, queue: int = ORDERS) -> None:
         place = self._place(queue)

@@ -19,7 +19,7 @@ from konverse.dialog.fold.fold import Fold
 from konverse.dialog.fold.journal import JournalRecord
 from konverse.dialog.owner import snapshots as snapshotting
 from konverse.dialog.owner.events import AppendSnapshot
-from konverse.dialog.owner.snapshots import Snapshotting
+from konverse.dialog.owner.snapshots import SnapshotMaker
 from konverse.dialog.state import recent as forgeries
 from konverse.schemas.identifiers import owner_writer
 from tests.kit.simulator.checks import check
@@ -166,7 +166,7 @@ def _fullness(fold: Fold) -> int:
 
 def _snapshot(fold: Fold) -> list[bytes]:
     """The records of a snapshot of this state, as an owner makes them."""
-    making = Snapshotting(fold)
+    making = SnapshotMaker(fold)
     records: list[bytes] = []
     with (
         patch.object(snapshotting, "SNAPSHOT_CHUNK_BYTES_MAX", CHUNK_BYTES),

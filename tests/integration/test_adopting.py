@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 from konverse.bridge.broker import Broker
 from konverse.bridge.client.begin import BeginClauses
 from konverse.bridge.kafka.log_reader import LogReader
-from konverse.bridge.owner.follower import Following
+from konverse.bridge.owner.follower import Follower
 from konverse.bridge.reader.reader import Reader
 from konverse.dialog.session.adoption import FoundState
 from konverse.dialog.state.partition import Partition
@@ -64,7 +64,7 @@ def owned(shop: Broker) -> Iterator[Reader]:
         for number in range(home.queue.partitions):
             with (
                 closing(LogReader(shop._kafka)) as log,
-                closing(Following(shop._kafka, home.queue, number)) as following,
+                closing(Follower(shop._kafka, home.queue, number)) as following,
             ):
                 _, end = log.ends(home.queue.topic, number)
                 until(lambda: following.catch_up().ingest_to >= end, "the home has heard all")  # noqa: B023

@@ -51,7 +51,7 @@ REFUSED: Final[dict[str, tuple[Callable[[Broker], object], str]]] = {
     "a negative wait": (lambda b: begin(b).flush(-1), "argument 'timeout_s'"),
     "more partitions than there are": (
         lambda b: b.reader("Orders").wait_for_partitions(99),
-        "99 cannot be ours",
+        "cannot have 99",
     ),
     "a transaction on no dialog": (lambda b: in_transaction(b, lambda t: t.end(NOTHING)), "no dialog"),
     "a transaction that sends on no dialog": (

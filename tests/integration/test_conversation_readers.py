@@ -201,7 +201,7 @@ def test_a_reader_closes_although_its_client_never_leaves_the_group(
         open_shop(broker)
         reader = broker.reader("Orders")
         reader.wait_for_partitions(1)
-        consumer = reader._share.consumer
+        consumer = reader._assignment.consumer
 
         class Stuck:
             def __getattr__(self, name: str) -> object:
@@ -212,10 +212,10 @@ def test_a_reader_closes_although_its_client_never_leaves_the_group(
                 consumer.close()
                 left.set()
 
-        monkeypatch.setattr(reader._share, "consumer", Stuck())
+        monkeypatch.setattr(reader._assignment, "consumer", Stuck())
         reader.close()
         assert reader.closed
-        assert "has not left its group" in caplog.text
+        assert "has not left its consumer group" in caplog.text
         release.set()
         assert left.wait(DEADLINE_S)
 
@@ -266,7 +266,7 @@ def test_a_group_that_an_iteration_passes_over_comes_again(
                     break
         assert [*handled.values()] == [1] * 4
         assert drain(broker, "Orders") == []
-    assert sum("Write `with transaction:` first" in line for line in caplog.messages) == 1
+    assert sum("Enter `with transaction:`" in line for line in caplog.messages) == 1
 
 
 def test_a_transaction_that_was_passed_over_is_refused_and_one_that_ended_is_not_entered_again(

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from konverse.bridge.client.sender import Sender
-from konverse.bridge.owner.driver import Owning
+from konverse.bridge.owner.driver import OwnerDriver
 from konverse.schemas.errors import BrokerClosed
 from tests.kit.oracle import prove_exactly_once
 from tests.kit.servers import Servers
@@ -61,8 +61,8 @@ class Broken:
         return len(self._lost)
 
 
-def owning_of(reader: object) -> Owning:
-    return reader._owning  # type: ignore[attr-defined, no-any-return]
+def driver_of(reader: object) -> OwnerDriver:
+    return reader._driver  # type: ignore[attr-defined, no-any-return]
 
 
 def test_a_journal_producer_that_breaks_is_replaced_and_the_work_done_again(servers: Servers, database: str) -> None:
@@ -71,7 +71,7 @@ def test_a_journal_producer_that_breaks_is_replaced_and_the_work_done_again(serv
         sent = send_orders(broker, dialogs=6, messages=12)
         with broker.reader("Orders", timeout=2) as reader:
             fill(reader, 12)
-            owning_of(reader)._appending._producer = Broken()  # type: ignore[assignment]
+            driver_of(reader)._appender._producer = Broken()  # type: ignore[assignment]
             assert answer_once(reader) > 12, "no work was done again"
         proof = prove_exactly_once(servers.bootstrap, queue_of(broker, "Orders"), queue_of(broker, "Shop"), sent)
     assert proof.replies == 12
@@ -86,7 +86,7 @@ def test_a_producer_of_outputs_that_breaks_is_replaced_and_all_outputs_arrive(
         sent = send_orders(broker, dialogs=6, messages=12)
         with broker.reader("Orders", timeout=2, batch=2) as reader:
             fill(reader, 12)
-            owning_of(reader)._outputs._producer = Broken(healthy)  # type: ignore[assignment]
+            driver_of(reader)._outputs._producer = Broken(healthy)  # type: ignore[assignment]
             assert answer_once(reader) == 12
         proof = prove_exactly_once(servers.bootstrap, queue_of(broker, "Orders"), queue_of(broker, "Shop"), sent)
     assert proof.replies == 12

@@ -239,7 +239,7 @@ def test_settling_does_not_say_done_while_a_destination_refuses(
             with next(reader) as transaction:
                 for message in transaction:
                     transaction.send(message.dialog, RECEIPT, b"x")
-        with pytest.raises(OutcomeUnknown, match="has not acknowledged everything"):
+        with pytest.raises(OutcomeUnknown, match="has not acknowledged all finished work"):
             reader.settle(3)
         reader.close()
 

@@ -10,7 +10,7 @@ import pytest
 
 from konverse.bridge.broker import Broker
 from konverse.bridge.kafka.clients import Kafka
-from konverse.bridge.owner.follower import Following
+from konverse.bridge.owner.follower import Follower
 from konverse.bridge.runtime.settings import Settings
 from konverse.dialog.fold.fold import Fold
 from konverse.dialog.owner import snapshots as snapshotting
@@ -32,10 +32,10 @@ def _often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def following(servers: Servers, broker: Broker, number: int = 0) -> Iterator[Following]:
+def following(servers: Servers, broker: Broker, number: int = 0) -> Iterator[Follower]:
     """A followed partition of queue Orders."""
     kafka = Kafka(Settings(kafka=f"kafka://{servers.bootstrap}"))
-    with Following(kafka, queue_of(broker, "Orders"), number) as followed:
+    with Follower(kafka, queue_of(broker, "Orders"), number) as followed:
         yield followed
 
 

@@ -193,7 +193,7 @@ def test_wrong_questions_are_refused(servers: Servers, database: str) -> None:
             broker.operations.conversations("Typo")
         with pytest.raises(BadInput, match="older_than"):
             broker.operations.leaked(older_than=-1.0)
-        with pytest.raises(BadInput, match="keeps what was received for 604,800 s"):
+        with pytest.raises(BadInput, match="keeps received messages for 604,800 s"):
             broker.operations.leaked(older_than=8.0 * DAY_S)
         with pytest.raises(BadInput, match="leaked"):
             broker.operations.end_leaked([str(broker.database)])  # type: ignore[list-item]  # an invalid id

@@ -9,7 +9,7 @@ import pytest
 from konverse.bridge.broker import Broker
 from konverse.bridge.kafka.clients import Kafka
 from konverse.bridge.owner.group_locator import Groups
-from konverse.bridge.owner.logs import LogReading
+from konverse.bridge.owner.logs import QueueLogs
 from konverse.bridge.owner.outputs import Outputs
 from konverse.bridge.runtime.settings import Settings
 from konverse.dialog.owner.events import ReadData, ReadJournal, ReadSnapshots
@@ -27,15 +27,15 @@ pytestmark = pytest.mark.stack
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Number of offsets of journals and snapshots that each question asked for."""
     offsets: list[int] = []
-    answer = LogReading.answer
+    answer = QueueLogs.answer
 
-    def spied(self: LogReading, partition: int, question: Any) -> Any:
+    def spied(self: QueueLogs, partition: int, question: Any) -> Any:
         if not isinstance(question, ReadData):
             assert isinstance(question, ReadJournal | ReadSnapshots)
             offsets.append(question.end - question.start)
         return answer(self, partition, question)
 
-    monkeypatch.setattr(LogReading, "answer", spied)
+    monkeypatch.setattr(QueueLogs, "answer", spied)
     return offsets
 
 

@@ -147,12 +147,12 @@ def test_who_may_have_missed_something_gets_an_error_on_both_sides_and_the_next_
         with broker.reader("Orders", timeout=1) as reader:
             fill(reader, 4)
             reader.settle()
-            reader._share.consumer.pause(reader._share.consumer.assignment())  # otherwise it reads ahead
+            reader._assignment.consumer.pause(reader._assignment.consumer.assignment())  # otherwise it reads ahead
             late = begin(broker)
             late.send(ORDER, b"late")
             broker.flush()
             cut(broker, 5)
-            reader._share.consumer.resume(reader._share.consumer.assignment())
+            reader._assignment.consumer.resume(reader._assignment.consumer.assignment())
             until(lambda: lost(reader), "the owner says LOST")
             received = taken(reader)
         assert [message.type for message in received] == [ERROR, *[ORDER] * 4], "what was read before is not lost"

@@ -67,7 +67,7 @@ def reading(way: str, servers: Servers, broker: Broker, folder: Path) -> Iterato
 def _reading(way: str, servers: Servers, broker: Broker, folder: Path) -> Iterator[None]:
     if way == "konverse run":
         with Run(servers, broker.database, folder) as worker:
-            worker.wait_for("reads queue 'Orders'")
+            worker.wait_for("reading queue 'Orders'")
             yield
     else:
         with in_a_thread(broker, iterate if way == "iterated" else lambda reader: reader.run(answer)):
@@ -109,7 +109,7 @@ def test_what_is_not_suspended_is_suspended_skipped_ended_and_cleaned_up_at_once
             broker.flush()
             with pytest.raises(InvalidState, match="is suspended already"):
                 broker.operations.suspend(opened["suspended"].id, queue="Orders")
-            with pytest.raises(OutcomeUnknown, match="a handler has its group"):
+            with pytest.raises(OutcomeUnknown, match="a handler works on its group"):
                 broker.operations.suspend(held[0].id, queue="Orders", timeout=0.5)
             (tmp_path / "released").touch()
             broker.operations.end(held[0].id, queue="Orders")  # behind the handler; the earlier order is then void

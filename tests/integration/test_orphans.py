@@ -58,17 +58,17 @@ def test_a_partition_that_the_group_gave_to_the_dead_is_claimed_all_the_same(
             for dialog in dialogs:
                 dialog.send(ORDER, b"1")
             until(lambda: received(reader, 8), "the reader claims what nobody looks after")
-            assert not reader._share._assigned, "the group gave it nothing"
-            assert "nobody has looked after partition 0" in caplog.text
+            assert not reader._assignment._assigned, "the group gave it nothing"
+            assert "partition 0 of queue 'Orders' has had no live owner" in caplog.text
             for dialog in dialogs:
                 dialog.send(ORDER, b"2")
             until(lambda: received(reader, 16), "it reads on")
             dead.close()
-            until(lambda: received(reader, 0) and reader._share._assigned == {0, 1}, "the group gives them to us")
+            until(lambda: received(reader, 0) and reader._assignment._assigned == {0, 1}, "the group gives them to us")
             for dialog in dialogs:
                 dialog.send(ORDER, b"3")
             until(lambda: received(reader, 24), "the group's consumer reads on")
-            assert not reader._share._orphans.numbers
+            assert not reader._assignment._orphans.numbers
     assert sorted(bodies) == [b"1"] * 8 + [b"2"] * 8 + [b"3"] * 8
 
 
@@ -93,9 +93,9 @@ def test_owners_that_are_alive_and_have_nothing_to_do_keep_their_partitions(serv
         open_shop(broker, partitions=2)
         with broker.reader("Orders", timeout=0.2) as first, other.reader("Orders") as second, pumped(second):
             until(lambda: any(has(first, number) for number in (0, 1)) and second.partitions, "each has its share")
-            owners = [*first._owning.owners.values(), *second._owning.owners.values()]
+            owners = [*first._driver.owners.values(), *second._driver.owners.values()]
             epochs = [owner.fold.head.epoch for owner in owners]
             for _ in range(4 * int(SILENCE_S / 0.2)):
                 work(first)
-            assert [*first._owning.owners.values(), *second._owning.owners.values()] == owners
+            assert [*first._driver.owners.values(), *second._driver.owners.values()] == owners
             assert [owner.fold.head.epoch for owner in owners] == epochs

@@ -18,7 +18,7 @@ from konverse.bridge.client.sender import Sender
 from konverse.bridge.kafka.clock import OpenTopic
 from konverse.bridge.runtime.clock import now_ms
 from konverse.dialog.session.outcome import Outcome
-from konverse.dialog.session.rotation import Age, Ageing
+from konverse.dialog.session.rotation import Age, AgeWatch
 from konverse.schemas.errors import BadInput, KafkaUnavailable, OutcomeUnknown, StackError
 from konverse.schemas.identifiers import session_writer, time_of_writer
 from konverse.schemas.limits import SESSION_IDLE_MS_MAX
@@ -125,7 +125,7 @@ def test_a_message_that_arrived_is_said_to_be_received(servers: Servers, databas
             assert sender is not None
             sent = sent_as_if_nobody_knew(sender, dialog)
             dialog.flush()
-            with pytest.raises(BadInput, match="this broker's own"):
+            with pytest.raises(BadInput, match="this broker has sent these messages"):
                 client.outcome(token.encode(Token(tuple(sent))))
         assert asked_while_somebody_works(broker, token.encode(Token(tuple(sent)))).received
 
@@ -181,10 +181,10 @@ def test_nobody_answers_where_nobody_works(servers: Servers, database: str) -> N
         open_shop(broker)
         address = queue_of(broker, "Orders").address(0)
         asked = token.encode(Token((Sent(session_writer(0, 1), address, bytes(16), 0, (0,)),)))
-        with pytest.raises(OutcomeUnknown, match="workers may be away") as unknown:
+        with pytest.raises(OutcomeUnknown, match="workers may be down") as unknown:
             broker.outcome(asked, timeout=0.5)
         assert unknown.value.token == asked
-        with pytest.raises(BadInput, match="as it was"):
+        with pytest.raises(BadInput, match="unchanged"):
             broker.outcome(b"no token")
 
 
@@ -202,14 +202,14 @@ def test_a_session_goes_on_under_a_new_id(servers: Servers, database: str) -> No
         before = sender.session.writer
         with sender._lock:
             dialog.send(ORDER, b"1")
-            sender._renewing.give_up()
+            sender._renewal.give_up()
         with broker.reader("Orders") as reader, pumped(reader):
             dialog.send(ORDER, b"2")
             dialog.flush()
         assert sender.session.writer != before
         with sender._lock:
-            sender.session.ageing = Ageing(now_ms() - SESSION_IDLE_MS_MAX)
-        until(lambda: sender._renewing.age is Age.OLD, "nobody looks at the clock")
+            sender.session.ageing = AgeWatch(now_ms() - SESSION_IDLE_MS_MAX)
+        until(lambda: sender._renewal.age is Age.OLD, "nobody looks at the clock")
         dialog.send(ORDER, b"3")
         dialog.flush()
         assert len(sender.session.ids) == 3
@@ -238,7 +238,7 @@ def test_only_who_needs_a_new_id_waits_for_it(servers: Servers, database: str, m
         monkeypatch.setattr(OpenTopic, "append", slowly)
         with sender._lock:
             dialog.send(ORDER, b"0")
-            sender._renewing.give_up()
+            sender._renewal.give_up()
         assert asked.wait(DEADLINE_S), "a new id is asked for"
         began = time.monotonic()
         sender.ended_by_peer(b"somebody else's.")

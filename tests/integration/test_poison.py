@@ -161,7 +161,7 @@ def test_what_tells_of_the_end_is_not_skipped(servers: Servers, database: str) -
             dialog.end(error=17, description="enough")
             broker.flush()
             until(lambda: home.run(shop) is reader.run(shop) and endpoint.ends_next, "the Error of the session")
-            with pytest.raises(InvalidState, match="tells that it is over, and is not skipped"):
+            with pytest.raises(InvalidState, match="is its EndDialog or Error, which cannot be skipped"):
                 reader.operations.skip(endpoint.id)
 
 
@@ -181,9 +181,9 @@ def test_an_operator_skips_a_message_or_ends_its_conversation(servers: Servers, 
             assert reader.operations.suspended == [], "what was ended waits for its peer alone"
             with pytest.raises(InvalidState, match="has ended here already"):
                 reader.operations.end(ended)
-            with pytest.raises(InvalidState, match="has no message that waits"):
+            with pytest.raises(InvalidState, match="has no waiting message"):
                 reader.operations.skip(skipped)
             with pytest.raises(InvalidState, match="is not suspended"):
                 reader.operations.resume(skipped)
-            with pytest.raises(DialogNotFound, match="lives in no partition that is ours"):
+            with pytest.raises(DialogNotFound, match="is in no partition of this reader"):
                 reader.operations.resume(UUID(int=1))

@@ -87,7 +87,7 @@ def test_nothing_follows_end_of_stream_under_concurrent_senders(servers: Servers
 
 def test_end_of_stream_is_not_sent_by_hand(broker: Broker) -> None:
     with taking(broker, Taker()) as taker, pool_of(broker) as pool:
-        with pytest.raises(BadInput, match=r"is not sent by hand: call pool.recycle\(\)"):
+        with pytest.raises(BadInput, match=r"which only the pool sends: call pool.recycle\(\)"):
             pool.send(STREAM_END)
         pool.send(ORDER, b"one")
         until(lambda: taker.bodies == [b"one"], "it is received")
@@ -327,7 +327,7 @@ def test_a_home_that_does_not_answer_keeps_nobody_else_waiting(
         ):
             pool._worker._check_home(home, [])
             pool._worker._check_home(home, [])
-        assert caplog.text.count("has no news of its conversations, asked 1 times: silence") == 1
+        assert caplog.text.count("cannot check its conversations after 1 attempts, retrying: silence") == 1
 
 
 def test_a_pool_that_is_closed_waits_for_targets_that_are_away_as_long_as_it_is_told_to_and_else_a_little(

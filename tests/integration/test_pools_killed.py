@@ -250,7 +250,7 @@ def test_of_two_processes_that_begin_with_a_pool_at_once_the_later_one_goes_on(
             with pytest.raises(BrokerClosed):
                 first.send(ORDER, b"late", "key")
             until(
-                lambda: not second._takeover.complete or "is used by another process, too" in caplog.text,
+                lambda: not second._takeover.complete or "is also used by another process" in caplog.text,
                 "the other hears",
             )
             second.send(ORDER, b"second", "key")

@@ -102,7 +102,7 @@ def test_what_comes_back_to_a_pool_that_was_closed_goes_on_until_its_broker_is(
         for body in sent:
             pool.send(ORDER, body, f"key {body[:1].decode()}")
     assert pool.closed
-    assert "3 conversations that their targets have not ended, and 0 keys whose messages have come back" in caplog.text
+    assert "3 conversations not yet ended by their targets, and 0 keys with returned messages" in caplog.text
     assert not pool.over
     with redirecting(broker, order=NORTH), taking(broker, Taker(), queue="North") as taker:
         until(lambda: len(taker.bodies) == len(sent), "all is received")
@@ -120,8 +120,8 @@ def test_a_pool_that_is_not_empty_says_so_when_its_broker_is_closed(
     with connected(servers.bootstrap, database) as other, caplog.at_level(logging.WARNING, "konverse.pool"):
         pool = pool_of(other)
         pool.send(ORDER, b"one", "key")
-    assert "ends, and is not empty: 1 conversations that their targets have not ended" in caplog.text
-    assert "a pool with a name would send it again" in caplog.text
+    assert "ends with unfinished work: 1 conversations not yet ended by their targets" in caplog.text
+    assert "a named pool would resend them" in caplog.text
     assert pool.over
     with pytest.raises(BrokerClosed):
         pool_of(other)
@@ -175,7 +175,7 @@ def test_who_is_redirected_to_where_nobody_takes_it_is_told_and_nothing_is_lost(
             (undelivered,) = pool.undelivered()
             assert says in undelivered.reason
             assert [message.body for message in undelivered.messages] == [b"0", b"1", b"2"]
-            with pytest.raises(InvalidRoute, match=r"`pool\.undelivered` shows it"):
+            with pytest.raises(InvalidRoute, match=r"`pool\.undelivered` lists them"):
                 pool.send(ORDER, b"refused", "key")
         with (
             connected(servers.bootstrap, database) as mended,

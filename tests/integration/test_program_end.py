@@ -42,7 +42,7 @@ WITHOUT_KAFKA = """
 import uuid
 from konverse.bridge.runtime import exits
 from konverse.bridge.kafka.clients import Kafka
-from konverse.bridge.client.session_ids import Renewing
+from konverse.bridge.client.session_ids import SessionRenewal
 from konverse.bridge.client.sender import Sender
 from konverse.bridge.runtime.settings import Settings
 from konverse.bridge.runtime.clock import now_ms
@@ -57,7 +57,7 @@ class Ids:
     def new(self, timeout_s=None):
         return uuid.uuid4().bytes, now_ms()
 
-sender = Sender(Kafka(Settings.load(kafka="kafka://127.0.0.1:1")), Renewing(Ids(), lambda address: None))
+sender = Sender(Kafka(Settings.load(kafka="kafka://127.0.0.1:1")), SessionRenewal(Ids(), lambda address: None))
 there = Address("topic", 0, b"1234")
 dialog = sender.begin(b"c" * 16, Begin("from", "to", "contract", there, there, b"c" * 16, None), PLAIN)
 for _ in range(3):

@@ -30,9 +30,9 @@ def test_whoever_begins_a_dialog_or_sets_a_timer_waits_for_room_and_is_told_when
         broker.flush()
         for lane in sender.session.lanes.values():
             lane.room = 0
-        with pytest.raises(QueueFull, match=r"have waited 2\.0 s for Kafka.*this was not taken"):
+        with pytest.raises(QueueFull, match=r"have waited 2\.0 s for Kafka.*this was not sent"):
             begin(broker)
-        with pytest.raises(QueueFull, match=r"have waited 2\.0 s for Kafka.*this was not taken"):
+        with pytest.raises(QueueFull, match=r"have waited 2\.0 s for Kafka.*this was not sent"):
             dialogs[0].set_timer(3600)
         for lane in sender.session.lanes.values():
             lane.room = SESSION_WINDOW_BYTES_MAX

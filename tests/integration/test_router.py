@@ -13,7 +13,7 @@ import pytest
 
 from konverse.bridge.broker import Broker
 from konverse.bridge.router.service import RoutingService
-from konverse.bridge.worker.process import Working
+from konverse.bridge.worker.process import WorkerProcess
 from konverse.dialog.transaction.received import Message
 from konverse.routing.classifiers import regular_expression
 from konverse.routing.decisions import Unclassifiable
@@ -271,7 +271,7 @@ def test_a_target_that_does_not_accept_the_contract_is_an_error_until_it_does(re
 def test_a_router_has_its_queue_for_itself(regions: Broker) -> None:
     regions.activate("Orders")(lambda transaction: None)
     router_of(regions)
-    with pytest.raises(AlreadyExists, match=r"a router has its queue for itself"):
+    with pytest.raises(AlreadyExists, match=r"a router needs a queue of its own"):
         regions.answering(regions)
 
 
@@ -304,7 +304,7 @@ def test_a_classifier_that_does_not_come_back_is_logged_and_others_go_on(
         try:
             until(lambda: f"first one of conversation {dialog.id}" in caplog.text, "it is said")
             (late,) = router.last_errors
-            assert (late.conversation, late.text.split(" has worked for ")[0][:14]) == (dialog.id, "the classifier")
+            assert (late.conversation, late.text.split(" has run for ")[0][:14]) == (dialog.id, "the classifier")
             assert router.routed.failed == 0, "it may come back"
             sent(regions, b"north 1")
             assert [*answer_in(regions, "north", 1)] == [b"north 1"]
@@ -337,9 +337,9 @@ def test_a_thread_that_ends_beside_a_classifier_that_hangs_ends_the_router_and_n
             sent(regions, b"exit")
             with pytest.raises(SystemExit, match="no more of this"):
                 done.result(DEADLINE_S)
-            assert "a thread of queue 'Orders' has ended with SystemExit: no more of this" in caplog.text
+            assert "a thread of queue 'Orders' ended with SystemExit: no more of this" in caplog.text
             assert f"0 s to finish: conversation {hanging.id} of service {ORDER_SERVICE!r}" in caplog.text
-            until(lambda: "the classifier of router '//sales/OrderService' has worked for" in caplog.text, "it is said")
+            until(lambda: "the classifier of router '//sales/OrderService' has run for" in caplog.text, "it is said")
             assert f"of type {ORDER!r}, the first one of conversation {hanging.id}" in caplog.text
             router.classify = lambda _: SOUTH
             with running(router):
@@ -393,5 +393,5 @@ def test_the_router_of_the_readme_routes(servers: Servers, regions: Broker, data
     exec(compile(program, "README.md", "exec"), names)
     sent(regions, b"north 1")
     with names["app"].connect() as connection:
-        Working(connection, names["app"], until_drained=True).run()
+        WorkerProcess(connection, names["app"], until_drained=True).run()
     assert [*answer_in(regions, "north", 1)] == [b"north 1"]

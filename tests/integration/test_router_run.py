@@ -43,9 +43,9 @@ def test_a_process_whose_classifier_hangs_ends_itself_and_the_message_is_tried_a
         open_regions(broker)
         dialog = sent(broker, HANG)
         with Run(servers, database, tmp_path, "--readers", "processes", app=APP) as worker:
-            (line, *_) = worker.wait_for("this process ends, and the attempt counts")
+            (line, *_) = worker.wait_for("this process exits, and the attempt counts as failed")
             assert str(dialog.id) in line["message"]
-            worker.wait_for("with code 103 in a handler; it is started again")
+            worker.wait_for("with code 103 in a handler; it is restarted")
             (tmp_path / "released").touch()
             assert [*answer_in(broker, "north", 1)] == [HANG]
             assert worker.stop() == 0, worker.text

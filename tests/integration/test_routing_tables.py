@@ -95,7 +95,7 @@ def test_what_no_table_can_be_is_refused_and_leaves_it_as_it_was(broker: Broker)
         with pytest.raises(error, match=re.escape(says)):
             broker.admin.alter_routing_table("Regions", **change)
     broker.admin.create_service("//beside", queue="Orders")
-    with pytest.raises(InvalidRoute, match="on the queue of '//sales/OrderService'"):
+    with pytest.raises(InvalidRoute, match="on the queue of router '//sales/OrderService'"):
         broker.admin.alter_routing_table("Regions", set={"x": "//beside"})
     with pytest.raises(RoutingTableNotFound):
         broker.admin.alter_routing_table("Others", set={"n": NORTH})

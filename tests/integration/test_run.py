@@ -18,10 +18,10 @@ from typer.testing import CliRunner
 from examples.sales import services
 from konverse.bridge.broker import Broker
 from konverse.bridge.cli.main import app
-from konverse.bridge.owner.follower import Following
-from konverse.bridge.reader.drained import Draining, Mark
+from konverse.bridge.owner.follower import Follower
+from konverse.bridge.reader.drained import DrainCheck, Mark
 from konverse.bridge.worker.app import App
-from konverse.bridge.worker.process import Working
+from konverse.bridge.worker.process import WorkerProcess
 from konverse.dialog.transaction.transaction import Transaction
 from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.system_messages import ERROR, read_error
@@ -60,7 +60,7 @@ def released(broker: Broker, name: str) -> bool:
     """Whether the last owner of every partition gave it back, so that the next one needs no care."""
     queue = queue_of(broker, name)
     for number in range(queue.partitions):
-        with Following(broker._kafka, queue, number) as following:
+        with Follower(broker._kafka, queue, number) as following:
             following.catch_up()
             if not following.head.clean:
                 return False
@@ -92,7 +92,7 @@ def test_a_reader_that_is_killed_is_started_again_and_each_message_counts_once_w
             assert f"{entries[0]['pid']} " in line["message"]
             (tmp_path / "released").touch()
             assert worker.wait(100) == 0, worker.text
-            assert len({line["process"] for line in worker.said("reads queue 'Orders'")}) == 3
+            assert len({line["process"] for line in worker.said("reading queue 'Orders'")}) == 3
         handled = executions(read_diary(tmp_path / "diary"))
         assert len(handled[str(held), 1]) == 2
         assert len({entry["id"] for entry in handled[str(held), 1]}) == 1
@@ -137,7 +137,7 @@ def test_at_a_second_signal_a_handler_is_cut_off_and_nothing_of_it_counts(
             worker.wait_for("stopping")
             worker.process.send_signal(signal.SIGINT)
             assert worker.wait() == 8, worker.text
-            assert worker.said("cut off")
+            assert worker.said("running handlers are killed")
         (message,) = drain(broker, "Orders", partitions=(0,))
         assert message.body == HOLD
 
@@ -298,7 +298,7 @@ def test_the_application_of_the_readme_answers(servers: Servers, database: str) 
         open_shop(broker)
         send_orders(broker, dialogs=2, messages=4)
         with names["app"].connect() as connection:
-            Working(connection, names["app"], until_drained=True).run()
+            WorkerProcess(connection, names["app"], until_drained=True).run()
         assert [message.body for message in drain(broker, "Shop", partitions=(0,))] == [b"accepted"] * 4
 
 
@@ -328,11 +328,11 @@ def test_a_queue_whose_handler_hangs_does_not_keep_the_error_of_another_one_from
         with application.connect() as connection:
             try:
                 with pytest.raises(SystemExit, match="no more of this"):
-                    Working(connection, application, until_drained=False).run()
+                    WorkerProcess(connection, application, until_drained=False).run()
             finally:
                 release.set()
-        assert "a thread of this process has ended with SystemExit: no more of this" in caplog.text
-        assert "left behind; what they are at is received again: queue 'Orders'" in caplog.text
+        assert "a thread of this process ended with SystemExit: no more of this" in caplog.text
+        assert "abandoned; their messages are received again: queue 'Orders'" in caplog.text
 
 
 def test_queues_are_drained_when_no_handler_has_sent_anything_to_another_one(servers: Servers, database: str) -> None:
@@ -349,7 +349,7 @@ def test_queues_are_drained_when_no_handler_has_sent_anything_to_another_one(ser
     def receive(transaction: Transaction) -> None:
         answered.extend(message.body for message in transaction)
 
-    class Waits(Draining):
+    class Waits(DrainCheck):
         """Releases the other handler when this queue was found empty."""
 
         def look(self, queue: Queue, ours: Collection[int]) -> Mark | None:
@@ -365,7 +365,7 @@ def test_queues_are_drained_when_no_handler_has_sent_anything_to_another_one(ser
             connection.operations.draining = lambda queues: Waits(  # type: ignore[method-assign]
                 connection._kafka, [queue_of(broker, one) for one in queues]
             )
-            Working(connection, application, until_drained=True).run()
+            WorkerProcess(connection, application, until_drained=True).run()
     assert answered == [b"order 0"]
 
 
@@ -400,6 +400,6 @@ def test_a_handler_that_ends_its_process_is_said_to_and_the_process_is_started_a
         open_shop(broker)
         send(broker, b"one")
         with Run(servers, database, tmp_path, app="leaving:app", cwd=tmp_path) as worker:
-            worker.wait_for("a handler has ended this process (SystemExit: enough)", 2)
-            assert worker.wait_for("it is started again")
+            worker.wait_for("a handler ended this process by raising SystemExit (enough)", 2)
+            assert worker.wait_for("it is restarted")
         assert "Traceback" not in worker.text

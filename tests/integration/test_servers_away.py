@@ -46,7 +46,7 @@ def test_a_reader_that_waits_for_kafka_says_so_and_so_does_close(
             assert len(said("Kafka has not answered for")) == 1
             with pumped(reader), stopped(own_stack, "redis"):
                 until(lambda: said("the view is not written"), "the writer of the view says that Redis is away")
-                writer = reader._owning._view
+                writer = reader._driver._view
                 assert writer is not None
                 until(lambda: writer._trouble._absent._count[None] >= 3, "it has tried again")
             with pumped(reader):
@@ -85,7 +85,7 @@ def test_a_redis_that_refuses_to_write_is_reported_once_with_its_reason_until_it
                 reader.wait_for_partitions(1)
                 with pumped(reader):
                     until(lambda: said("Redis refuses it: this user has no permissions"), "the refusal is reported")
-                    writer = reader._owning._view
+                    writer = reader._driver._view
                     assert writer is not None
                     tries = Mock(wraps=writer._trouble.failed)
                     writer._trouble.failed = tries  # type: ignore[method-assign]
@@ -112,6 +112,6 @@ def test_a_reader_whose_group_kafka_has_lost_goes_on_with_another_consumer(
             own_stack.restart("kafka")
             begin(broker).send(ORDER, b"x")
             until(lambda: answer_once(reader) == 1, "a message that is received although the group is gone")
-        failed = [record.message for record in caplog.records if "another consumer" in record.message]
+        failed = [record.message for record in caplog.records if "failed and was replaced" in record.message]
         assert len(failed) == 1
         assert "The group id does not exist" in failed[0]

@@ -10,7 +10,7 @@ from contextlib import suppress
 import pytest
 from confluent_kafka import TopicPartition
 
-from konverse.bridge.owner.driver import Owning
+from konverse.bridge.owner.driver import OwnerDriver
 from konverse.bridge.reader.reader import Reader
 from konverse.dialog.transaction.transaction import Transaction
 from konverse.schemas.errors import SteppedDown
@@ -29,7 +29,7 @@ def test_a_reader_beyond_the_number_of_partitions_says_so_and_takes_over(
         with one.reader("Orders") as first, pumped(first):
             until(lambda: first.partitions, "the first reader has the partition")
             with two.reader("Orders") as second, pumped(second):
-                until(lambda: "has no partition: other readers have all 1" in caplog.text, "it is said")
+                until(lambda: "has no partition: other readers own all 1" in caplog.text, "it is said")
                 holder, other = (first, second) if first.partitions else (second, first)  # the group chooses
                 assert not other.partitions
                 holder.close()
@@ -68,8 +68,8 @@ def test_whoever_waits_for_kafka_to_acknowledge_its_work_still_hears_the_group(
         open_shop(broker, partitions=2)
         with broker.reader("Orders") as first, ThreadPoolExecutor(1) as pool:
             first.wait_for_partitions(2)
-            silent = first._owning
-            monkeypatch.setattr(Owning, "busy", property(lambda owning: owning is silent))
+            silent = first._driver
+            monkeypatch.setattr(OwnerDriver, "busy", property(lambda driver: driver is silent))
             settling = pool.submit(first.settle, DEADLINE_S)
             with broker.reader("Orders") as second:
                 second.wait_for_partitions(1, DEADLINE_S / 2)
@@ -128,7 +128,7 @@ def test_a_partition_that_the_group_took_away_is_told_to_whoever_settles(servers
             fill(reader, 2)
             _finish_one(reader)
             with reader._pumping:  # as the group does while the reader polls
-                reader._share._on_lost(reader._share.consumer, [TopicPartition(reader.queue.topic, 0)])
+                reader._assignment._on_lost(reader._assignment.consumer, [TopicPartition(reader.queue.topic, 0)])
             with pytest.raises(SteppedDown, match="was lost or given back"):
                 reader.settle(DEADLINE_S)
             reader.settle(DEADLINE_S)  # reported once
@@ -145,7 +145,7 @@ def test_what_ends_after_its_partition_was_given_back_is_told_to_whoever_settles
             with suppress(LookupError), next(reader) as transaction:
                 list(transaction)
                 with reader._pumping:  # as the group does while the reader polls
-                    reader._share._on_revoke(reader._share.consumer, [TopicPartition(reader.queue.topic, 0)])
+                    reader._assignment._on_revoke(reader._assignment.consumer, [TopicPartition(reader.queue.topic, 0)])
                 if not commit:
                     raise LookupError
             if commit:
@@ -162,9 +162,9 @@ def test_a_partition_that_was_paused_when_it_was_given_back_is_read_when_it_come
     with connected(servers.bootstrap, database) as broker, monkeypatch.context() as patched:
         open_shop(broker)
         if not claimed:  # it is paused until it can be recovered
-            patched.setattr(Owning, "take_over", lambda *_: None)
+            patched.setattr(OwnerDriver, "take_over", lambda *_: None)
         with broker.reader("Orders", timeout=DEADLINE_S) as reader:
-            share, place = reader._share, [TopicPartition(reader.queue.topic, 0)]
+            share, place = reader._assignment, [TopicPartition(reader.queue.topic, 0)]
             with pumped(reader):
                 until(lambda: share._assigned, "the group gives us the partition")
             with reader._pumping:

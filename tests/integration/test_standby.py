@@ -35,7 +35,7 @@ LED_WITHIN_S = 2.0
 
 
 def standby_of(reader: Reader) -> Standby:
-    standby = reader._owning._standby
+    standby = reader._driver._standby
     assert standby is not None
     return standby
 

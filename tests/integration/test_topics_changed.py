@@ -131,11 +131,11 @@ def test_partitions_that_were_added_are_left_alone_with_one_warning_and_the_queu
             until(lambda: received, "the first order")
             for name in (topic, journal_topic(topic), snapshot_topic(topic)):
                 admin.create_partitions([NewPartitions(name, 3)])[name].result(DEADLINE_S)
-            until(lambda: "has 3 partitions, and queue 'Orders' has 1" in caplog.text, "the warning")
+            until(lambda: "has 3 partitions, but queue 'Orders' has 1" in caplog.text, "the warning")
             until(lambda: len(caplog.records) >= 3, "a warning for each topic")
             dialog.send(ORDER, b"after")
             until(lambda: received == [b"before", b"after"], "the reader goes on")
-        said = [record.getMessage() for record in caplog.records if "partitions, and queue" in record.getMessage()]
+        said = [record.getMessage() for record in caplog.records if "partitions, but queue" in record.getMessage()]
         assert len(said) == 3, "once for each topic"
         dialog.send(ORDER, b"next reader")
         dialog.flush()
@@ -167,7 +167,7 @@ def test_a_reader_whose_queue_was_dropped_closes_at_once_and_says_nothing_more(
         assert took < 5, "a journal that is gone is not waited for: its time would be 15 s (append_timeout_s)"
         assert not {record.name for record in caplog.records} & {
             "konverse.appending",
-            "konverse.owning",
+            "konverse.driver",
             "konverse.reader",
         }
 

@@ -39,7 +39,7 @@ def test_an_answer_to_a_topic_that_was_made_again_is_not_settled_until_its_queue
             with next(iter(reader)) as transaction:
                 for message in transaction:
                     transaction.send(message.dialog, RECEIPT, b"x")
-            with pytest.raises(OutcomeUnknown, match="has not acknowledged everything"):
+            with pytest.raises(OutcomeUnknown, match="has not acknowledged all finished work"):
                 reader.settle(4)
             (line,) = said(caplog, topic)
             assert f"topic {topic} was deleted and created again" in line
@@ -63,5 +63,5 @@ def test_what_a_router_passes_on_to_a_topic_that_was_made_again_stays_in_its_out
             until(lambda: said(caplog, topic), "the router names the topic")
         with broker.reader("Orders") as reader:
             reader.wait_for_partitions(1)
-            with pytest.raises(OutcomeUnknown, match="has not acknowledged everything"):
+            with pytest.raises(OutcomeUnknown, match="has not acknowledged all finished work"):
                 reader.settle(4)

@@ -104,7 +104,7 @@ def test_a_sender_to_a_queue_that_was_dropped_and_created_again_is_told_no_succe
         another.admin.create_queue("Orders")
         another.admin.create_service(ORDER_SERVICE, queue="Orders", contracts=[ORDERING])
         dialog.send(ORDER, b"for the first queue")
-        with pytest.raises(TopicMismatch, match="was dropped and created again: what is sent"):
+        with pytest.raises(TopicMismatch, match="was dropped and created again: messages on dialogs"):
             dialog.flush()
         fresh = begin(broker)
         fresh.send(ORDER, b"for the second one")

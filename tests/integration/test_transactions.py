@@ -16,7 +16,7 @@ import pytest
 from konverse.bridge.broker import Broker
 from konverse.bridge.client.dialog import Dialog
 from konverse.bridge.kafka.log_reader import LogReader
-from konverse.bridge.owner.follower import Following
+from konverse.bridge.owner.follower import Follower
 from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import ConversationEnded, DialogNotFound, InvalidState
 from konverse.schemas.system_messages import END_DIALOG
@@ -89,7 +89,7 @@ def delivered(broker: Broker) -> bool:
     with closing(LogReader(broker._kafka)) as log:
         ends = [log.ends(queue.topic, number)[1] for number in range(queue.partitions)]
     for number, end in enumerate(ends):
-        with Following(broker._kafka, queue, number) as following:
+        with Follower(broker._kafka, queue, number) as following:
             state = following.catch_up()
             if state.ingest_to < end or any(stream.waiting for stream in state.streams.values()):
                 return False
@@ -143,7 +143,7 @@ def test_a_block_that_an_exception_leaves_has_sent_nothing(servers: Servers, dat
             others.append(t.begin(SHOP_SERVICE, ORDER_SERVICE, ORDERING))
             t.send(others[0], ORDER, b"never")
             raise ZeroDivisionError
-        with pytest.raises(DialogNotFound, match="the transaction that began it has not committed"):
+        with pytest.raises(DialogNotFound, match="the transaction that began it was not committed"):
             others[0].send(ORDER, b"never")
         with pytest.raises(InvalidState, match="over"):
             t.send(dialog, ORDER, b"never")

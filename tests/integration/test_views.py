@@ -236,7 +236,7 @@ def test_the_programs_of_the_readme_and_of_the_page_work(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("contents",), "contents of which queue?"),
+        (("contents",), "contents needs a queue: add --queue"),
         (("services", "--queue", "Orders"), "services has no queue of its own"),
         (("services", "--columns", "color"), "services has no column color; it has name, service_id"),
         (("services", "--where", "color=1"), "services has no column color"),

@@ -18,7 +18,7 @@ JUDGE: Final = address_of("transmission")
 HOME: Final = address_of("replies")
 TARGET: Final = address_of("orders")
 
-Taken = tuple[bytes, bytes | None]
+ReceivedMessages = tuple[bytes, bytes | None]
 """Header and body, the arguments of `Side.take`."""
 
 
@@ -35,12 +35,12 @@ class Query:
         return Task(TaskOf(QUERY, JUDGE, run, batch, number), identifier(attempt))
 
     @staticmethod
-    def first(task: Task, conversation: bytes, body: bytes = b"") -> Taken:
+    def first(task: Task, conversation: bytes, body: bytes = b"") -> ReceivedMessages:
         """A row with the first message of a dialog."""
         return taken(first_row(task, conversation, begin_block(group=conversation), "order", body))
 
     @staticmethod
-    def message(task: Task, conversation: bytes, body: bytes = b"") -> Taken:
+    def message(task: Task, conversation: bytes, body: bytes = b"") -> ReceivedMessages:
         """A row with a further message of a dialog."""
         return taken(further_row(task, conversation, begin_block(group=conversation), "order", body))
 
@@ -91,7 +91,7 @@ def _row(task: Task, to: Address, parts: tuple[bytes, bytes], key: bytes, body: 
     return ProduceRow(to, (encode(prefix, task.numbers(to, 1, len(body)), NO_SEQUENCE, suffix), key, body))
 
 
-def taken(row: ProduceRow) -> Taken:
+def taken(row: ProduceRow) -> ReceivedMessages:
     """Header and body of a row, as the partition ingests them."""
     header, _, body = row.record
     return header, body

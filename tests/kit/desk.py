@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from konverse.dialog.owner.settings import OwnerSettings
 from konverse.dialog.owner.staging import Staging
-from konverse.dialog.transaction.begun import Begun
+from konverse.dialog.transaction.begun import NewDialog
 from konverse.dialog.transaction.received import Clauses
 from konverse.dialog.transaction.transaction import Transaction
 from konverse.routing.loops import with_hops
@@ -54,7 +54,7 @@ class Desk:
         self.side.commit(**{name: getattr(operations, name) for name in CommitOperations.__dataclass_fields__})
         self.staging.release(merged)
 
-    def answer(self, dialog: Begun) -> None:
+    def answer(self, dialog: NewDialog) -> None:
         """`depot` receives the dialog's messages and answers."""
         self.side.deliver(self.depot)
         receiver = self.depot.state.endpoint(Role.TARGET, dialog.conversation)

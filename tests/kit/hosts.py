@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from konverse.dialog.owner.staging import Staging
 from konverse.dialog.state.endpoint import Endpoint
-from konverse.dialog.transaction.begun import Begun
+from konverse.dialog.transaction.begun import NewDialog
 from konverse.dialog.transaction.transaction import NoHost, Transaction
 from konverse.schemas.identifiers import Address
 
@@ -16,7 +16,7 @@ class Host:
 
     def __init__(self) -> None:
         nobody = NoHost()
-        self.lock: Callable[[Transaction, Endpoint | Begun, bytes], Address | None] = nobody.lock
+        self.lock: Callable[[Transaction, Endpoint | NewDialog, bytes], Address | None] = nobody.lock
         self.further: Callable[[Transaction], Transaction | None] = nobody.further
         self.done: Callable[[Transaction, bool], None] = nobody.done
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from konverse.dialog.pool.places import Pooled, Way
-from konverse.dialog.pool.pool import Pooling
+from konverse.dialog.pool.pool import PoolState
 from konverse.dialog.state.mailbox import Bounced
 from konverse.schemas.catalog.table_entries import Target
 from konverse.schemas.errors import InvalidRoute
@@ -18,9 +18,9 @@ GROUP: Final = bytes(range(16))
 OTHER_GROUP: Final = bytes(range(16, 32))
 
 
-def new_pooling() -> Pooling:
+def new_pooling() -> PoolState:
     """A pool whose conversations are old after ten seconds. The body of a redirecting message names a service."""
-    return Pooling(max_age_ms=AGE_MS, timer_ms=3 * AGE_MS, end_of_stream="EndOfStream", follow=follow)
+    return PoolState(max_age_ms=AGE_MS, timer_ms=3 * AGE_MS, end_of_stream="EndOfStream", follow=follow)
 
 
 def follow(way: Way, body: bytes) -> Way:
@@ -31,7 +31,7 @@ def follow(way: Way, body: bytes) -> Way:
     return (*way, target)
 
 
-def begin(pooling: Pooling, group: bytes = GROUP, now_ms: int = 0, number: int = 0) -> Pooled:
+def begin(pooling: PoolState, group: bytes = GROUP, now_ms: int = 0, number: int = 0) -> Pooled:
     """Take a place of the group and begin a conversation there."""
     place, _ = pooling.place(group, now_ms)
     return pooling.begun(place, conversation_in(group, number.to_bytes(16, "big")), now_ms)

@@ -20,7 +20,7 @@ from konverse.dialog.pool.places import (
     Stage,
     Way,
 )
-from konverse.dialog.pool.pool import Pooling
+from konverse.dialog.pool.pool import PoolState
 from konverse.dialog.pool.recycling import (
     Farewell,
     ask_verdict,
@@ -31,10 +31,10 @@ from konverse.dialog.pool.recycling import (
     standing_of,
     stream_ended,
 )
-from konverse.dialog.session.adoption import Adopting, AdoptRequest
+from konverse.dialog.session.adoption import Adoption, AdoptRequest
 from konverse.dialog.session.adoption import FoundState as Adoptable
 from konverse.dialog.session.dialogs import BeginOptions, SessionDialog
-from konverse.dialog.session.lanes import Hand
+from konverse.dialog.session.lanes import Produce
 from konverse.dialog.session.session import Session
 from konverse.dialog.state.mailbox import Bounced
 from konverse.routing.documents import read_redirect
@@ -62,7 +62,7 @@ class Client:
         self.world = world
         self.number = number
         self.session = Session(session_writer(NOW_MS, number))
-        self.pooling = Pooling(max_age_ms=world.age_ms, timer_ms=world.timer_ms, end_of_stream=EOS, follow=follow)
+        self.pooling = PoolState(max_age_ms=world.age_ms, timer_ms=world.timer_ms, end_of_stream=EOS, follow=follow)
         self.dialogs: dict[bytes, SessionDialog] = {}
         self.way: deque[tuple[Side, Row]] = deque()
         """Records that the session has handed over and that are not in their logs yet."""
@@ -70,7 +70,7 @@ class Client:
         self._decided: dict[BounceId, Callable[[], bool]] = {}
         self._adopted: set[bytes] = set()
 
-    def hand(self, hands: list[Hand]) -> None:
+    def hand(self, hands: list[Produce]) -> None:
         """Put the records on their way, in order."""
         for hand in hands:
             side = self.world.at(hand.address)
@@ -140,7 +140,7 @@ class Client:
         for conversation, code in left.codes.items():
             self.pooling.remember(conversation, code)
         wanted = [AdoptRequest(one, begin_block(group=place.group), returning=True) for one in left.conversations]
-        adopting = Adopting(self.session, wanted, left.writers)
+        adopting = Adoption(self.session, wanted, left.writers)
         self.hand(self.session.unsent())
         for _ in range(60):
             for address in adopting.addresses:

@@ -1,6 +1,6 @@
 """A simulated pool: two folded partitions, a lossy way to them and one seed per run, without servers.
 
-The product's classes decide: `Pooling`, the session, the folds, the handler of the initiator's queue, the routers and
+The product's classes decide: `PoolState`, the session, the folds, the handler of the initiator's queue, the routers and
 the adoption of a dead sender's conversations. The simulation decides when records and outputs arrive, what the target's
 handlers do, when the sender dies, and which of its last records still arrive, early or late. In some worlds the pool's
 service is a router that redirects to the target, or to a second router that does.

@@ -9,7 +9,7 @@ from konverse.dialog.owner.staging import Staging
 from konverse.dialog.pool.places import Pooled, PoolPlace
 from konverse.dialog.pool.recycling import Farewell, answer
 from konverse.dialog.session.dialogs import BeginOptions, SessionDialog
-from konverse.dialog.session.lanes import Hand
+from konverse.dialog.session.lanes import Produce
 from konverse.dialog.session.session import Session
 from konverse.dialog.transaction.received import Rule
 from konverse.dialog.transaction.transaction import Transaction
@@ -44,7 +44,7 @@ class Shop:
     def send(self, dialog: SessionDialog, body: bytes) -> None:
         self.arrive(self.session.send(dialog, "order", body))
 
-    def arrive(self, hands: list[Hand]) -> list[bytes]:
+    def arrive(self, hands: list[Produce]) -> list[bytes]:
         """Deliver the records and everything that then becomes due. Returns the kinds of the records."""
         kinds: list[bytes] = []
         while hands:

@@ -167,7 +167,7 @@ def work(reader: Reader) -> None:
     reader._advance()
     with reader._pumping:
         if not reader.closed:
-            reader._share.fetch(0.01)
+            reader._assignment.fetch(0.01)
 
 
 def living(reader: Reader) -> int:
@@ -253,14 +253,14 @@ def pumped(*readers: Reader) -> Iterator[None]:
 
 def standing(reader: Reader) -> str:
     """Where a reader stands, as text for a failure message."""
-    share, topic = reader._share, reader.queue.topic
+    share, topic = reader._assignment, reader.queue.topic
     logs = [TopicPartition(topic, number) for number in range(reader.queue.partitions)]
     ends = [share.consumer.get_watermark_offsets(place, 5.0) for place in logs]
     places = [(place.partition, place.offset) for place in share.consumer.position(share.consumer.assignment())]
     owners = [
         f"{number}: {owner.phase.name}, read to {owner.fold.data_to} and ingested to {owner.fold.state.ingest_to}, "
         f"{owner.fold.state.unread} unread, committing: {owner.committing}"
-        for number, owner in reader._owning.owners.items()
+        for number, owner in reader._driver.owners.items()
     ]
     claims = [*share._claim_again_at]
     return (

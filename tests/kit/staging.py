@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from konverse.dialog.owner.staging import Staging
 from konverse.dialog.state.endpoint import Endpoint
-from konverse.dialog.transaction.begun import Begun
+from konverse.dialog.transaction.begun import NewDialog
 from konverse.dialog.transaction.received import GroupPlace
 from konverse.dialog.transaction.transaction import Transaction
 from konverse.schemas.identifiers import Address
@@ -26,7 +26,7 @@ def taken(staging: Staging) -> Transaction:
 def finds(staging: Staging, elsewhere: Callable[[bytes], GroupPlace | None] = lambda _: None) -> Staging:
     """Its transactions lock groups of this partition, and look for others with `elsewhere`."""
 
-    def lock_or_find(transaction: Transaction, dialog: Endpoint | Begun, group: bytes) -> Address | None:
+    def lock_or_find(transaction: Transaction, dialog: Endpoint | NewDialog, group: bytes) -> Address | None:
         here = staging.locks.is_here(transaction, dialog, group)
         return staging.lock(transaction, dialog, group, None if here else elsewhere(group))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from konverse.dialog.session.dialogs import SessionDialog
-from konverse.dialog.session.lanes import Hand
+from konverse.dialog.session.lanes import Produce
 from konverse.dialog.session.session import Session
 from konverse.schemas.wire.client_transaction import TransactionRecord, decode
 from konverse.schemas.wire.envelope import decode as decode_envelope
@@ -29,7 +29,7 @@ def opened(session: Session, name: str = "a") -> SessionDialog:
     return dialog
 
 
-def records(hands: list[Hand]) -> list[tuple[Kind, TransactionRecord | None]]:
+def records(hands: list[Produce]) -> list[tuple[Kind, TransactionRecord | None]]:
     """Kinds of the records, each with the transaction that it carries."""
     out: list[tuple[Kind, TransactionRecord | None]] = []
     for hand in hands:
@@ -39,7 +39,7 @@ def records(hands: list[Hand]) -> list[tuple[Kind, TransactionRecord | None]]:
     return out
 
 
-def expanded(transmission: Side, hands: list[Hand]) -> None:
+def expanded(transmission: Side, hands: list[Produce]) -> None:
     """The records arrive at the transmission partition, which expands the transactions."""
     for hand in hands:
         for header, _, body in hand.records:

@@ -26,9 +26,9 @@ import konverse
 from konverse.bridge.broker import Broker
 from konverse.bridge.client.dialog import Dialog
 from konverse.bridge.kafka.clients import Kafka
-from konverse.bridge.owner import driver as owning
-from konverse.bridge.owner.driver import Owning
-from konverse.bridge.owner.journal import Appending
+from konverse.bridge.owner import driver
+from konverse.bridge.owner.driver import OwnerDriver
+from konverse.bridge.owner.journal import JournalAppender
 from konverse.bridge.owner.outputs import LINGER_MS
 from konverse.bridge.owner.snapshots import SnapshotTopic
 from konverse.bridge.reader.reader import Reader
@@ -128,9 +128,9 @@ def _wrap(owner: type, name: str, make: Callable[[Callable[..., Any]], Callable[
     original = getattr(owner, name)
     wrapped = make(original)
     setattr(owner, name, wrapped)
-    for effect, method in owning._EFFECTS.items():
+    for effect, method in driver._EFFECTS.items():
         if method is original:
-            owning._EFFECTS[effect] = wrapped
+            driver._EFFECTS[effect] = wrapped
 
 
 def _before(owner: type, name: str, death: Death, when: Callable[..., bool] = lambda *_, **__: True) -> None:
@@ -203,24 +203,24 @@ def _within_emission(death: Death, *, delivered: bool) -> None:
 
 POINTS: Final[dict[str, Callable[[Death], None]]] = {
     "after the CLAIM is in the journal": lambda death: _before(
-        Appending, "_reported", death, lambda *call: not _consumes(call[-1].value())
+        JournalAppender, "_reported", death, lambda *call: not _consumes(call[-1].value())
     ),
-    "after ingest": lambda death: _after(Owning, "ingest", death, lambda count, *_: count > 0),
+    "after ingest": lambda death: _after(OwnerDriver, "ingest", death, lambda count, *_: count > 0),
     "after the handler, before the commit": lambda death: _after(Reader, "_done", death),
     "before the COMMIT is produced": lambda death: _before(
-        Owning, "_append", death, lambda *call: _consumes(call[-1].records[0])
+        OwnerDriver, "_append", death, lambda *call: _consumes(call[-1].records[0])
     ),
     "after the COMMIT is handed to the producer": lambda death: _after(
-        Owning, "_append", death, lambda *call: _consumes(call[-1].records[0])
+        OwnerDriver, "_append", death, lambda *call: _consumes(call[-1].records[0])
     ),
     "after the COMMIT is in the journal, before its acknowledgement is handled": lambda death: _before(
-        Appending, "_reported", death, lambda *call: _consumes(call[-1].value())
+        JournalAppender, "_reported", death, lambda *call: _consumes(call[-1].value())
     ),
     "after the acknowledgement, before the view is written": lambda death: _before(
         ViewWriter, "show", death, lambda *call: call[2].journal_offset > call[2].claim_offset
     ),
     "when a snapshot is handed over": lambda death: _after(SnapshotTopic, "append", death),
-    "before emission": lambda death: _before(Owning, "_emit", death),
+    "before emission": lambda death: _before(OwnerDriver, "_emit", death),
     "within emission, what was handed over not delivered": lambda death: _within_emission(death, delivered=False),
     "within emission, what was handed over delivered": lambda death: _within_emission(death, delivered=True),
     "after emission, before the acknowledgements are journaled": lambda death: _after(Emitter, "drained", death),

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -79,20 +79,25 @@ print(*sorted({module.__file__ for module in [*sys.modules.values()] if getattr(
 """Runs a seed, and prints the files of all modules that it has loaded."""
 
 
-def _code_of_simulation() -> str:
-    """Digest of all files of this tree that a seed runs: commits that leave them alone share their seeds."""
+def files_of_simulation() -> list[str]:
+    """The files of this tree that a seed runs, relative to its root."""
     done = subprocess.run([sys.executable, "-c", _LOADED], cwd=ROOT, capture_output=True, text=True, check=True)
+    here = f"{ROOT}{os.sep}"
+    files = (line.removeprefix(here) for line in done.stdout.splitlines() if line.startswith(here))
+    return [file for file in files if not file.startswith(".venv")]
+
+
+def _digest(files: Iterable[str]) -> str:
+    """A digest of these files. Commits that leave all of them alone share their seeds."""
     digest = hashlib.sha256()
-    for line in done.stdout.splitlines():
-        file = Path(line)
-        if line.startswith(f"{ROOT}{os.sep}") and ".venv" not in file.relative_to(ROOT).parts:
-            digest.update(f"{file.relative_to(ROOT)}\0".encode() + file.read_bytes())
+    for file in files:
+        digest.update(f"{file}\0".encode() + (ROOT / file).read_bytes())
     return digest.hexdigest()[:16]
 
 
 def _seeds(_commit: str) -> Result:
     """Run all seeds in parts, and require every path of all parts together."""
-    folder = CACHE / f"seeds-{_code_of_simulation()}"
+    folder = CACHE / f"seeds-{_digest(files_of_simulation())}"
     folder.mkdir(parents=True, exist_ok=True)
     paths, failed, choices = Counter[str](), [], 0
     for first in track(range(0, SEEDS, PART), "seeds", console=Console(stderr=True)):

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from konverse.dialog.session.dialogs import SessionDialog
-from konverse.dialog.session.lanes import Hand
+from konverse.dialog.session.lanes import Produce
 from konverse.dialog.session.session import Session
 from konverse.dialog.state.transitions import State
 from konverse.schemas.identifiers import Address, Role
@@ -34,7 +34,7 @@ class Kafka:
         self.on_its_way: list[tuple[Address, Row]] = []
         self.past: list[tuple[Address, Row]] = []
 
-    def hand(self, hands: list[Hand]) -> None:
+    def hand(self, hands: list[Produce]) -> None:
         for hand in hands:
             self.on_its_way += [(hand.address, (header, record(body))) for header, _, body in hand.records]
 

@@ -21,7 +21,7 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from konverse.spark.write import sink
-from konverse.spark.write.decision import Deciding
+from konverse.spark.write.decision import BatchDecision
 from konverse.spark.write.settings import parse_writer
 from konverse.spark.write.sink import BatchWriter, StreamWriter, Written
 from tests.kit.shop import ORDER, ORDER_SERVICE, ORDERING, SHOP_SERVICE
@@ -139,13 +139,13 @@ def main() -> None:
     """Run the call in the file, and be killed."""
     what, writer, argument = pickle.loads(Path(sys.argv[1]).read_bytes())
     if what == "commit":
-        put = Deciding._put
+        put = BatchDecision._put
 
-        def put_and_die(deciding: Deciding, effect: Any) -> None:
+        def put_and_die(deciding: BatchDecision, effect: Any) -> None:
             put(deciding, effect)
             _die()
 
-        with patch.object(Deciding, "_put", put_and_die):
+        with patch.object(BatchDecision, "_put", put_and_die):
             writer.commit(argument)
     with patch.object(sink, "TaskContext") as contexts:
         contexts.get.return_value = Context(0)

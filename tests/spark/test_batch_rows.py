@@ -19,14 +19,14 @@ from konverse.spark.log.acceptance import Acceptance
 from konverse.spark.log.columns import COLUMNS
 from konverse.spark.log.ingest import Ingest, IngestedRows, RecordVerdict
 from konverse.spark.log.states import ACCEPTANCES, States
-from tests.kit.batches import QUERY, Query, Taken
+from tests.kit.batches import QUERY, Query, ReceivedMessages
 from tests.kit.builders import Scribe, Side, begin_block, identifier
 
 CONVERSATIONS = [identifier(name) for name in ("a", "b")]
 TASKS = [(batch, number, attempt) for batch in range(3) for number in range(2) for attempt in range(2)]
 
 
-def log_of(records: list[Taken]) -> list[Message]:
+def log_of(records: list[ReceivedMessages]) -> list[Message]:
     """Records as a consumer returns them."""
     return [
         Message(
@@ -66,17 +66,21 @@ def received(parts: list[IngestedRows]) -> dict[bytes, list[tuple[int, bytes | N
     return {conversation: [*known.values()] for conversation, known in found.items()}
 
 
-def decision(judge: Scribe, side: Side, winners: list[tuple[bytes, int]], batch: int, *, final: bool) -> Taken:
+def decision(
+    judge: Scribe, side: Side, winners: list[tuple[bytes, int]], batch: int, *, final: bool
+) -> ReceivedMessages:
     suffix = Suffix(detail=Decision(QUERY, batch, begins=False, final=final))
     return judge.write(Kind.DECISION, side.address, QUERY, suffix=suffix), encode_winners(tuple(winners))
 
 
 @st.composite
-def logs(draw: st.DrawFn) -> list[Taken]:
+def logs(draw: st.DrawFn) -> list[ReceivedMessages]:
     """Messages of a session, rows of executions, decisions, and repeated records."""
     side, session, judge, query = Side("orders"), Scribe("session"), Scribe("judge"), Query()
     tasks = {of: query.task(of[1], f"attempt {of}", of[0]) for of in TASKS}
-    log: list[Taken] = [(session.first(side.address, one, begin_block(group=one)), b"begin") for one in CONVERSATIONS]
+    log: list[ReceivedMessages] = [
+        (session.first(side.address, one, begin_block(group=one)), b"begin") for one in CONVERSATIONS
+    ]
     written = dict.fromkeys(TASKS, 0)
     for at in range(draw(st.integers(0, 25))):
         what = draw(st.sampled_from(["row"] * 5 + ["message", "again", "decide", "decide", "veto"]))
@@ -99,7 +103,7 @@ def logs(draw: st.DrawFn) -> list[Taken]:
 
 @settings(max_examples=300, deadline=None)  # the first example initializes Arrow and numpy
 @given(logs(), st.data())
-def test_rows_of_batches_are_what_the_owner_makes_of_them(log: list[Taken], data: st.DataObject) -> None:
+def test_rows_of_batches_are_what_the_owner_makes_of_them(log: list[ReceivedMessages], data: st.DataObject) -> None:
     side = Side("orders")
     for offset, (header, body) in enumerate(log):
         side.take_all([(header, (body, time_ms(offset)))])

@@ -14,7 +14,7 @@ from konverse.schemas.wire.envelope import HEADER
 from konverse.schemas.wire.records import End
 from konverse.spark.log.acceptance import Acceptance
 from konverse.spark.log.ingest import Ingest
-from konverse.spark.read.ledger import PARTS_MAX, Came, Counting
+from konverse.spark.read.ledger import PARTS_MAX, Came, RecordCounter
 from tests.kit.builders import GARBAGE, Scribe, identifier
 from tests.spark.logs import ORDERS
 
@@ -42,7 +42,7 @@ def log_of(*headers: bytes | None, body: bytes = b"body") -> list[Message]:
 
 def counted(messages: Sequence[Message], *, chunk: int = 1_000, cut: bool = False) -> Counted:
     """The counts when `chunk` records come at a time."""
-    ingest, counting = Ingest(Acceptance(cut=cut), tag=None), Counting()
+    ingest, counting = Ingest(Acceptance(cut=cut), tag=None), RecordCounter()
     for start in range(0, len(messages), chunk):
         for rows in ingest.take([*messages[start : start + chunk]]):
             counting.add(rows)

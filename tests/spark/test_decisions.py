@@ -28,8 +28,8 @@ from konverse.schemas.wire.journal import (
 from konverse.schemas.wire.operations import Attempt, MoveAway, SetTimer
 from konverse.spark.log.decisions import (
     COLUMNS,
+    DecisionJudge,
     DecisionRow,
-    JournalReading,
     JournalVerdict,
     JudgedRecord,
     JudgeState,
@@ -91,7 +91,7 @@ VERDICTS: Final = [
 ]
 
 
-def judged(decisions: JournalReading, made: Journal, start: int = 0) -> list[JudgedRecord]:
+def judged(decisions: DecisionJudge, made: Journal, start: int = 0) -> list[JudgedRecord]:
     return [decisions.judge(JournalRecord(at, made.records[at], at)) for at in range(start, len(made.records))]
 
 
@@ -100,7 +100,7 @@ def names(found: list[JudgedRecord]) -> list[str]:
 
 
 def test_a_record_has_the_verdict_that_it_has_for_an_owner(journal: Journal) -> None:
-    found = judged(JournalReading(LOG), journal)
+    found = judged(DecisionJudge(LOG), journal)
     assert names(found) == VERDICTS
     assert isinstance(found[7].decision, Commit), "the last part stands for all"
     assert "undecodable" in found[8].words
@@ -108,7 +108,7 @@ def test_a_record_has_the_verdict_that_it_has_for_an_owner(journal: Journal) -> 
 
 @pytest.mark.parametrize("start", range(11))
 def test_where_the_beginning_is_gone_what_is_left_is_judged_alike(journal: Journal, start: int) -> None:
-    found = names(judged(JournalReading(LOG, cut=True), journal, start))
+    found = names(judged(DecisionJudge(LOG, cut=True), journal, start))
     expected = VERDICTS[start:]
     if start == 3:
         expected[0] = "accepted"  # no remaining record shows that its owner was replaced
@@ -122,7 +122,7 @@ def test_where_the_beginning_is_gone_what_is_left_is_judged_alike(journal: Journ
 
 @pytest.mark.parametrize("place", range(1, 11))
 def test_who_goes_on_from_what_was_written_says_the_same(journal: Journal, place: int) -> None:
-    first, form = JournalReading(LOG), JudgeState(LOG)
+    first, form = DecisionJudge(LOG), JudgeState(LOG)
     for at in range(place):
         first.judge(JournalRecord(at, journal.records[at], at))
     head, body = form.encode(first)
@@ -153,7 +153,7 @@ def test_of_two_owners_whose_pieces_stand_between_each_other_the_commit_that_is_
     mixed = [pieces[B if at in places else A].pop(0) for at in range(6)]
     made.records[behind:] = [*mixed, *again]
     made.commit(2, B)
-    found = judged(JournalReading(LOG), made)
+    found = judged(DecisionJudge(LOG), made)
     counting = [at for at, one in enumerate(found) if one.verdict is JournalVerdict.accepted]
     whole = places[2] - places[0] == 2
     last = len(made.records) - 1
@@ -165,7 +165,7 @@ def test_of_two_owners_whose_pieces_stand_between_each_other_the_commit_that_is_
     assert names(found)[behind : behind + 6] == expected, "pieces of two owners are never put together"
     assert names(found)[behind + 8] == ("void" if whole else "accepted"), "one COMMIT counts for a number"
     for place in range(behind, last):
-        first, form = JournalReading(LOG), JudgeState(LOG)
+        first, form = DecisionJudge(LOG), JudgeState(LOG)
         for at in range(place):
             first.judge(JournalRecord(at, made.records[at], at))
         one = form.decode(*form.encode(first))
@@ -177,7 +177,7 @@ def test_a_journal_that_contradicts_itself_is_not_read_on(journal: Journal) -> N
     journal.number, journal.hash = 4, GENESIS_HASH
     journal.commit(2, B)
     with pytest.raises(PartitionHalted, match="does not follow the record before it"):
-        judged(JournalReading(LOG), journal)
+        judged(DecisionJudge(LOG), journal)
 
 
 def shown(row: DecisionRow) -> dict[str, Any]:
@@ -255,5 +255,5 @@ def test_a_claim_a_piece_and_garbage_have_one_row_each() -> None:
 def test_a_claim_of_another_log_is_void() -> None:
     made = Journal()
     made.claim(1, A)
-    elsewhere = JournalReading(replace(LOG, journal_topic_id=bytes(16)))
+    elsewhere = DecisionJudge(replace(LOG, journal_topic_id=bytes(16)))
     assert names(judged(elsewhere, made)) == ["void"]

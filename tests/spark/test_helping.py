@@ -69,8 +69,8 @@ def test_a_helper_whose_work_has_ended_can_be_asked_again(
     helper.close()
     assert len(made) == 3, "who helps already is not asked again"
     assert made[-1].stopped.is_set()
-    assert "cannot look after the transmission queue: no broker" in caplog.text
-    assert "looks after the transmission queue no more: no broker" in caplog.text
+    assert "cannot own the transmission queue: no broker" in caplog.text
+    assert "no longer owns the transmission queue: no broker" in caplog.text
 
 
 def test_a_helper_that_has_failed_rests_before_it_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ from konverse.schemas.system_messages import read_error
 from konverse.spark import map_arrow, process
 from konverse.spark.read.ledger import conversations
 from konverse.spark.receive.answers import Done, read
-from konverse.spark.receive.mapping import Answering, Batches, QueueSource
+from konverse.spark.receive.mapping import Answerer, Batches, QueueSource
 from tests.kit.servers import Servers
 from tests.kit.shop import ORDER, RECEIPT, drain, sent
 
@@ -186,7 +186,7 @@ def test_columns_of_an_answer_have_names_by_sparks_case_rule(
     ("transform", "says"),
     [
         (lambda frame: None, "must return a DataFrame, not NoneType"),
-        (lambda frame: frame.select("receipt", "nosuch"), "frame cannot be run: .*nosuch"),
+        (lambda frame: frame.select("receipt", "nosuch"), "function returned cannot be run: .*nosuch"),
     ],
 )
 def test_a_mistake_in_the_function_ends_the_work_and_suspends_nobody(
@@ -263,7 +263,7 @@ def test_where_no_function_can_work_the_work_ends_and_nobody_is_suspended(
 
     source = QueueSource(Settings.load(**place), "Orders", 100, IDLE_S)
     with pytest.raises(ConnectionError, match="Spark was stopped"), source.opened() as (_, reader):
-        Batches(reader, Answering(fail, gone)).work(source.rows)
+        Batches(reader, Answerer(fail, gone)).work(source.rows)
     assert map_arrow(spark, "Orders", receipts, timeout=IDLE_S, **place) == Done(3, 3, 0, 0)
 
 
@@ -299,7 +299,7 @@ def test_where_nothing_is_left_of_a_batch_the_function_is_not_asked() -> None:
     def function(_batch: pa.RecordBatch) -> pa.RecordBatch:
         raise AssertionError("there are no messages")
 
-    answering, emptied = Answering(function), [MagicMock(), MagicMock()]
+    answering, emptied = Answerer(function), [MagicMock(), MagicMock()]
     found = answering.ask(emptied)
     assert [answering.apply(transaction, found[transaction]) for transaction in emptied] == [Done(), Done()]
 

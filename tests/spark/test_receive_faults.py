@@ -59,7 +59,7 @@ KILLED: Final = """
 import json, os, signal, sys
 from konverse.bridge.owner.outputs import Outputs
 from konverse.bridge.runtime.settings import Settings
-from konverse.spark.receive.mapping import Answering, Batches, QueueSource
+from konverse.spark.receive.mapping import Answerer, Batches, QueueSource
 from tests.spark.test_mapping import receipts
 
 hand_over = Outputs._hand_over
@@ -72,7 +72,7 @@ def killed(outputs, owner, effect):
 Outputs._hand_over = killed
 source = QueueSource(Settings.load(**json.loads(sys.argv[1])), "Orders", 100, 30.0)
 with source.opened() as (_, reader):
-    Batches(reader, Answering(receipts)).work(source.rows)
+    Batches(reader, Answerer(receipts)).work(source.rows)
 """
 """A driver without Spark. It is killed when its COMMIT counts, before the first answer leaves."""
 

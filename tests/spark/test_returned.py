@@ -66,7 +66,7 @@ def test_rows_for_a_target_that_has_ended_come_back_and_are_told_of_and_go_once_
 ) -> None:
     run(batch_writer(servers.bootstrap, database, **POOL), A)
     handle(shop, "Orders", refuse)
-    assert "came back" not in caplog.text
+    assert "were returned" not in caplog.text
     run(batch_writer(servers.bootstrap, database, **POOL), B)
     assert [message.body for message in drain(shop, "Orders")] == [b"other"]
     back = rows_that_came_back(servers, database)
@@ -77,7 +77,7 @@ def test_rows_for_a_target_that_has_ended_come_back_and_are_told_of_and_go_once_
     (named,) = {(row["from_service"], row["to_service"], row["contract"], row["message_type"]) for row in back}
     assert named == (SHOP_SERVICE, ORDER_SERVICE, ORDERING, ORDER)
     run(batch_writer(servers.bootstrap, database, **POOL), [("three", b"more")])
-    assert "2 rows of this write, or of one shortly before it, came back" in caplog.text
+    assert "2 rows of this write, or of one shortly before it, were returned" in caplog.text
     assert "'mode' = 'returned'" in caplog.text
     handle(shop, "Shop", finish)
     again = [(row["key"].decode(), bytes(row["body"])) for row in rows_that_came_back(servers, database)]
@@ -123,7 +123,7 @@ def test_a_key_whose_target_has_ended_goes_on_in_a_new_conversation_that_stays(
     write(*B)
     (other,) = drain(shop, "Orders")
     write(("three", b"more"))
-    assert "from the next write on goes to new conversations" in caplog.text
+    assert "From the next write on, rows with these keys go to new conversations" in caplog.text
     for number in range(2):
         write(("one", b"anew %d" % number), ("two", b"on"))
     got = {message.body: message for message in receive(shop, "Orders", 5)}
@@ -147,7 +147,7 @@ def test_a_stream_tells_what_came_back_since_it_looked_however_seldom_it_is_trig
     run(batch_writer(servers.bootstrap, database, **POOL), B)
     assert [message.body for message in drain(shop, "Orders")] == [b"other"]
     assert len(rows_that_came_back(servers, database)) == 2
-    told = "2 rows of this write, or of one shortly before it, came back"
+    told = "2 rows of this write, or of one shortly before it, were returned"
     assert told not in caplog.text
     run(batch_writer(servers.bootstrap, database, **POOL), [("three", b"more")])
     assert told in caplog.text

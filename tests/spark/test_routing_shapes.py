@@ -72,7 +72,10 @@ def test_an_expression_gives_a_text_or_null(spark: SparkSession, expression: str
         (lambda frame: frame.select("body"), "no column 'receipt'"),
         (lambda frame: frame, "no column 'to_service'"),
         (lambda frame: frame.withColumn("to_service", f.col("region")), "cannot be run"),
-        (lambda frame: frame.join(frame.selectExpr("receipt", "'x' AS to_service")), "frame cannot be run: [AMB"),
+        (
+            lambda frame: frame.join(frame.selectExpr("receipt", "'x' AS to_service")),
+            "function returned cannot be run: [AMB",
+        ),
         (lambda frame: frame.withColumn("to_service", f.length("body")), "'to_service' came back as int32"),
         (lambda frame: frame.selectExpr("receipt + 99 AS receipt", "'x' AS to_service"), "receipt 106"),
         (lambda frame: frame.selectExpr("CAST(NULL AS BIGINT) AS receipt", "'x' AS to_service"), "receipt None"),

@@ -49,7 +49,10 @@ def test_a_state_up_to_which_truncation_may_delete_is_written_or_missed(
     nowhere.keep(0, 0, 100_000, many)
     assert not caplog.text, "it costs time alone"
     nowhere.keep(0, 0, 100, many, lasting=True)
-    assert "topic/any/0.100 is not kept, and truncation may go up to it: there is no folder" in caplog.text
+    assert (
+        "state topic/any/0.100 was not stored, although truncation may delete the records before it: there"
+        in caplog.text
+    )
 
 
 def test_what_one_incarnation_is_expected_to_say_is_not_expected_of_another(tmp_path: Path) -> None:

@@ -142,10 +142,10 @@ def test_a_log_that_ends_before_the_checkpoint_is_another_one(new_log: NewLog, t
     start = made.initialOffset()
     end = made.latestOffset(start, ReadAllAvailable())
     other: Position = {**start, "topic": "0" * 32}
-    with pytest.raises(TopicMismatch, match="was deleted and made again"):
+    with pytest.raises(TopicMismatch, match="was deleted and created again"):
         made.partitions(other, end)
     restarted = reader(log, tmp_path)
-    with pytest.raises(TopicMismatch, match="was deleted and made again"):
+    with pytest.raises(TopicMismatch, match="was deleted and created again"):
         restarted.latestOffset({**other, "partitions": {"0": 100}}, ReadAllAvailable())
     for one in (made, restarted):
         one.stop()
@@ -315,7 +315,7 @@ def test_an_option_that_does_not_fit_the_checkpoint_is_named(options: dict[str, 
         ({"maxRows": "0"}, "option 'maxRows' is '0'"),
         ({"failOnDataLoss": "maybe"}, "option 'failOnDataLoss' is 'maybe'"),
         ({"startingTimestamp": "soon"}, "option 'startingTimestamp' is 'soon'"),
-        ({"startingTimestamp": "2026-01-31T12:00:00"}, "add its zone"),
+        ({"startingTimestamp": "2026-01-31T12:00:00"}, "a time without a zone; add one"),
         ({"startingTimestamp": "0", "startingOffsets": "latest"}, "exclude each other"),
     ],
 )

@@ -105,11 +105,11 @@ def refusals(frame: DataFrame, given: dict[str, str]) -> None:
         ((frame, UNION, given), InvalidSettings, r"'//json/Anything' are no column: .* \$ may be integer or string"),
         ((frame.drop("body"), JSON, given), InvalidSettings, "lacks the column 'body'"),
         ((frame.withColumnRenamed("kind", "fault"), JSON, given), InvalidSettings, "has a column 'fault' already"),
-        ((frame, JSON, {"bootstrap": "b:1", "topic": "t"}), InvalidSettings, "a bare topic tells no catalog"),
+        ((frame, JSON, {"bootstrap": "b:1", "topic": "t"}), InvalidSettings, "a bare topic names no catalog"),
     ):
         with pytest.raises(error, match=words):
             typed(*arguments)
-    with pytest.raises(InvalidSettings, match="has no root to be chosen"):
+    with pytest.raises(InvalidSettings, match="has no root to choose"):
         typed(frame, JSON, given, root="order")
 
 

@@ -332,7 +332,7 @@ def test_columns_are_checked_before_anything_is_written(
     ):
         with pytest.raises(PySparkException, match=words):
             write(wrong, servers, database)
-    with pytest.raises(PySparkException, match="what was sent cannot be overwritten"):
+    with pytest.raises(PySparkException, match="sent messages cannot be overwritten"):
         write_as(made, "overwrite", servers, database)
 
 

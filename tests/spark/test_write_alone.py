@@ -63,8 +63,8 @@ def test_a_write_whose_outcome_is_unknown_says_how_to_repeat_it_and_is_then_rece
         open_shop(shop)
         writer = batch_writer(own_stack.bootstrap, "unknown")
         written = execute(writer, numbered("first"))
-        monkeypatch.setattr(deciding.Deciding.decide, "__defaults__", (1.0,))  # before it would help out
-        with pytest.raises(OutcomeUnknown, match=r"is not known after 1 s: nobody decides") as caught:
+        monkeypatch.setattr(deciding.BatchDecision.decide, "__defaults__", (1.0,))  # before it would help out
+        with pytest.raises(OutcomeUnknown, match=r"is not known after 1 s: no process has decided it") as caught:
             writer.commit([written])
         monkeypatch.undo()
         named = re.search(r"give 'query' = '(\w+)' and 'batch' = '(\d+)'", str(caught.value))

@@ -27,7 +27,7 @@ from konverse.schemas.identifiers import journal_topic
 from konverse.schemas.limits import BATCH_RECORDS_MAX, BODY_BYTES_MAX, KEY_BYTES_MAX
 from konverse.spark.connection.clients import kafka_of
 from konverse.spark.write import sink
-from konverse.spark.write.decision import _FOLLOWINGS, Deciding
+from konverse.spark.write.decision import _FOLLOWINGS, BatchDecision
 from konverse.spark.write.delivery import Delivery
 from konverse.spark.write.sink import Written
 from tests.integration.test_faults_topics import create, delete
@@ -116,7 +116,7 @@ def test_a_batch_that_was_written_is_left_alone_and_one_below_it_is_an_error(
         run(batch_writer(servers.bootstrap, database, query="q", batch="5"), FEW)
     (said,) = [record for record in caplog.records if "was written before" in record.message]
     assert (said.levelname, said.args) == ("WARNING", (5, "q"))
-    assert "not received. If they are others, as those of a stream with a new checkpoint are, give" in said.message
+    assert "not received. If they are new rows, as those of a stream with a new checkpoint are, give" in said.message
     with pytest.raises(InvalidSettings, match=r"'batch' is 3, and batch 5 of query 'q' was written before: .* give 6"):
         run(batch_writer(servers.bootstrap, database, query="q", batch="3"), numbered("below"))
     run(batch_writer(servers.bootstrap, database, query="q", batch="5", to_services=ORDER_SERVICE), numbered("other"))
@@ -169,7 +169,7 @@ def test_where_kafka_does_not_say_what_was_decided_the_error_says_how_to_repeat(
     query = written.report.task.query
     words = rf"batch 4 .* \(silence\)\. .* 'query' = '{query.hex()}' and 'batch' = '4'"
     with (
-        Deciding(kafka_of(writer._settings), written.plan, query) as deciding,
+        BatchDecision(kafka_of(writer._settings), written.plan, query) as deciding,
         patch.object(deciding._following, "catch_up", side_effect=KafkaUnavailable("silence")),
         pytest.raises(OutcomeUnknown, match=words),
     ):
@@ -319,7 +319,7 @@ def test_a_batch_whose_topic_was_made_again_meanwhile_is_not_decided(
     written = execute(writer, FEW)
     topic = make_again(servers, shop, "data")
     with (
-        patch.object(Deciding, "decide", side_effect=AssertionError("it was decided")),
+        patch.object(BatchDecision, "decide", side_effect=AssertionError("it was decided")),
         pytest.raises(TopicMismatch, match=f"topic {topic} was deleted and created again"),
     ):
         writer.commit([written])
@@ -330,15 +330,15 @@ def test_a_write_whose_topic_was_made_again_while_it_was_decided_is_told_no_succ
 ) -> None:
     writer = batch_writer(servers.bootstrap, database)
     written = execute(writer, FEW)
-    decide = Deciding.decide
+    decide = BatchDecision.decide
 
-    def decide_late(deciding: Deciding, *given: Any) -> bool:
+    def decide_late(deciding: BatchDecision, *given: Any) -> bool:
         ours = decide(deciding, *given)
         make_again(servers, shop, "data")
         return ours
 
     with (
-        patch.object(Deciding, "decide", decide_late),
+        patch.object(BatchDecision, "decide", decide_late),
         pytest.raises(TopicMismatch, match="was deleted and created again"),
     ):
         writer.commit([written])

@@ -64,7 +64,7 @@ def test_where_it_cannot_be_said_that_a_conversation_is_over_its_key_keeps_it(
 
     monkeypatch.setattr(Successions, "end", fails)
     assert not returning._succeeded(settings, plan(first), frozenset({second}))
-    assert "keys keep the conversations that are over: no answer" in caplog.text
+    assert "the keys of returned rows keep their ended conversations: no answer" in caplog.text
     assert returning._succeeded(settings, plan(first), frozenset({first})), "that was said before"
     monkeypatch.setattr(returning, "SUCCESSION_ENTRIES_MAX", 1)
     monkeypatch.setattr(Successions, "end", lambda *_: None)

@@ -52,7 +52,7 @@ class PoolGroups:
         try:
             kafka_key = key.encode() if isinstance(key, str) else key
         except UnicodeEncodeError as error:
-            raise BadInput(f"the key {key!r} of a pool is no text that UTF-8 has: {error.reason}") from None
+            raise BadInput(f"the key {key!r} of a pool cannot be encoded as UTF-8: {error.reason}") from None
         return pool_group(self._namespace, f"key {kafka_key.hex()}"), kafka_key
 
     def find(self, mark: bytes, key: bytes | None) -> bytes | None:

@@ -1,4 +1,4 @@
-"""Carries out what `Pooling` decides about the conversations of a pool: recycles, ends, replaces and forgets them.
+"""Carries out what `PoolState` decides about the conversations of a pool: recycles, ends, replaces and forgets them.
 
 The keeper has the pool's slots with their lock, and two collaborators: `PoolRoutes` begins conversations, and
 `PoolResends` sends messages again that came back. Application threads, the pool's background thread and the reader of
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from konverse.bridge.runtime.clock import now_ms
-from konverse.bridge.runtime.log_throttle import Seldom
+from konverse.bridge.runtime.log_throttle import LogThrottle
 from konverse.bridge.runtime.settings import PoolOptions
 from konverse.dialog.pool.places import (
     AskVerdict,
@@ -30,7 +30,7 @@ from konverse.dialog.pool.places import (
     Stage,
     Stray,
 )
-from konverse.dialog.pool.pool import Pooling
+from konverse.dialog.pool.pool import PoolState
 from konverse.dialog.pool.recycling import ask_verdict, end_once, is_answer, is_used, recycle
 from konverse.dialog.session.dialogs import DialogState
 from konverse.schemas.errors import ConversationEnded, KafkaUnavailable, KonverseError, QueueFull
@@ -53,7 +53,7 @@ class PoolKeeper:
     def __init__(self, options: PoolOptions, context: PoolContext) -> None:
         self.options = options
         self.context = context
-        self.pooling = Pooling(
+        self.pooling = PoolState(
             max_age_ms=round(options.max_age * 1000),
             timer_ms=None if options.timer_s is None else round(options.timer_s * 1000),
             end_of_stream=options.end_of_stream,
@@ -62,7 +62,7 @@ class PoolKeeper:
         self.slots = Slots(self.pooling)
         self.routes = PoolRoutes(options, context, self.slots)
         self.resends = PoolResends(options, context, self.slots, self.routes)
-        self._trouble = Seldom()
+        self._trouble = LogThrottle()
         self._runs: Final[dict[type, Callable[[Any], None]]] = {
             Recycle: self._recycle,
             AskVerdict: self._ask_verdict,
@@ -91,7 +91,7 @@ class PoolKeeper:
             except KonverseError as error:
                 what = type(effect).__name__
                 if not self.context.sender.session.over and (times := self._trouble.due((what, type(error)))):
-                    log.warning("%s failed in a pool %d times, and is made up for later: %s", what, times, error)
+                    log.warning("%s failed in a pool %d times and will be retried: %s", what, times, error)
         self.slots.changed.notify_all()
 
     def recycle(self, pooled: Pooled) -> None:
@@ -147,8 +147,8 @@ class PoolKeeper:
         """What a pool leaves that is closed and not empty, for the log."""
         pooling = self.pooling
         return (
-            f"{len(pooling.known)} conversations that their targets have not ended, and "
-            f"{len(pooling.behind) + len(pooling.astray)} keys whose messages have come back"
+            f"{len(pooling.known)} conversations not yet ended by their targets, and "
+            f"{len(pooling.behind) + len(pooling.astray)} keys with returned messages"
         )
 
     # ----------------------------------------------------------------------------------------------------- effects

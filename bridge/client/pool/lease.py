@@ -19,7 +19,7 @@ from typing import Final
 import redis
 
 from konverse.bridge.redis.client import connect_redis
-from konverse.bridge.runtime.log_throttle import Seldom
+from konverse.bridge.runtime.log_throttle import LogThrottle
 from konverse.bridge.runtime.threads import in_background
 from konverse.schemas.errors import PoolInUse
 from konverse.schemas.limits import POOL_LEASE_MS
@@ -43,9 +43,9 @@ class Lease:
         self._script = self._client.register_script(
             files("konverse.bridge").joinpath("scripts/lease.lua").read_text("utf-8")
         )
-        self._trouble = Seldom()
+        self._trouble = LogThrottle()
         self._closed = threading.Event()
-        self._renewing: threading.Thread | None = None
+        self._renewal: threading.Thread | None = None
 
     def take(self) -> None:
         """Hold the lease until `close`; first wait for the lease of a former holder that is gone to end.
@@ -59,30 +59,30 @@ class Lease:
             left_ms = self._left_ms()
             if left_ms > lasting_ms or time.monotonic() > deadline:  # it was renewed, or never expires
                 raise PoolInUse(
-                    f"pool {self._pool!r} is used by {held}. Close it there, or give another name; its lease is over "
-                    f"{POOL_LEASE_MS // 1000} s after that process has gone"
+                    f"pool {self._pool!r} is used by {held}. Close it there, or give another name; its lease expires "
+                    f"{POOL_LEASE_MS // 1000} s after that process has ended"
                 )
             lasting_ms = left_ms
             if _is_gone(held):
                 self._call(held, 0)
             else:
                 time.sleep(LOOK_S)
-        self._renewing = in_background("konverse-pool-lease", self._keep)
+        self._renewal = in_background("konverse-pool-lease", self._keep)
 
     def _keep(self) -> None:
         """Renew the lease in the background. If another process holds it, leave it there: the logs decide."""
         while not self._closed.wait(RENEW_S):
             held = self._call(self.holder, POOL_LEASE_MS)
             if held not in {None, self.holder} and self._trouble.due("held"):
-                log.warning("pool %r is also used by %s: one of the two takes it over", self._pool, held)
+                log.warning("pool %r is also used by %s; one of the two processes will take it over", self._pool, held)
 
     def close(self) -> None:
         """Give the lease back. Safe to call twice."""
         if self._closed.is_set():
             return
         self._closed.set()
-        if self._renewing is not None:
-            self._renewing.join()
+        if self._renewal is not None:
+            self._renewal.join()
         self._call(self.holder, 0)
         self._client.close()
 
@@ -92,7 +92,9 @@ class Lease:
             held = self._script(keys=[self._key], args=[holder, lasting_ms])
         except (redis.RedisError, ValueError, TypeError) as error:
             if self._trouble.due():
-                log.warning("the lease of pool %r cannot be written, which stops nothing: %s", self._pool, error)
+                log.warning(
+                    "the lease of pool %r cannot be written; the pool continues without it: %s", self._pool, error
+                )
             return None
         self._trouble.over()
         return held.decode("utf-8", "replace") if isinstance(held, bytes) else None

@@ -67,7 +67,6 @@ class Pool:
         # bound once, for the fast path of `send`
         self._sends = self._slots.sends
         self._name = self._groups.name
-        self._send = context.sender.send
         self._end_of_stream = options.end_of_stream
         self._last = NO_LIMIT if options.max_messages is None else options.max_messages - 1
         """Sequence number of the last message that a conversation takes."""
@@ -91,23 +90,17 @@ class Pool:
         """
         if message_type == self._end_of_stream:
             raise BadInput(
-                f"{message_type!r} is how this pool tells a target that nothing more comes, so it is not sent by hand: "
-                "call pool.recycle(), or name another type as end_of_stream"
+                f"{message_type!r} is the end_of_stream type of this pool, which only the pool sends: call "
+                "pool.recycle(), or name another type as end_of_stream"
             )
         if key.__class__ is bytes or key.__class__ is str:
             name: object = key
         else:
             name = self._name(key)
-        staged = self._sends.get(name)
-        # inlines `Dialog.send` for message types that were sent before
-        if (
-            staged is not None
-            and body.__class__ is bytes
-            and message_type.__class__ is str
-            and message_type in staged.suffixes
-        ):
+        dialog = self._sends.get(name)
+        if dialog is not None:
             try:
-                sequence = self._send(staged, message_type, body)
+                sequence = dialog.send(message_type, body)
             except ConversationEnded:
                 pass  # the conversation was recycled or ended a moment ago
             else:
@@ -201,7 +194,7 @@ class Pool:
             slots.changed.notify_all()
         if worker.lingers:
             left_over = self._keeper.describe_unfinished()
-            log.info("a pool to %s was closed, and is not empty: %s", self.options.to_service, left_over)
+            log.info("a pool to %s was closed with unfinished work: %s", self.options.to_service, left_over)
         else:
             worker.stop()
 
@@ -213,8 +206,8 @@ class Pool:
             return
         if self._keeper.unfinished():
             log.warning(
-                "a pool to %s ends, and is not empty: %s. What comes back of that from now on waits at the queue of "
-                "%s; a pool with a name would send it again when it is next opened",
+                "a pool to %s ends with unfinished work: %s. Messages returned from now on stay at the queue of %s; a "
+                "named pool would resend them when it is next opened",
                 self.options.to_service,
                 self._keeper.describe_unfinished(),
                 self.options.from_service,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from konverse.bridge.client.client import Client
 from konverse.bridge.client.connection import Connection
 from konverse.bridge.kafka.log_reader import LogReader
-from konverse.bridge.runtime.log_throttle import Seldom
+from konverse.bridge.runtime.log_throttle import LogThrottle
 from konverse.bridge.runtime.settings import PoolOptions
 from konverse.bridge.runtime.threads import AGAIN_S, FORESEEN, in_background, passes
 from konverse.dialog.pool.recycling import SYSTEM, Farewell, answer, is_pooled
@@ -94,8 +94,8 @@ class Pools:
             self._catalog.check_send(contract, Role.INITIATOR, end_of_stream)
         except (MessageTypeNotFound, NotInContract, WrongDirection) as error:
             raise type(error)(
-                f"{error}. A pool tells its target by {end_of_stream!r} that nothing more comes on a conversation: "
-                "give the contract that type, for INITIATOR to send, or name another one of its types as end_of_stream"
+                f"{error}. A pool sends {end_of_stream!r} to its target as the last message of a conversation: let "
+                "INITIATOR send that type in the contract, or name another type of the contract as end_of_stream"
             ) from None
 
     def _check_redirected(self, contract: str, service: str) -> None:
@@ -143,7 +143,7 @@ class Pools:
 
     def _go_on_answering(self, reader: Reader) -> None:
         """Run the reader until the broker is closed; start again when a cause may pass, such as a queue OFF (77)."""
-        trouble = Seldom()
+        trouble = LogThrottle()
         while not reader.closed:
             try:
                 reader.run(self._answer_own)
@@ -151,10 +151,10 @@ class Pools:
                 return
             except FORESEEN as error:
                 if not passes(error):
-                    log.error("pools hear of no ends of conversations any more: %s", error)  # noqa: TRY400  # no traceback
+                    log.error("pools no longer process EndDialog and Error: %s", error)  # noqa: TRY400  # no traceback
                     return
                 if trouble.due():
-                    log.warning("pools do not hear of the ends of their conversations for now: %s", error)
+                    log.warning("pools cannot process EndDialog and Error, retrying: %s", error)
                 time.sleep(AGAIN_S)
             else:
                 return
@@ -179,9 +179,9 @@ class Pools:
         if service not in self._warned:
             self._warned.add(service)
             log.warning(
-                "messages for the application wait on conversation %s of service %r, and what is behind them waits: "
-                "its pool reads the queue for ends alone: make the pool with read=False, and read the queue with a "
-                "handler that begins with pool.answer(transaction)",
+                "messages for the application wait on conversation %s of service %r and block the messages behind "
+                "them: its pool reads the queue for EndDialog and Error alone. Make the pool with read=False, and read "
+                "the queue with a handler that begins with pool.answer(transaction)",
                 transaction.dialog.id,
                 service,
             )

@@ -50,7 +50,7 @@ class PoolResends:
                 pooling.resent(place)
         except (ConversationEnded, QueueFull, InvalidRoute) as error:  # the next check finds them in the mailbox again
             slot.refused = str(error)
-            log.debug("what came back is sent again later: %s", error)
+            log.debug("returned messages will be resent later: %s", error)
             if slot.last is None:  # no home to ask: they are found once a conversation is begun
                 pooling.go_past(place)
             return
@@ -59,7 +59,7 @@ class PoolResends:
             raise
         self.go_past(place)
         log.info(
-            "%d messages to %s came back and were sent again on conversation %s",
+            "%d messages to %s were returned and resent on conversation %s",
             len(effect.bounced),
             self._options.to_service,
             UUID(bytes=to.conversation),
@@ -76,7 +76,7 @@ class PoolResends:
         """Log messages that may not be sent again, and remove them from the mailbox."""
         kinds = Counter((one.message_type, one.bounce.reason.name) for one in effect.bounced)
         log.error(
-            "the target ended a conversation with code %d, which forbids to send again what it did not receive: %s",
+            "the target ended the conversation with code %d; its unreceived messages are not resent: %s",
             effect.code,
             ", ".join(f"{count} of type {name!r} ({reason})" for (name, reason), count in kinds.items()),
         )
@@ -97,10 +97,10 @@ class PoolResends:
         to, patience_s = self._options.to_service, self._context.timeout_s
         if slot.refused is not None:
             return (
-                f"what a conversation to {to!r} did not deliver has to go first, and could not be sent again within "
-                f"{patience_s:g} s: {slot.refused}. It waits where it came back to; try again"
+                f"undelivered messages of a conversation to {to!r} have to go first, and could not be sent again "
+                f"within {patience_s:g} s: {slot.refused}. They are kept in the mailbox of their sender; try again"
             )
         return (
-            f"a conversation to {to!r} was ended, and what it did not deliver has not come back within {patience_s:g} "
-            "s, to go first: its queue may have no reader; try again"
+            f"a conversation to {to!r} was ended, and its undelivered messages, which have to go first, have not come "
+            f"back within {patience_s:g} s: its queue may have no reader; try again"
         )

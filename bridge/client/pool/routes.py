@@ -124,7 +124,7 @@ class PoolRoutes:
 
     def log_astray(self, place: PoolPlace) -> None:
         """Log that the redirections of a place lead nowhere."""
-        log.error("a pool has nowhere to send what it was given: %s", self._why_astray(place))
+        log.error("a pool has no destination for its messages: %s", self._why_astray(place))
 
     def undelivered(self) -> list[Undelivered]:
         """The messages that came back to astray places, as their homes have them."""
@@ -136,8 +136,8 @@ class PoolRoutes:
 
     def _why_astray(self, place: PoolPlace) -> str:
         return (
-            f"{place.astray}. What was sent waits where it came back to, and goes to {self._options.to_service!r} "
-            f"again every {POOL_ASTRAY_MS // 1000} s; `pool.undelivered` shows it"
+            f"{place.astray}. The messages are kept in the mailbox of their sender and sent to "
+            f"{self._options.to_service!r} again every {POOL_ASTRAY_MS // 1000} s; `pool.undelivered` lists them"
         )
 
     def _messages_of(self, slot: Slot) -> list[BouncedMessage]:

@@ -1,7 +1,7 @@
 """The slots of a pool: one for each key, each thread, or each of `size` conversations, with the pool's lock.
 
-`Pooling` knows the places of a pool, and decides. A slot joins a place with the dialog on which this process sends for
-it. Senders find the dialog in `sends` without a lock, as long as no messages that came back must go first.
+`PoolState` knows the places of a pool, and decides. A slot joins a place with the dialog on which this process sends
+for it. Senders find the dialog in `sends` without a lock, as long as no messages that came back must go first.
 """
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING
 
 from konverse.bridge.runtime.clock import now_ms
 from konverse.dialog.pool.places import PoolPlace
-from konverse.dialog.pool.pool import Pooling
+from konverse.dialog.pool.pool import PoolState
 from konverse.schemas.identifiers import mark_of
 
 if TYPE_CHECKING:
     from konverse.bridge.client.dialog import Dialog
-    from konverse.dialog.session.dialogs import SessionDialog
     from konverse.dialog.state.mailbox import Bounced
     from konverse.schemas.identifiers import Address
 
@@ -42,13 +41,13 @@ class Slot:
 class Slots:
     """The tables of a pool, and the lock that guards them."""
 
-    def __init__(self, pooling: Pooling) -> None:
+    def __init__(self, pooling: PoolState) -> None:
         self.pooling = pooling
         self.changed = threading.Condition(threading.RLock())
         """Guards `pooling` and all tables; senders read `sends` without it. Notified when effects were carried out."""
         self.by_name: dict[object, Slot] = {}
         self.by_mark: dict[bytes, Slot] = {}
-        self.sends: dict[object, SessionDialog] = {}
+        self.sends: dict[object, Dialog] = {}
         """Name -> its open conversation, for the fast path of `Pool.send`; always the same dict."""
         self.dialogs: dict[bytes, Dialog] = {}
         """Conversations that are not over."""
@@ -128,7 +127,7 @@ class Slots:
     def publish(self, slot: Slot) -> None:
         """Let senders find the slot's conversation without a lock, unless messages that came back must go first."""
         if slot.dialog is not None and not self.shut and not slot.place.waits:
-            self.sends.update(dict.fromkeys(slot.names, slot.dialog.staged))
+            self.sends.update(dict.fromkeys(slot.names, slot.dialog))
 
     def hide(self, slot: Slot) -> None:
         """Make senders take the lock before they use the slot."""

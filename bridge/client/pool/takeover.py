@@ -26,7 +26,7 @@ from .slots import Slot
 if TYPE_CHECKING:
     from konverse.bridge.client.dialog import Dialog
     from konverse.bridge.runtime.settings import PoolOptions
-    from konverse.dialog.session.lanes import Hand
+    from konverse.dialog.session.lanes import Produce
     from konverse.dialog.state.partition import Partition
     from konverse.schemas.identifiers import Address
 
@@ -90,7 +90,7 @@ class PoolTakeover:
         """Another process has begun conversations of this pool meanwhile: the next send adopts them."""
         with self._slots.changed:
             if self.complete:
-                log.warning("pool %r is used by another process, too, and is taken over from it", self._options.name)
+                log.warning("pool %r is also used by another process; this process takes it over", self._options.name)
             self.complete = False
             self._slots.sends.clear()
 
@@ -139,7 +139,7 @@ class PoolTakeover:
             slots.pooling.closes(slot.place, dialog.id.bytes, now_ms(), ended=standing is Adoptable.ENDED)
             slots.dialogs[dialog.id.bytes] = dialog
 
-    def _close_stream(self, dialog: Dialog) -> list[Hand]:
+    def _close_stream(self, dialog: Dialog) -> list[Produce]:
         return recycle(self._context.sender.session, dialog.staged, self._options.end_of_stream)
 
 
@@ -166,8 +166,9 @@ def find_leftovers(context: PoolContext, options: PoolOptions, group_of: GroupOf
         while context.mailboxes.ask(home, _heard, keep_up=True, timeout_s=deadline - time.monotonic()) < end:
             if time.monotonic() > deadline:
                 raise OutcomeUnknown(
-                    f"pool {options.name!r} cannot know what another process has left, as nobody has read the queue of "
-                    f"{options.from_service!r} for {context.timeout_s} s. Let a reader run there; try again"
+                    f"pool {options.name!r} cannot find the messages that another process has left: no reader has "
+                    f"read the queue of {options.from_service!r} for {context.timeout_s} s. Start a reader there; "
+                    "try again"
                 )
             time.sleep(POLL_S)
         found, left, marks = context.mailboxes.ask(home, lambda state: _left_in(state, group_of), keep_up=True)

@@ -11,9 +11,9 @@ import threading
 from typing import TYPE_CHECKING, Final
 
 from konverse.bridge.runtime.clock import now_ms
-from konverse.bridge.runtime.log_throttle import Seldom
+from konverse.bridge.runtime.log_throttle import LogThrottle
 from konverse.bridge.runtime.threads import FORESEEN, in_background
-from konverse.dialog.pool.places import HomeStanding, Pooled, Stage
+from konverse.dialog.pool.places import HomeSide, Pooled, Stage
 from konverse.dialog.pool.recycling import rivals_of, standing_of
 from konverse.schemas.errors import BrokerClosed, KafkaUnavailable
 from konverse.schemas.identifiers import mark_of
@@ -24,7 +24,7 @@ from .takeover import PoolTakeover
 
 if TYPE_CHECKING:
     from konverse.bridge.client.dialog import Dialog
-    from konverse.dialog.session.lanes import Hand
+    from konverse.dialog.session.lanes import Produce
     from konverse.dialog.session.session import Session
     from konverse.dialog.state.partition import Partition
     from konverse.schemas.identifiers import Address
@@ -53,7 +53,7 @@ class PoolWorker:
         self._lease = lease
         self._check_all_ms = 0
         """Next time at which homes are asked about open conversations, too."""
-        self._trouble = Seldom()
+        self._trouble = LogThrottle()
         self._awake = threading.Event()
         self.lingers = False
         """`close` has returned, and the thread goes on until no conversation is left."""
@@ -81,7 +81,7 @@ class PoolWorker:
             except BrokerClosed:
                 break
             except FORESEEN as error:
-                log.warning("a pool has no news of its conversations: %s", error)
+                log.warning("a pool cannot check its conversations, retrying: %s", error)
                 busy = False
             self._awake.wait(CHECK_S if busy else REST_S)
             self._awake.clear()
@@ -127,10 +127,10 @@ class PoolWorker:
             self._trouble.over(home)
         except KafkaUnavailable as error:
             if times := self._trouble.due(home):
-                log.warning("a pool has no news of its conversations, asked %d times: %s", times, error)
+                log.warning("a pool cannot check its conversations after %d attempts, retrying: %s", times, error)
 
     def _ask(self, home: Address, asked: list[tuple[Pooled, Dialog]]) -> None:
-        """Ask one home how conversations stand and what came back, and pass the answers to `Pooling`.
+        """Ask one home how conversations stand and what came back, and pass the answers to `PoolState`.
 
         If another process took over a named pool, stop this session. If two processes began to use the pool before
         they could notice each other, the one with the later session goes on, and adopts what the other one left.
@@ -139,7 +139,7 @@ class PoolWorker:
         sender = context.sender
         groups = {pooled.place.group for pooled, _ in asked} if name is not None else ()
 
-        def question(state: Partition) -> tuple[list[tuple[Pooled, HomeStanding]], bool, list[bytes]]:
+        def question(state: Partition) -> tuple[list[tuple[Pooled, HomeSide]], bool, list[bytes]]:
             standings = [(pooled, standing_of(state, sender.session, dialog.staged)) for pooled, dialog in asked]
             writer = state.writers.get(sender.session.writer)
             closed = writer is not None and writer.closed_at is not None
@@ -168,7 +168,7 @@ class PoolWorker:
                 self._pooling.let_pass(slot.place)
                 self._slots.vacate(slot.place)
 
-    def _stop_session(self, session: Session) -> list[Hand]:
+    def _stop_session(self, session: Session) -> list[Produce]:
         name = self._keeper.options.name
-        session.stop(f"another process goes on with pool {name!r}, and with what this one sent in vain")
+        session.stop(f"another process has taken over pool {name!r} and the undelivered messages of this one")
         return []

@@ -177,7 +177,7 @@ def _sides(state: SecondState, indices: Iterable[int]) -> list[Side]:
     for index in indices:
         side = state.table.get(index)
         if side is None:
-            state.problem(f"I3: attempts at endpoint {index}, where nobody lives")
+            state.problem(f"I3: attempts at endpoint {index}, which does not exist")
         else:
             sides.append(side)
     return sides

@@ -29,7 +29,7 @@ WHOLE: Final = (Kind.BATCH, Kind.DECISION)
 """Kinds whose bodies the second fold decodes: they are not kept as digests."""
 
 
-def hear_row(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
+def on_row(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
     """PENDING: a row of an attempt waits."""
     detail, batches = envelope.suffix.detail, state.batches
     if not isinstance(detail, Pending):
@@ -57,14 +57,14 @@ def exclude(state: SecondState, operation: Exclude) -> None:
     name = (operation.query, operation.begins, operation.batch, operation.attempt)
     rows = [row for row in batches.waiting if row[:4] == name]
     if not rows or name in batches.asked or rows[0].judge is None:
-        state.problem(f"I19: attempt {operation.attempt.hex()} is vetoed, of which nothing waits any more")
+        state.problem(f"I19: attempt {operation.attempt.hex()} is vetoed, and none of its rows waits any more")
         return
     batches.asked.add(name)
     veto = Veto(operation.query, operation.batch, operation.begins, operation.attempt, state.address)
     state.say(rows[0].judge, _said(state, Kind.VETO, operation.query, veto, b""))
 
 
-def hear_decision(state: SecondState, envelope: Envelope, record: LogRecord) -> list[tuple[Envelope, LogRecord]]:
+def on_decision(state: SecondState, envelope: Envelope, record: LogRecord) -> list[tuple[Envelope, LogRecord]]:
     """DECISION: return the rows that won, as the records that the query would have sent."""
     detail, batches = envelope.suffix.detail, state.batches
     try:
@@ -112,7 +112,7 @@ def _plain(row: Waits) -> Envelope:
     return envelope._replace(kind=kind, writer=row.query, sequence=-1, suffix=suffix)
 
 
-def hear_batch(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
+def on_batch(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
     """BATCH: decide which attempts won, if this is the first BATCH of its number and names no vetoed attempt."""
     batches = state.batches
     try:
@@ -133,7 +133,7 @@ def hear_batch(state: SecondState, envelope: Envelope, record: LogRecord) -> Non
         _decide(state, batch, envelope.writer)
 
 
-def hear_veto(state: SecondState, envelope: Envelope) -> None:
+def on_veto(state: SecondState, envelope: Envelope) -> None:
     """VETO: an attempt must not win, unless it has won already."""
     detail, batches = envelope.suffix.detail, state.batches
     if isinstance(detail, Veto) and is_over(state, detail.query):

@@ -19,7 +19,7 @@ def clean(state: SecondState, operation: Cleanup) -> None:
     """CLEANUP: remove a side, and turn its outputs that are not known to have arrived into VOID."""
     side = state.table.get(operation.endpoint)
     if side is None:
-        state.problem(f"I3: a commit cleans up endpoint {operation.endpoint}, where nobody lives")
+        state.problem(f"I3: a commit cleans up endpoint {operation.endpoint}, which does not exist")
         return
     state.tally["cleaned up"] += 1
     if side.peer_ended or side.peer_failed:
@@ -61,10 +61,10 @@ def return_unread(state: SecondState, operation: GiveBack) -> None:
     """GIVE_BACK: end a target, and send a note and all that it has not received to the mailbox of its peer."""
     side = state.table.get(operation.endpoint)
     if side is None or side.key[0] != Role.TARGET:
-        state.problem(f"I3: a commit gives back what came to endpoint {operation.endpoint}, where no target lives")
+        state.problem(f"I3: a commit gives back messages of endpoint {operation.endpoint}, which is not a target")
         return
     if side.ended:
-        state.problem(f"I9: a commit gives back what came to {side.key[1].hex()}, which has ended")
+        state.problem(f"I9: a commit gives back messages of {side.key[1].hex()}, which has ended")
         return
     first = len(side.consumed) + len(side.thrown_away)
     unread = side.heard[first:]
@@ -96,7 +96,7 @@ def give_up_side(state: SecondState, operation: Fail) -> None:
     """FAIL: both sides of an open conversation get an Error of the broker."""
     side = state.table.get(operation.endpoint)
     if side is None:
-        state.problem(f"I3: a commit fails endpoint {operation.endpoint}, where nobody lives")
+        state.problem(f"I3: a commit fails endpoint {operation.endpoint}, which does not exist")
     elif not (side.ended or side.peer_ended or side.peer_failed):
         state.tally["given up"] += 1
         state.fail(side, state.ingested_to, error_body(operation.code, operation.description))

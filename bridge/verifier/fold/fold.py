@@ -138,7 +138,7 @@ class SecondFold(SecondState):
     def _at(self, index: int, commit: Commit) -> Side | None:
         side = self.table.get(index)
         if side is None:
-            self.problem(f"I3: commit {commit.number} speaks of endpoint {index}, where nobody lives")
+            self.problem(f"I3: commit {commit.number} names endpoint {index}, which does not exist")
         return side
 
     def _consume(self, number: int, side: Side, position: int) -> None:

@@ -11,7 +11,7 @@ from .state import SecondState
 from .writers import opened_by
 
 
-def hear_former(state: SecondState, envelope: Envelope, record: LogRecord) -> str | None:
+def on_former(state: SecondState, envelope: Envelope, record: LogRecord) -> str | None:
     """Judge a record about a former conversation; None for any other record."""
     for_home = envelope.kind in (Kind.BEGIN, Kind.END_CALL, Kind.SET_TIMER, Kind.REDIRECT)
     if not for_home and envelope.kind not in (Kind.MESSAGE, Kind.FIN):

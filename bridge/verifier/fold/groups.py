@@ -11,7 +11,7 @@ def regroup(state: SecondState, operation: Move | MoveAway) -> None:
     """MOVE or MOVE_AWAY: put a side into another group, with all that it has not received."""
     side = state.table.get(operation.endpoint)
     if side is None:
-        state.problem(f"I3: a commit moves endpoint {operation.endpoint}, where nobody lives, to another group")
+        state.problem(f"I3: a commit moves endpoint {operation.endpoint}, which does not exist, to another group")
         return
     both = (*state.mates(side), *state.groups.get(operation.group, ()))
     if side.ended or any(mate.key in state.past.suspended for mate in both):

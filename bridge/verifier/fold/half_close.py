@@ -19,13 +19,13 @@ def second_finish(state: SecondState, operation: Finish) -> None:
     """FINISH: send the FIN of a handler."""
     side = state.table.get(operation.endpoint)
     if side is None:
-        state.problem(f"I3: a commit finishes endpoint {operation.endpoint}, where nobody lives")
+        state.problem(f"I3: a commit finishes endpoint {operation.endpoint}, which does not exist")
         return
     side.finished = True
     state.say(side.peer_at, Said(state.order, Kind.FIN, side.key[0], side.key[1], -1, "", b"", None))
 
 
-def hear_finished(state: SecondState, envelope: Envelope) -> None:
+def on_finished(state: SecondState, envelope: Envelope) -> None:
     """Take a FIN, or the answer to one."""
     role = 1 - int(envelope.role)
     side = state.living.get((role, envelope.conversation))

@@ -25,16 +25,16 @@ from konverse.schemas.wire.records import (
 )
 
 from .answers import answer_end, ask_for_end, bounce, refuse_begin, refuse_over, stray
-from .batches import hear_batch, hear_decision, hear_row, hear_veto
+from .batches import on_batch, on_decision, on_row, on_veto
 from .ended import NEVER_BEGUN
 from .endings import told_of_cleanup
-from .former import hear_former
-from .half_close import expand, hear_finished
+from .former import on_former
+from .half_close import expand, on_finished
 from .loss import misses, resumes, told_of_loss, too_late
 from .mailbox import decide, put
 from .moves import arrive, closed, follow, install
 from .state import Heard, SecondState, Side
-from .timers import hear_timer, live_until
+from .timers import live_until, on_timer
 from .writers import close, goes_on, is_known, is_one_session, keep, may_come, notify, opened_by, tell_closed, untrusted
 
 
@@ -53,7 +53,7 @@ def hear(state: SecondState, record: LogRecord) -> None:
         state.contents.copied += 1
         return
     if envelope.kind is Kind.PENDING:
-        hear_row(state, envelope, record)
+        on_row(state, envelope, record)
         return
     known = is_known(state, envelope.writer)
     reason = None if known else untrusted(state, envelope.writer)
@@ -105,7 +105,7 @@ def _judge(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
 
 
 def _hear(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
-    former = hear_former(state, envelope, record)
+    former = on_former(state, envelope, record)
     return former or (follow(state, envelope, record) if state.moves.stubs else None) or _take(state, envelope, record)
 
 
@@ -146,7 +146,7 @@ def _end_call(state: SecondState, envelope: Envelope, record: LogRecord) -> None
 
 def _decision(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
     state.deciding = record.offset
-    for row, there in hear_decision(state, envelope, record):
+    for row, there in on_decision(state, envelope, record):
         _hear_row(state, row, there, record.timestamp_ms)
     state.deciding = -1
 
@@ -334,15 +334,15 @@ _HEARD: Final[dict[Kind, Callable[[SecondState, Envelope, LogRecord], str | None
     Kind.CONFIRM: lambda state, envelope, _: decide(state, envelope),
     Kind.REDIRECT: lambda state, envelope, _: decide(state, envelope),
     Kind.NO_PEER: _no_peer,
-    Kind.SET_TIMER: hear_timer,
+    Kind.SET_TIMER: on_timer,
     Kind.CLOSE_WRITER: lambda state, envelope, _: close(state, envelope),
     Kind.NOTICE: lambda state, envelope, _: keep(state, envelope.suffix.detail),
     Kind.WRITER_CLOSED: lambda state, envelope, _: keep(state, envelope.suffix.detail),
-    Kind.BATCH: hear_batch,
-    Kind.VETO: lambda state, envelope, _: hear_veto(state, envelope),
+    Kind.BATCH: on_batch,
+    Kind.VETO: lambda state, envelope, _: on_veto(state, envelope),
     Kind.DECISION: _decision,
-    Kind.FIN: lambda state, envelope, _: hear_finished(state, envelope),
-    Kind.FIN_ANSWER: lambda state, envelope, _: hear_finished(state, envelope),
+    Kind.FIN: lambda state, envelope, _: on_finished(state, envelope),
+    Kind.FIN_ANSWER: lambda state, envelope, _: on_finished(state, envelope),
     Kind.TRANSACTION: expand,
     Kind.INSTALL: install,
     Kind.FORWARD: lambda state, envelope, record: arrive(state, envelope, record, _take),

@@ -22,7 +22,7 @@ def set_by_handler(state: SecondState, operation: SetTimer) -> None:
     _set(state, side, state.journal_ms, operation.timeout_ms)
 
 
-def hear_timer(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
+def on_timer(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
     """A session sets a timer: it counts from the time of its record."""
     side = state.living.get((int(envelope.role), envelope.conversation))
     detail = envelope.suffix.detail

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from konverse.bridge.verifier.fold.fold import SecondFold
-from konverse.dialog.session.adoption import Adopting, AdoptRequest, FoundState
-from konverse.dialog.session.lanes import Hand
+from konverse.dialog.session.adoption import Adoption, AdoptRequest, FoundState
+from konverse.dialog.session.lanes import Produce
 from konverse.schemas.errors import SessionTakenOver
 from konverse.schemas.identifiers import Address, Role
 from konverse.schemas.wire.envelope import decode
@@ -26,7 +26,7 @@ FURTHER_MAX: Final = 3
 """Most messages that a successor sends on an adopted conversation."""
 
 
-class Adoption:
+class AdoptionRun:
     """One session's adoption of another session's conversations."""
 
     def __init__(self, process: SessionProcess, other: SessionProcess) -> None:
@@ -40,7 +40,7 @@ class Adoption:
             AdoptRequest(plan.dialog.conversation, plan.dialog.begin, plan.dialog.returning)
             for plan in self._plans.values()
         ]
-        self._machine: Adopting | None = Adopting(process.session, wanted, sorted(self.before))
+        self._machine: Adoption | None = Adoption(process.session, wanted, sorted(self.before))
 
     @property
     def goes_on(self) -> bool:
@@ -68,7 +68,7 @@ class Adoption:
         process.hand(hands)
         return machine.addresses != wanted
 
-    def _shut_out(self, hands: list[Hand]) -> None:
+    def _shut_out(self, hands: list[Produce]) -> None:
         """Note the sessions that CLOSE_WRITER closes, also those that only redirected messages to the conversations."""
         closed = {
             envelope.conversation
@@ -79,7 +79,7 @@ class Adoption:
         for session in self._process.world.sessions:
             session.shut_out |= session is not self._process and not closed.isdisjoint(session.session.ids)
 
-    def _take_up(self, machine: Adopting) -> None:
+    def _take_up(self, machine: Adoption) -> None:
         process = self._process
         world = process.world
         for dialog, standing in machine.finish():

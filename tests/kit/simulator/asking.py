@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from konverse.dialog.session.outcome import Asking
+from konverse.dialog.session.outcome import OutcomeQuery
 from konverse.dialog.session.rotation import Unheard
 from konverse.schemas.identifiers import Address
 from konverse.schemas.wire import token
@@ -31,7 +31,7 @@ class Asker:
         self.asleep_until = 0
         self.done = False
         said = Token(tuple(sent), session.session.transactions.address)
-        self._asking = Asking(token.decode(token.encode(said)))
+        self._asking = OutcomeQuery(token.decode(token.encode(said)))
         self._bodies = [
             (one.conversation, one.sequence, bodies, one.held >= 0)
             for one in sent

@@ -95,7 +95,11 @@ class Query:
         if self.drivers and len(self.drivers) < DRIVERS_MAX and choices.chance(swarm.second_drivers):
             world.sometimes.happened("two drivers")
             self.start_driver()
-        elif not self.drivers and (world.kafka.calm or choices.chance(100)):
+        elif (
+            all(driver.paused for driver in self.drivers)
+            and (world.kafka.calm or choices.chance(100))
+            and len(self.drivers) < DRIVERS_MAX
+        ):
             self.start_driver()
         if self.drivers and choices.chance(swarm.crashes):
             choices.pick(self.drivers).crash()
@@ -125,13 +129,14 @@ class Query:
                 place.fail(f"I15: {place.name}: rows of batches {batches} of one query wait")
 
     def settle_down(self) -> None:
-        """Without faults: run drivers and tasks until all wait."""
+        """Without faults: run drivers and tasks until all wait. Drivers that stand still go on when it is over."""
         self.stir()
         for _ in range(CALM_STEPS_MAX):
             for task in [task for task in self.tasks if not task.over]:
                 task.step()
             for driver in self.drivers:
-                driver.step()
+                if not driver.paused or self.over or len(self.drivers) == DRIVERS_MAX:
+                    driver.step()
             self.drivers = [driver for driver in self.drivers if not driver.dead]
             if self.over or all(driver.resting for driver in self.drivers):
                 break
@@ -168,6 +173,8 @@ class DriverProcess:
         self.world = world
         self.asleep_until = 0
         self.dead = False
+        self.paused = False
+        """It stands still since its BATCH has left, while other drivers may decide further batches."""
         homes, targets = (tuple(place.address for place in places) for places in (query.homes, query.targets))
         self.driver = Driver(query.id, world.identifier(b"run"), query.judge.address, homes, targets)
         self.next = query.checkpoint
@@ -189,6 +196,9 @@ class DriverProcess:
         if self.dead:
             return False
         world, driver = self.world, self.driver
+        if self.paused and not world.kafka.calm and world.choices.choose(16):
+            return False
+        self.paused = False
         actions: list[Callable[[], None]] = [self._look]
         if self._done is not None:
             actions = [self._note, self._look, self._look]
@@ -344,3 +354,5 @@ class DriverProcess:
             abandon(self._producer, self.world.choices)
             self._producer = self._new_producer()
             self._do(self.driver.step(Again()))
+        elif self._producer.empty and self.driver.phase is BatchPhase.WAITING and self.driver._sent:
+            self.paused = self.world.choices.choose(4) == 0

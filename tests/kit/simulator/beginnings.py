@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from konverse.dialog.state.endpoint import Endpoint
 from konverse.dialog.state.transitions import State
-from konverse.dialog.transaction.begun import Begun
+from konverse.dialog.transaction.begun import NewDialog
 from konverse.dialog.transaction.received import Clauses, Message
 from konverse.schemas.identifiers import Role
 from konverse.schemas.wire.records import NO_SEQUENCE, Begin
@@ -35,7 +35,7 @@ def begin(work: Work, message: Message) -> None:
     """Begin one or two dialogs, with and without a group in common, and send nothing, one message or several."""
     world, transaction = work.world, work.at
     choices, terms = world.choices, (message.dialog.service, message.dialog.far_service)
-    related: Endpoint | Begun | None = None
+    related: Endpoint | NewDialog | None = None
     for _ in range(1 + choices.choose(2)):
         if len(world.history.begun) >= BEGUN_MAX:
             return

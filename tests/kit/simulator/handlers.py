@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from konverse.dialog.state.endpoint import Endpoint
 from konverse.dialog.state.transitions import State
-from konverse.dialog.transaction.begun import Begun
+from konverse.dialog.transaction.begun import NewDialog
 from konverse.dialog.transaction.received import Message
 from konverse.dialog.transaction.transaction import Transaction, family
 from konverse.schemas.errors import GroupLocked, InvalidState
@@ -193,7 +193,7 @@ class Work:
             self.at.finish(dialog)
             self.finished.append(dialog)
 
-    def reply(self, dialog: Endpoint | Begun, kind: str, body: bytes) -> None:
+    def reply(self, dialog: Endpoint | NewDialog, kind: str, body: bytes) -> None:
         """Send and remember a message."""
         self.at.send(dialog, kind, body)
         self.replies.append(Reply(dialog.role, dialog.conversation, kind, body))
@@ -204,7 +204,7 @@ class Work:
         self.end(message.dialog, code, cleanup=cleanup)
         self.ended.append(message.dialog)
 
-    def end(self, dialog: Endpoint | Begun, code: int, *, cleanup: bool = False) -> None:
+    def end(self, dialog: Endpoint | NewDialog, code: int, *, cleanup: bool = False) -> None:
         """End a dialog. An Error or a cleanup withdraws the messages sent in this transaction."""
         self.at.end(dialog, error=code, description="because" if code else "", cleanup=cleanup)
         if dialog.role is Role.INITIATOR:

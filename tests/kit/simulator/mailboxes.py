@@ -18,7 +18,7 @@ from konverse.schemas.identifiers import Address, Role
 from konverse.schemas.wire.envelope import encode_suffix, head
 from konverse.schemas.wire.records import BounceId, Kind, Suffix
 
-from .adopting import ADOPTING, Adoption
+from .adopting import ADOPTING, AdoptionRun
 from .flushing import Way
 from .moves import find
 from .places import Place
@@ -68,7 +68,7 @@ class Mailboxes:
         """Bounce → number of decisions about it."""
         self.reserved: Plan | None = None
         """A dialog begun for bounced messages and not used before."""
-        self.adoption: Adoption | None = None
+        self.adoption: AdoptionRun | None = None
         """The adoption of another session's conversations."""
 
     @property
@@ -247,7 +247,7 @@ class Mailboxes:
         process = self._process
         process.inherited |= {*other.session.ids, *other.inherited}
         if other.all_plans and process.world.choices.chance(ADOPTING):
-            self.adoption = Adoption(process, other)
+            self.adoption = AdoptionRun(process, other)
             return
         for address in [*other.addresses, *(plan.home.address for plan in other.plans)]:
             lane = process.session.lane_to(address)

@@ -16,7 +16,7 @@ from konverse.dialog.queries.searching import GroupRequest, Journaled, ReadBehin
 from konverse.dialog.state.endpoint import Endpoint
 from konverse.dialog.state.partition import Partition
 from konverse.dialog.state.recent import RecordColumns
-from konverse.dialog.transaction.begun import Begun
+from konverse.dialog.transaction.begun import NewDialog
 from konverse.dialog.transaction.transaction import Transaction, more_of
 from konverse.schemas.errors import GroupLocked, InvalidGroup, InvalidState, MoveRefused, QueueFull
 from konverse.schemas.identifiers import Address
@@ -77,7 +77,7 @@ def move_some(work: Work) -> Iterator[None]:
     world, transaction, owner = work.world, work.at, work.process.owner
     assert owner is not None
     choices, state = world.choices, owner.fold.state
-    dialogs: list[Endpoint | Begun] = [*transaction.conversations, *transaction.begins]
+    dialogs: list[Endpoint | NewDialog] = [*transaction.conversations, *transaction.begins]
     dialogs = [one for one in dialogs if one not in work.ended and not transaction._ends(one)]
     if not dialogs:
         return
@@ -119,7 +119,7 @@ def move_some(work: Work) -> Iterator[None]:
             place.fail(f"attempts: {place.name}: {dialog} moves to {known}, which waits to be tried")
         work.anchors += known
         _is_alone(work.process, work)
-        world.sometimes.happened("moved what was begun", isinstance(dialog, Begun))
+        world.sometimes.happened("moved what was begun", isinstance(dialog, NewDialog))
 
 
 def _is_untried(place: Place, owner: Owner, members: list[Endpoint]) -> bool:

@@ -125,7 +125,7 @@ class Renewal:
         place.follow(place.journal.end)
         return place.shadow.state
 
-    def hear_news(self) -> None:
+    def on_news(self) -> None:
         """Read the home's notices about the session's writers, as a follower does."""
         session = self._process.session
         for home in {plan.home.address: None for plan in self._process.plans}:

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from konverse.dialog.queries.hearing import hear_of_end
+from konverse.dialog.queries.hearing import on_peer_ended
 from konverse.dialog.session.dialogs import DialogState, SessionDialog
-from konverse.dialog.session.lanes import Hand
+from konverse.dialog.session.lanes import Produce
 from konverse.dialog.session.rotation import Age
 from konverse.dialog.session.session import Session
 from konverse.dialog.state.transitions import State
@@ -109,7 +109,7 @@ class SessionProcess:
         if sending:
             actions += (self._send, self._send, self._hear_news, self.renewal.keep_token)
             if self.world.choices.chance(100):
-                actions.append(self.renewal.hear_news)
+                actions.append(self.renewal.on_news)
             done = not all(plan.left for plan in sending)
             if self.world.choices.chance(swarm.closing if done else swarm.ending):
                 actions.append(self._end)
@@ -218,7 +218,7 @@ class SessionProcess:
         plan = self.world.choices.pick([plan for plan in self.plans if not plan.over])
         state, endpoint = find(self.world, plan.home, plan.dialog.conversation)
         if endpoint is not None and endpoint.state in (State.DISCONNECTED_INBOUND, State.ERROR):
-            hear_of_end(self.session, state, endpoint)
+            on_peer_ended(self.session, state, endpoint)
 
     def _look(self) -> None:
         self.mailboxes.look()
@@ -254,7 +254,7 @@ class SessionProcess:
     def _outstanding(self) -> bool:
         return any(lane.window.outstanding or lane.parked for lane in self.session.lanes.values())
 
-    def hand(self, hands: list[Hand] | None) -> None:
+    def hand(self, hands: list[Produce] | None) -> None:
         """Give records of the session to the producer. Check that counters are consecutive and never reused."""
         history = self.world.history
         for hand in hands or ():
@@ -329,7 +329,7 @@ class SessionProcess:
         """The application's next action; False when it must wait."""
         if self.renewal.waiting:
             self.renewal.look_for_answers()
-            self.renewal.hear_news()
+            self.renewal.on_news()
             return not self._producer.empty
         if self.session.closing:
             self.closed = self.session.idle
@@ -346,7 +346,7 @@ class SessionProcess:
         elif self.session.may_close:
             self._close()
         else:
-            self.renewal.hear_news()
+            self.renewal.on_news()
             return not self._producer.empty
         return True
 
@@ -360,7 +360,7 @@ class SessionProcess:
             return
         self._sent(plan, body, hands)
 
-    def _sent(self, plan: Plan, body: bytes, hands: list[Hand]) -> None:
+    def _sent(self, plan: Plan, body: bytes, hands: list[Produce]) -> None:
         """Note a direct send and flush it."""
         adoption, conversation = self.mailboxes.adoption, plan.dialog.conversation
         adopted = adoption is not None and conversation in adoption.open

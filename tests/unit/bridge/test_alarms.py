@@ -10,7 +10,7 @@ import pytest
 
 from konverse.bridge.owner.alarms import raise_alarms
 from konverse.bridge.runtime import log_throttle as seldom
-from konverse.bridge.runtime.log_throttle import Seldom
+from konverse.bridge.runtime.log_throttle import LogThrottle
 from konverse.dialog.fold.journal import JournalFeed, JournalRecord
 from konverse.dialog.state.recent import Forgery, alarm_of, alarm_of_session
 from konverse.schemas.identifiers import Address, session_writer
@@ -24,7 +24,7 @@ def owner_of(place: str, journal: JournalFeed) -> Any:
 def test_a_stranger_that_writes_on_and_on_is_spoken_of_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
     notice = Notice(session_writer(1_000, 7), 3, Address("sales.Orders", 0, b"tag!"), NoticeReason.FORGED)
     kinds = [alarm_of(Forgery(notice.writer, 5, 7, 9), "sales.Orders/0"), alarm_of_session(notice), "records were lost"]
-    said = Seldom()
+    said = LogThrottle()
     for place in ("sales.Orders/0", "sales.Orders/1"):
         feed = JournalFeed(place)
         feed.alarms = deque(kinds * 3)
@@ -36,7 +36,7 @@ def test_a_stranger_that_writes_on_and_on_is_spoken_of_now_and_then(caplog: pyte
 def test_undecodable_records_of_a_journal_are_counted_in_one_line_that_names_the_remedy(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said, topic = Seldom(), "sales.Orders.queue.journal"
+    said, topic = LogThrottle(), "sales.Orders.queue.journal"
     garbage = [JournalRecord(at, b"garbage", at) for at in range(5, 505)]
     before, feed = JournalFeed("sales.Orders/0"), JournalFeed("sales.Orders/0")
     for one in (before, feed):  # the partition is claimed again
@@ -46,9 +46,9 @@ def test_undecodable_records_of_a_journal_are_counted_in_one_line_that_names_the
     (line,) = caplog.messages
     assert "sales.Orders/0 is undecodable: " in line
     assert "500 records" in line
-    assert f"write to topic {topic}, and take that right away" in line
+    assert f"write to topic {topic}, and revoke that right" in line
     monkeypatch.setattr(seldom, "AGAIN_S", 0.0)
-    later = Seldom()
+    later = LogThrottle()
     for at in (600, 601):
         assert not [*feed.decisions([JournalRecord(at, b"garbage", at)])]
         raise_alarms(owner_of("sales.Orders/0", feed), topic, later)
@@ -58,7 +58,7 @@ def test_undecodable_records_of_a_journal_are_counted_in_one_line_that_names_the
 def test_one_undecodable_record_is_one(caplog: pytest.LogCaptureFixture) -> None:
     feed = JournalFeed("sales.Orders/0")
     assert not [*feed.decisions([JournalRecord(7, b"", 7)])]
-    raise_alarms(owner_of("sales.Orders/0", feed), "sales.Orders.queue.journal", Seldom())
+    raise_alarms(owner_of("sales.Orders/0", feed), "sales.Orders.queue.journal", LogThrottle())
     (line,) = caplog.messages
     assert line.startswith("journal record 7 of sales.Orders/0 is undecodable: ")
-    assert "1 record is undecodable; it changes nothing" in line
+    assert "1 record is undecodable so far; it has no effect" in line

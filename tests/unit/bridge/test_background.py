@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from konverse.bridge.client import transmission
 from konverse.bridge.client.transmission import Transmission
-from konverse.bridge.runtime.log_throttle import Seldom
+from konverse.bridge.runtime.log_throttle import LogThrottle
 from konverse.bridge.runtime.threads import in_background
 from konverse.schemas.errors import KafkaUnavailable, PartitionHalted
 
@@ -39,7 +39,7 @@ class Reader:
 def transmit(reader: Reader) -> None:
     transmitting: Any = Transmission.__new__(Transmission)
     transmitting._closed = threading.Event()
-    transmitting._away = Seldom()
+    transmitting._away = LogThrottle()
     in_background("konverse-transmission", lambda: transmitting._transmit(reader)).join(DEADLINE_S)
 
 

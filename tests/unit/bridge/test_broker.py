@@ -10,7 +10,7 @@ import pytest
 
 from konverse.bridge.broker import Broker
 from konverse.bridge.client.client import Client
-from konverse.bridge.owner.driver import Owning
+from konverse.bridge.owner.driver import OwnerDriver
 from konverse.bridge.reader.readers import Readers
 from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import BrokerClosed, KafkaUnavailable
@@ -19,7 +19,7 @@ from konverse.schemas.errors import BrokerClosed, KafkaUnavailable
 def broker(*, closed: bool = False) -> Any:
     made: Any = Broker.__new__(Broker)
     made._closed = closed
-    made._readers, made._obeying, made._lock = Readers(), object(), threading.Lock()
+    made._readers, made._listener, made._lock = Readers(), object(), threading.Lock()
     return made
 
 
@@ -54,7 +54,7 @@ def test_a_broker_waits_for_a_reader_that_another_thread_closes() -> None:
     reader.closed = True  # its `close` has begun elsewhere
     reader.close = lambda: order.append("reader")  # type: ignore[method-assign]
     part = SimpleNamespace(close=lambda: None)
-    one.catalog = one._validator = one._pools = one._substitutes = one._obeying = part
+    one.catalog = one._validator = one._pools = one._substitutes = one._listener = part
     one._client = SimpleNamespace(close=lambda: order.append("client"), mailboxes=part)
     one.close()
     assert order == ["reader", "client"]
@@ -69,20 +69,20 @@ def test_a_queue_of_the_same_name_in_another_place_is_another_queue() -> None:
 
 def test_owners_are_closed_to_the_end_although_one_partition_cannot_be_given_back() -> None:
     closed: list[str] = []
-    owning: Any = Owning.__new__(Owning)
-    owning.owners = {0: None, 1: None}
-    owning.queue, owning.stopped = None, list
+    driver: Any = OwnerDriver.__new__(OwnerDriver)
+    driver.owners = {0: None, 1: None}
+    driver.queue, driver.stopped = None, list
 
     def give_back(number: int) -> None:
         closed.append(f"partition {number}")
         raise RuntimeError
 
-    owning.give_back = give_back
-    owning._standby = None
+    driver.give_back = give_back
+    driver._standby = None
     for name in ("_outputs", "_snapshots", "_truncation", "groups", "_reading", "_view"):
-        setattr(owning, name, SimpleNamespace(close=lambda name=name: closed.append(name)))
+        setattr(driver, name, SimpleNamespace(close=lambda name=name: closed.append(name)))
     with pytest.raises(RuntimeError):
-        owning.close()
+        driver.close()
     assert {"partition 0", "partition 1"} <= set(closed)
     assert closed[2:] == ["_outputs", "_snapshots", "_truncation", "groups", "_reading", "_view"]
 

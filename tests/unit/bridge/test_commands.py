@@ -100,7 +100,7 @@ def test_help_that_nobody_reads_does_not_say_refuted() -> None:
 def test_a_question_that_nobody_can_answer_is_wrong_usage(arguments: list[str]) -> None:
     refused = CliRunner(env={"COLUMNS": "120"}).invoke(app, arguments)
     assert refused.exit_code == 2
-    assert "there is nobody to be asked here: add --yes" in refused.stderr
+    assert "there is no terminal to ask for confirmation: add --yes" in refused.stderr
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ app()
     [
         ([], "give the id of a conversation, or --all"),
         (["00000000-0000-4000-8000-000000000007", "--all"], "give the id of a conversation, or --all"),
-        (["00000000-0000-4000-8000-000000000007", "--json"], "this lists what --all resumes"),
+        (["00000000-0000-4000-8000-000000000007", "--json"], "--json lists the conversations that --all resumes"),
     ],
 )
 def test_resume_is_for_one_conversation_or_for_all(arguments: list[str], words: str) -> None:

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from konverse.bridge.runtime.shutdown import Departing
+from konverse.bridge.runtime.shutdown import ShutdownLogFilter
 
 REFUSED = "127.0.0.1:9092/1: Connect to ipv4#127.0.0.1:9092 failed: Connection refused (after 0ms in state CONNECT)"
 LOST = (
@@ -17,13 +17,13 @@ LOST = (
 OTHERS = ("FAIL [konverse#producer-1]: SASL authentication error: Authentication failed", "CONFWARN: a property is odd")
 
 
-def passes(departing: Departing, line: str) -> bool:
+def passes(departing: ShutdownLogFilter, line: str) -> bool:
     return departing.filter(logging.LogRecord("konverse.kafka", logging.WARNING, "", 0, line, (), None))
 
 
 @pytest.mark.parametrize("line", [*LOST, *OTHERS])
 def test_a_lost_connection_is_no_news_while_a_process_stops_and_else_it_is(line: str) -> None:
-    departing = Departing()
+    departing = ShutdownLogFilter()
     assert passes(departing, line)
     with departing.closing(), departing.closing():
         assert passes(departing, line) is (line in OTHERS)

@@ -8,9 +8,9 @@ from typing import Any, cast
 import pytest
 
 from konverse.bridge.owner.end_news import EndNews
-from konverse.dialog.queries.hearing import hear_of_end, hear_of_id, needs_another_id
+from konverse.dialog.queries.hearing import needs_another_id, on_id_news, on_peer_ended
 from konverse.dialog.session.dialogs import DialogState, SessionDialog
-from konverse.dialog.session.lanes import Hand
+from konverse.dialog.session.lanes import Produce
 from konverse.dialog.session.session import Session
 from konverse.dialog.session.transactions import StagedTransaction
 from konverse.dialog.state.endpoint import Endpoint
@@ -37,7 +37,7 @@ class World:
         self.arrive(hands)
         self.send()
 
-    def begun(self) -> tuple[SessionDialog, list[Hand]]:
+    def begun(self) -> tuple[SessionDialog, list[Produce]]:
         """The dialog, and the records that have not arrived at its home."""
         return self.session.begin(CONVERSATION, begin_block(group=CONVERSATION))
 
@@ -47,7 +47,7 @@ class World:
         self.arrive(self.session.send(self.dialog, "order", b"0"))
         self.session.drained()
 
-    def arrive(self, hands: list[Hand]) -> None:
+    def arrive(self, hands: list[Produce]) -> None:
         """Append the records to the logs and ingest them."""
         for hand in hands:
             side = self.pair.home if hand.address == self.pair.home.address else self.pair.target
@@ -61,13 +61,13 @@ class World:
     def conversations(self) -> list[bytes]:
         return list(self.session.dialogs)
 
-    def hear_of_end(self, home: Partition, endpoint: Endpoint) -> None:
-        hear_of_end(self.session, home, endpoint)
+    def on_peer_ended(self, home: Partition, endpoint: Endpoint) -> None:
+        on_peer_ended(self.session, home, endpoint)
 
-    def hear_of_id(self, said: Notice | WriterClosed | Bounced) -> None:
-        self.doubted |= hear_of_id(self.session, said)
+    def on_id_news(self, said: Notice | WriterClosed | Bounced) -> None:
+        self.doubted |= on_id_news(self.session, said)
 
-    def hear_from(self, home: Partition) -> None:
+    def on_home(self, home: Partition) -> None:
         self.doubted |= needs_another_id(self.session, home)
 
     def peer_ends(self, code: int) -> None:

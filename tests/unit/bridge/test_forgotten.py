@@ -14,7 +14,7 @@ from konverse.bridge.admin.leaks import Sides, _check_kept, active
 from konverse.bridge.cli.times import seconds
 from konverse.bridge.kafka.clients import LogTruncated
 from konverse.bridge.kafka.log_reader import LogReader
-from konverse.bridge.views.partitions import Folded, Looking
+from konverse.bridge.views.partitions import Folded, StateReader
 from konverse.dialog.state.relocations import Stub
 from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import BadInput, KafkaUnavailable
@@ -33,8 +33,8 @@ def sides_of(pair: Pair, unseen: int = 0) -> Sides:
     home, target = folded(pair.home), folded(pair.target)
     target = target._replace(ahead=target.ahead._replace(unseen=unseen))
     by_name: dict[str, Folded] = {one.queue.name: one for one in (home, target)}
-    looking = SimpleNamespace(fold=lambda queue, _partition: by_name[queue.name])
-    return Sides(cast("Looking", looking), [home.queue, target.queue])
+    reader = SimpleNamespace(fold=lambda queue, _partition: by_name[queue.name])
+    return Sides(cast("StateReader", reader), [home.queue, target.queue])
 
 
 def suspects(sides: Sides, since_ms: int = NOW_MS) -> list[tuple[Role, str]]:
@@ -94,7 +94,7 @@ def test_an_end_that_came_lately_was_not_forgotten_yet() -> None:
 def test_what_a_queue_does_not_keep_is_not_asked_for() -> None:
     queue = Queue("Orders", "orders", "queue", 1, b"i" * 16, b"d" * 16, b"j" * 16, keep_ms=60_000)
     _check_kept([queue], 60.0)
-    with pytest.raises(BadInput, match=r"queue 'Orders' keeps what was received for 60 s"):
+    with pytest.raises(BadInput, match=r"queue 'Orders' keeps received messages for 60 s"):
         _check_kept([queue], 61.0)
 
 
@@ -155,7 +155,7 @@ def test_conversations_are_active_of_which_data_or_decisions_tell() -> None:
 def test_a_log_that_is_cut_while_it_is_read_is_read_again_by_whoever_asks() -> None:
     logs = Logs([None], [])
     logs.cut = True
-    with pytest.raises(KafkaUnavailable, match="orders/0 was cut while it was read; try again"):
+    with pytest.raises(KafkaUnavailable, match="orders/0 was truncated while it was being read; try again"):
         spoken_of(logs, {})
 
 

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from konverse.bridge.reader.handlers import PAUSE_MAX_S, Crew, Handling
+from konverse.bridge.reader.handlers import PAUSE_MAX_S, Crew, HandlerRunner
 from konverse.schemas.errors import InvalidProcedure, TransactionTooLarge
 
 
@@ -40,7 +40,7 @@ def fail(_transaction: object) -> None:
 
 def test_a_failure_on_messages_that_were_taken_away_meanwhile_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
     transactions: list[Any] = [Emptied(), Emptied()]
-    Handling("Orders", fail).work(transactions)
+    HandlerRunner("Orders", fail).work(transactions)
     assert [transaction.rolled_back for transaction in transactions] == [True, True]
     for record in caplog.records:
         assert f"attempt 4 of 5 at conversation {UUID(int=7)}, message -" in record.getMessage()
@@ -55,9 +55,10 @@ def test_what_was_noted_on_an_exception_stands_in_its_line_at_each_attempt(caplo
         raise error
 
     transactions: list[Any] = [Emptied()]
-    Handling("Orders", fail_with_note).work(transactions)
+    HandlerRunner("Orders", fail_with_note).work(transactions)
     said = (
-        "LookupError: no such order; router '//sales/Router' was at a message of type '//sales/Order'; they come again"
+        "LookupError: no such order; router '//sales/Router' was at a message of type '//sales/Order'; "
+        "the messages are received again"
     )
     assert said in caplog.text
 
@@ -71,7 +72,7 @@ class TooLarge(Emptied):
 
 def test_groups_that_do_not_fit_into_one_commit_stop_nothing(caplog: pytest.LogCaptureFixture) -> None:
     transactions: list[Any] = [TooLarge(), TooLarge()]
-    Handling("Orders", lambda transaction: None).work(transactions)  # the function that calls the handler
+    HandlerRunner("Orders", lambda transaction: None).work(transactions)  # the function that calls the handler
     assert len(caplog.records) == 2
     for record in caplog.records:
         assert f"began at conversation {UUID(int=7)} was rolled back: the groups" in record.getMessage()
@@ -92,7 +93,7 @@ def takes_two(_transaction: object, _other: object) -> None:
 @pytest.mark.parametrize("handler", [waits, yields, takes_two, lambda: None])
 def test_a_handler_that_cannot_be_called_with_a_transaction_alone_is_refused_behaviour_29(handler: Any) -> None:
     with pytest.raises(InvalidProcedure) as refused:
-        Handling("Orders", handler)
+        HandlerRunner("Orders", handler)
     assert refused.value.number == 9653
 
 
@@ -111,7 +112,7 @@ def test_who_fails_again_and_again_pauses_longer_each_time_up_to_a_bound(
             raise LookupError
 
     transactions: list[Any] = [Emptied() for _ in range(15)]
-    Handling("Orders", handler).work(transactions)
+    HandlerRunner("Orders", handler).work(transactions)
     assert pauses[:11] == sorted(pauses[:11])
     assert (pauses[0] < 0.02, max(pauses), len(pauses)) == (True, PAUSE_MAX_S, 12)
     assert pauses[11] == pauses[0], "one has succeeded in between"
@@ -133,7 +134,7 @@ def test_those_that_were_received_together_are_paused_behind_once(monkeypatch: p
         done.append(transaction)
 
     bad: list[Any] = [Emptied() for _ in range(1_000)]
-    Handling("Orders", handler).work([*bad, good], together=True)
+    HandlerRunner("Orders", handler).work([*bad, good], together=True)
     assert done == [good, PAUSE_MAX_S]
 
 
@@ -157,7 +158,7 @@ def one_hangs_and_one_ends(crew: Crew, release: threading.Event, further: list[A
         hangs.set()
         release.wait(DEADLINE_S)
 
-    handling = Handling("Requests", handler)
+    handling = HandlerRunner("Requests", handler)
     transactions: Iterator[Any] = iter(list(further))
     first = threading.Lock()
 
@@ -185,8 +186,8 @@ def test_a_thread_that_ends_with_an_error_is_said_at_once_with_what_hangs_beside
         assert not crew.busy, "and nobody waits for it"
         said, left = [record.getMessage() for record in caplog.records]
         what = f"conversation {UUID(int=7)} of service '//sales/Router', for 0."
-        assert "a thread of queue 'Requests' has ended with SystemError: the other thread is at an end" in said
-        assert "left behind" in left
+        assert "a thread of queue 'Requests' ended with SystemError: the other thread is at an end" in said
+        assert "are abandoned" in left
         assert what in said
         assert what in left
     finally:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from konverse.bridge.reader import joining
-from konverse.bridge.reader.joining import FIRST_FETCH_S, GIVEN_NOTHING_S, JOIN_S, Joining
+from konverse.bridge.reader.joining import FIRST_FETCH_S, GIVEN_NOTHING_S, JOIN_S, JoinWait
 
 
 class Time:
@@ -40,14 +40,14 @@ def owner(fetched: int, end: int) -> Any:
 
 
 def test_a_reader_that_its_group_has_not_answered_waits(time: Time) -> None:
-    one = Joining(group=True)
+    one = JoinWait(group=True)
     assert not one.over(consumer(-1), [])
     time.now += JOIN_S
     assert one.over(consumer(-1), [])
 
 
 def test_a_reader_that_its_group_has_given_nothing_waits_no_longer_than_that_takes(time: Time) -> None:
-    one = Joining(group=True)
+    one = JoinWait(group=True)
     assert not one.over(consumer(3), [])
     time.now += GIVEN_NOTHING_S
     assert one.over(consumer(3), [])
@@ -55,7 +55,7 @@ def test_a_reader_that_its_group_has_given_nothing_waits_no_longer_than_that_tak
 
 @pytest.mark.parametrize("group", [True, False])
 def test_a_reader_is_at_rest_when_it_has_fetched_what_stood_in_its_partitions(time: Time, group: bool) -> None:
-    one = Joining(group=group)
+    one = JoinWait(group=group)
     one.given()
     assert not one.over(consumer(1), [owner(7, 7), owner(3, 8)])
     assert one.over(consumer(1), [owner(7, 7), owner(8, 8)])

@@ -6,14 +6,14 @@ from uuid import UUID
 
 import pytest
 
-from konverse.bridge.owner.driver import Late
+from konverse.bridge.owner.driver import LateTransactions
 from konverse.schemas.errors import GroupLocked
 from tests.kit.builders import conversations
 from tests.kit.driver import Driver
 
 
 def test_a_late_transaction_is_counted_and_gets_no_further_group() -> None:
-    driver, late = Driver(), Late()
+    driver, late = Driver(), LateTransactions()
     driver.lead()
     driver.arrive(*conversations("a", "b", "c"))
     one, other = driver.owner.take(), driver.owner.take()

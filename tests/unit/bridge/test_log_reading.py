@@ -9,7 +9,7 @@ import pytest
 
 from konverse.bridge.kafka.clients import LogTruncated
 from konverse.bridge.owner import logs as log_reading
-from konverse.bridge.owner.logs import LogReading
+from konverse.bridge.owner.logs import QueueLogs
 from konverse.dialog.owner.events import Appended, DataGone, OutOfRange, ReadJournal
 from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import KafkaUnavailable
@@ -41,10 +41,10 @@ def _reader(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_reading, "ASKED_EVERY_S", 0)
 
 
-def reading(*ends: tuple[int, int] | None) -> LogReading:
+def reading(*ends: tuple[int, int] | None) -> QueueLogs:
     Reader.ends_said = [*ends]
     queue = Queue("Orders", "orders", "queue", 1, identifier("incarnation"), identifier("data"), identifier("journal"))
-    return LogReading(None, queue)  # type: ignore[arg-type]
+    return QueueLogs(None, queue)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pytest
 
-from konverse.bridge.admin.listener import Obeying, follow
+from konverse.bridge.admin.listener import InstructionListener, follow
 from konverse.bridge.reader.operations import ReaderOperations, waits
 from konverse.dialog.owner.events import Phase
 from konverse.dialog.state.transitions import State
@@ -123,7 +123,7 @@ def test_what_is_meant_for_another_one_or_was_done_already_is_not(changed: dict[
 
 
 def test_what_has_changed_meanwhile_is_dropped_and_a_reader_that_was_closed_leaves_it_to_others() -> None:
-    changed: Any = Reader(InvalidState("what waits first tells that it is over"))
+    changed: Any = Reader(InvalidState("its first message is its EndDialog or Error"))
     assert follow(changed, instruction(Action.SKIP))
     closed: Any = Reader(BrokerClosed("closed"))
     assert not follow(closed, instruction(Action.SKIP))
@@ -136,60 +136,60 @@ def test_an_end_from_above_of_what_lives_elsewhere_is_left_to_others() -> None:
 
 
 @pytest.fixture
-def obeying() -> Any:
-    """An Obeying without a thread, with one instruction."""
-    found: Any = Obeying.__new__(Obeying)
+def listener() -> Any:
+    """An InstructionListener without a thread, with one instruction."""
+    found: Any = InstructionListener.__new__(InstructionListener)
     found._kept, found._followed, found._reported = {5: (math.inf, instruction(Action.RESUME))}, {}, {}
     found._now_ms = 0
     return found
 
 
-def test_what_was_followed_is_kept_until_it_stands_in_the_journal(obeying: Any) -> None:
+def test_what_was_followed_is_kept_until_it_stands_in_the_journal(listener: Any) -> None:
     reader = Reader()
-    obeying._readers = SimpleNamespace(open=lambda: [reader])
+    listener._readers = SimpleNamespace(open=lambda: [reader])
     reader.outcomes = [False, False, True]
     for _ in range(4):
-        assert obeying._kept
-        obeying._obey()
+        assert listener._kept
+        listener._obey()
     assert reader.done == [("resume", ONE)], "and not done twice"
     assert reader.kept_up == 3, "its only thread may be in a handler"
-    assert (obeying._kept, obeying._followed) == ({}, {})
+    assert (listener._kept, listener._followed) == ({}, {})
 
 
 @pytest.mark.parametrize(("action", "lines"), [(Action.CLEANUP, 1), (Action.FAIL, 1), (Action.RESUME, 2)], ids=str)
 def test_what_was_done_on_both_sides_of_a_conversation_is_logged_once(
-    obeying: Any, action: Action, lines: int, caplog: pytest.LogCaptureFixture
+    listener: Any, action: Action, lines: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """CLEANUP and FAIL go to every queue with a side of it, RESUME to the first waiting message of one side."""
     orders, shop = Reader(), Reader()
     shop.queue.name = "Shop"
     first = 16 if action is Action.RESUME else 0
-    obeying._kept = {
+    listener._kept = {
         place: (math.inf, instruction(action, queue=reader.queue.name, first=first))
         for place, reader in enumerate((orders, shop))
     }
-    obeying._readers = SimpleNamespace(open=lambda: [orders, shop])
+    listener._readers = SimpleNamespace(open=lambda: [orders, shop])
     orders.outcomes, shop.outcomes = [True], [True]
     with caplog.at_level(logging.INFO):
-        obeying._obey()
-        obeying._obey()
+        listener._obey()
+        listener._obey()
     assert (len(orders.done), len(shop.done)) == (1, 1)
-    assert sum("as an operator wants" in message for message in caplog.messages) == lines
+    assert sum("requested by an operator" in message for message in caplog.messages) == lines
 
 
 @pytest.mark.parametrize("closed", [True, False])
-def test_what_was_lost_with_its_partition_is_followed_again_when_that_comes_back(obeying: Any, closed: bool) -> None:
+def test_what_was_lost_with_its_partition_is_followed_again_when_that_comes_back(listener: Any, closed: bool) -> None:
     lost, again = Reader(), Reader()
     readers = [lost]
-    obeying._readers = SimpleNamespace(open=lambda: [one for one in readers if not one.closed])
-    obeying._obey()
+    listener._readers = SimpleNamespace(open=lambda: [one for one in readers if not one.closed])
+    listener._obey()
     lost.outcomes, again.outcomes = [None], [True]
     lost.closed = closed
     readers[:] = [again]
-    obeying._obey()
-    obeying._obey()
+    listener._obey()
+    listener._obey()
     assert (lost.done, again.done) == ([("resume", ONE)], [("resume", ONE)])
-    assert obeying._kept == {}
+    assert listener._kept == {}
 
 
 def test_an_order_counts_when_its_commit_does() -> None:
@@ -199,7 +199,7 @@ def test_an_order_counts_when_its_commit_does() -> None:
     endpoint = suspended(driver)
     operating: Any = ReaderOperations.__new__(ReaderOperations)
     operating._lock, operating._check_open = threading.RLock(), lambda: None
-    operating._owning = SimpleNamespace(owners={0: driver.owner})
+    operating._driver = SimpleNamespace(owners={0: driver.owner})
     sides = operating.sides(endpoint.id)
     operating.resume(endpoint.id)
     assert operating.counts(sides, waits) is False, "it was not even said"

@@ -188,7 +188,7 @@ def test_what_goes_where_no_queue_is_counts_and_is_written_nowhere(
     assert astray(world, elsewhere) == [Drained([elsewhere])]
     assert world.produced == 1
     assert astray(world, elsewhere) == [Drained([elsewhere])]
-    assert [message.split(" goes ")[0] for message in caplog.messages] == [
+    assert [message.split(" was dropped")[0] for message in caplog.messages] == [
         f"an output to {elsewhere.topic}/{elsewhere.partition}"
     ]
 

@@ -11,9 +11,9 @@ from confluent_kafka import KafkaError, Message
 
 from konverse.bridge.catalog.destinations import Destinations
 from konverse.bridge.catalog.judge import CatalogJudge, Rules
-from konverse.bridge.owner.driver import Owning
+from konverse.bridge.owner.driver import OwnerDriver
 from konverse.bridge.owner.outputs import Outputs
-from konverse.bridge.runtime.log_throttle import Seldom
+from konverse.bridge.runtime.log_throttle import LogThrottle
 from konverse.dialog.owner.events import Halted
 from konverse.dialog.owner.settings import OwnerSettings
 from konverse.schemas.catalog.objects import Queue
@@ -24,7 +24,7 @@ from tests.kit.driver import Driver
 
 def test_many_refused_outputs_are_one_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     outputs: Any = Outputs.__new__(Outputs)
-    outputs._refusals = Seldom()
+    outputs._refusals = LogThrottle()
     outputs._kafka = SimpleNamespace(words=lambda error, _need: error.str())
     for number in range(1_000):
         message = SimpleNamespace(topic=lambda: "gone", partition=lambda number=number: number % 2)
@@ -34,17 +34,17 @@ def test_many_refused_outputs_are_one_line_in_the_log(caplog: pytest.LogCaptureF
 
 
 @pytest.fixture
-def owning() -> Any:
-    """An Owning without Kafka: one leading owner, which made an error while it ingested."""
-    driver = Driver()
-    driver.lead()
-    owning: Any = Owning.__new__(Owning)
-    owning.queue = SimpleNamespace(topic="orders")
-    owning.owners, owning._stopped = {0: driver.owner}, deque()
+def driver() -> Any:
+    """An OwnerDriver without Kafka: one leading owner, which made an error while it ingested."""
+    simulated = Driver()
+    simulated.lead()
+    driver: Any = OwnerDriver.__new__(OwnerDriver)
+    driver.queue = SimpleNamespace(topic="orders")
+    driver.owners, driver._stopped = {0: simulated.owner}, deque()
     clients: Any = Clients()
-    owning._outputs = Outputs(clients, owning.owners, owning._do, Destinations(clients))
-    driver.owner._unsaid.append(driver.owner._halt(ZeroDivisionError("a mistake of ours")))
-    return owning
+    driver._outputs = Outputs(clients, driver.owners, driver._do, Destinations(clients))
+    simulated.owner._unsaid.append(simulated.owner._halt(ZeroDivisionError("a mistake of ours")))
+    return driver
 
 
 class Clients(SimpleNamespace):
@@ -68,24 +68,24 @@ class Clients(SimpleNamespace):
         return Producer()
 
 
-def stopped(owning: Any) -> list[tuple[int, str]]:
-    return [(number, effect.reason) for number, _, effect in owning.stopped() if isinstance(effect, Halted)]
+def stopped(driver: Any) -> list[tuple[int, str]]:
+    return [(number, effect.reason) for number, _, effect in driver.stopped() if isinstance(effect, Halted)]
 
 
-def test_a_mistake_is_not_lost_when_data_come_before_the_next_tick(owning: Any) -> None:
-    owning.feed([Message(topic="orders", partition=0, offset=0, value=b"", timestamp=(1, 0))])
-    assert stopped(owning) == [(0, "a mistake of ours")]
+def test_a_mistake_is_not_lost_when_data_come_before_the_next_tick(driver: Any) -> None:
+    driver.feed([Message(topic="orders", partition=0, offset=0, value=b"", timestamp=(1, 0))])
+    assert stopped(driver) == [(0, "a mistake of ours")]
 
 
-def test_a_mistake_is_not_lost_when_outputs_are_delivered_before_the_next_tick(owning: Any) -> None:
-    owning._outputs._handed.append((owning.owners[0], Address("replies", 0, bytes(4))))
-    owning._outputs.pump()
-    assert stopped(owning) == [(0, "a mistake of ours")]
+def test_a_mistake_is_not_lost_when_outputs_are_delivered_before_the_next_tick(driver: Any) -> None:
+    driver._outputs._handed.append((driver.owners[0], Address("replies", 0, bytes(4))))
+    driver._outputs.pump()
+    assert stopped(driver) == [(0, "a mistake of ours")]
 
 
-def test_a_mistake_is_not_lost_when_the_producer_of_outputs_is_replaced(owning: Any) -> None:
-    owning._outputs.replace_producer()
-    assert stopped(owning) == [(0, "a mistake of ours")]
+def test_a_mistake_is_not_lost_when_the_producer_of_outputs_is_replaced(driver: Any) -> None:
+    driver._outputs.replace_producer()
+    assert stopped(driver) == [(0, "a mistake of ours")]
 
 
 def test_nothing_is_opened_before_the_catalog_was_read() -> None:
@@ -95,7 +95,7 @@ def test_nothing_is_opened_before_the_catalog_was_read() -> None:
     kafka: Any = Opening(opened)
     queue = Queue("Orders", "k.d.Orders", "queue", 1, bytes(16), bytes(16), bytes(16))
     with pytest.raises(KafkaUnavailable):
-        Owning(kafka, queue, Rules(lambda *_: None, judge), OwnerSettings(), kafka.view)
+        OwnerDriver(kafka, queue, Rules(lambda *_: None, judge), OwnerSettings(), kafka.view)
     assert opened == []
 
 

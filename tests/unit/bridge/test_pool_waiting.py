@@ -149,7 +149,7 @@ def test_a_pool_that_was_closed_and_is_not_empty_rests_between_its_questions(
 def test_a_reader_that_was_closed_does_not_wait_for_its_handlers_a_second_time() -> None:
     reader: Any = Reader.__new__(Reader)
     reader._closed, reader._lost_told = True, 0
-    reader._share = SimpleNamespace(lost=0)
+    reader._assignment = SimpleNamespace(lost=0)
     reader._lock, reader._pumping = threading.RLock(), threading.Lock()
     waited: list[float] = []
     reader._crew = SimpleNamespace(wait=waited.append)
@@ -189,15 +189,15 @@ def test_a_lease_is_kept_while_the_pool_asks_a_home_that_does_not_answer(
     kafka.answers.set()
     pool.close()
     assert kept
-    assert lease._renewing is not None
-    assert not lease._renewing.is_alive()
+    assert lease._renewal is not None
+    assert not lease._renewal.is_alive()
 
 
 def test_a_pool_that_is_over_gives_its_lease_back(kafka: Kafka) -> None:
     closed = threading.Event()
     lease: Any = SimpleNamespace(close=closed.set)
     pool = pool_of(kafka, lease, name="orders")
-    kafka.session.over = "another process goes on with it"
+    kafka.session.over = "another process has taken over the pool"
     pool._worker.wake()
     assert closed.wait(SOON_S)
     pool._worker.thread.join(SOON_S)

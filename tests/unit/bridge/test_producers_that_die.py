@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 from konverse.bridge.catalog.destinations import Destinations
 from konverse.bridge.kafka.clients import Health, Kafka
 from konverse.bridge.kafka.refusals import Need
-from konverse.bridge.owner.journal import Appending
+from konverse.bridge.owner.journal import JournalAppender
 from konverse.bridge.owner.outputs import Outputs
 from konverse.bridge.owner.snapshots import SnapshotTopic
 from konverse.bridge.runtime.settings import Settings
@@ -119,7 +119,7 @@ def test_outputs_go_again_when_their_producer_has_died(kafka: Any, caplog: pytes
 
 def test_an_append_whose_producer_has_died_has_an_unknown_outcome(kafka: Any, caplog: pytest.LogCaptureFixture) -> None:
     owner: Any = Owner()
-    appending = Appending(kafka, "journal")
+    appending = JournalAppender(kafka, "journal")
     appending.append(owner, Append([b"a record"]))
     with caplog.at_level(logging.WARNING):
         assert list(appending.poll(0)) == [(owner, Appended(None))]

@@ -28,7 +28,7 @@ def test_a_refusal_is_reported_once_and_its_end_once(
     for _ in range(3):
         trouble.failed(refusal)
     assert len(caplog.messages) == 1
-    assert f"the view is not written, Redis refuses it: {refusal}" in caplog.messages[0]
+    assert f"the view is not written, because Redis refuses it: {refusal}" in caplog.messages[0]
     trouble.wrote()
     trouble.wrote()
     assert caplog.messages[1:] == ["the view is written again"]
@@ -102,26 +102,24 @@ WRONG = "invalid username-password pair or user is disabled."
 def test_a_password_that_is_missing_is_asked_for(said: str, caplog: pytest.LogCaptureFixture) -> None:
     error = redis.AuthenticationError(said)
     text = str(reading(error, "redis://127.0.0.1:6379/0"))
-    assert text.startswith("Redis at redis://127.0.0.1:6379/0 answers, and does not let us read: it wants a password")
+    assert text.startswith("Redis at redis://127.0.0.1:6379/0 answers but refuses to be read: it requires a password")
     assert "redis://USER:PASSWORD@HOST:PORT/0" in text
     assert "start it" not in text
     WriteFailures(logging.getLogger("konverse.view"), "the view", "written").failed(error)
     (line,) = caplog.messages
-    assert line.startswith("the view is not written, Redis refuses it: it wants a password")
+    assert line.startswith("the view is not written, because Redis refuses it: it requires a password")
 
 
 def test_a_password_that_is_wrong_is_refused_and_never_shown(caplog: pytest.LogCaptureFixture) -> None:
     error = redis.AuthenticationError(WRONG)
     text = str(reading(error, "redis://:wr0ng@127.0.0.1:6379/0"))
-    assert text.startswith(
-        "Redis at redis://:***@127.0.0.1:6379/0 answers, and does not let us read: it refuses the user"
-    )
+    assert text.startswith("Redis at redis://:***@127.0.0.1:6379/0 answers but refuses to be read: it refuses the user")
     assert "percent-encoded" in text
     assert "wr0ng" not in text
     assert "start it" not in text
     WriteFailures(logging.getLogger("konverse.view"), "the view", "written").failed(error)
     (line,) = caplog.messages
-    assert line.startswith("the view is not written, Redis refuses it: it refuses the user or the password")
+    assert line.startswith("the view is not written, because Redis refuses it: it refuses the user or the password")
 
 
 def test_a_server_that_is_away_is_to_be_started() -> None:

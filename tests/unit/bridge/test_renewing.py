@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from konverse.bridge.client import session_ids as module
-from konverse.bridge.client.session_ids import ASK_AGAIN_S, Renewing
+from konverse.bridge.client.session_ids import ASK_AGAIN_S, SessionRenewal
 from konverse.dialog.session.rotation import CloseQuery, Unheard
 from konverse.schemas.errors import AccessDenied
 from tests.kit.builders import address_of, identifier
@@ -60,9 +60,9 @@ def destination() -> Destination:
 
 
 @pytest.fixture
-def renewing(monkeypatch: pytest.MonkeyPatch, clock: Clock, destination: Destination) -> Renewing:
+def renewing(monkeypatch: pytest.MonkeyPatch, clock: Clock, destination: Destination) -> SessionRenewal:
     follow: Any = lambda _: destination  # noqa: E731
-    renewing = Renewing(Ids(), follow)
+    renewing = SessionRenewal(Ids(), follow)
     renewing.session.takeover.behind[ORDERS.address] = []
     monkeypatch.setattr(renewing.session.takeover, "wanted", lambda: [ORDERS])
     monkeypatch.setattr(module, "reply", lambda _state, _wanted: Unheard.LATER)
@@ -70,7 +70,7 @@ def renewing(monkeypatch: pytest.MonkeyPatch, clock: Clock, destination: Destina
 
 
 def test_a_destination_that_cannot_tell_yet_is_asked_at_once_also_on_a_machine_that_was_just_started(
-    renewing: Renewing, clock: Clock
+    renewing: SessionRenewal, clock: Clock
 ) -> None:
     assert renewing.due
     assert list(renewing.answers()) == [(ORDERS, Unheard.LATER)]
@@ -81,7 +81,7 @@ def test_a_destination_that_cannot_tell_yet_is_asked_at_once_also_on_a_machine_t
 
 
 def test_another_former_id_is_asked_about_at_once(
-    renewing: Renewing, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    renewing: SessionRenewal, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert list(renewing.answers())
     later = ORDERS._replace(asked=identifier("another"))
@@ -90,7 +90,9 @@ def test_another_former_id_is_asked_about_at_once(
     assert list(renewing.answers()) == [(later, Unheard.LATER)]
 
 
-def test_why_a_destination_cannot_be_read_is_kept_until_it_can(renewing: Renewing, destination: Destination) -> None:
+def test_why_a_destination_cannot_be_read_is_kept_until_it_can(
+    renewing: SessionRenewal, destination: Destination
+) -> None:
     destination.error = AccessDenied("User:shop may not READ topic orders.queue.journal")
     assert list(renewing.answers()) == []
     assert renewing.trouble == "User:shop may not READ topic orders.queue.journal"

@@ -135,8 +135,8 @@ def test_a_classifier_that_takes_too_long_is_said_once(caplog: pytest.LogCapture
     (record,) = caplog.records
     ((message, late),) = noted
     assert message is MESSAGE
-    assert late.endswith(f"conversation {UUID(int=7)}, and may take 0.0 s (classify_timeout_s)")
-    assert record.getMessage().startswith(f"{late}: its thread waits for it. End this process")
+    assert late.endswith(f"conversation {UUID(int=7)}; the limit is 0.0 s (classify_timeout_s)")
+    assert record.getMessage().startswith(f"{late}: its thread is blocked. Restart this process")
 
 
 def written(at_ms: int, routed: Routed, *errors: Failure) -> bytes:

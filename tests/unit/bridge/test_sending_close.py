@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from konverse.bridge.client.sender import Sender
-from konverse.bridge.client.session_ids import Renewing
+from konverse.bridge.client.session_ids import SessionRenewal
 from konverse.bridge.runtime.clock import now_ms
 from konverse.dialog.session.dialogs import BeginOptions
 from konverse.schemas.errors import BrokerClosed
@@ -68,7 +68,7 @@ def test_a_sender_that_waits_for_its_last_records_keeps_nobody_who_asks_it_waiti
     )
     follow: Any = None
     there: Any = Destinations()
-    sender = Sender(kafka, Renewing(Ids(), follow), there)
+    sender = Sender(kafka, SessionRenewal(Ids(), follow), there)
     dialog = sender.begin(identifier("conversation"), begin_block(), BeginOptions())
     sender.send(dialog, "order", b"one")
     asked, answered = threading.Event(), threading.Event()

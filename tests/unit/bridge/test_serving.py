@@ -7,7 +7,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError
 
-from konverse.bridge.client.serving import Serving
+from konverse.bridge.client.serving import SessionProducer
 from konverse.dialog.session.rotation import Age
 
 
@@ -24,12 +24,12 @@ class Lane:
 
 
 def test_a_failure_counts_although_another_thread_begins_a_dialog_meanwhile() -> None:
-    serving: Any = Serving.__new__(Serving)
+    serving: Any = SessionProducer.__new__(SessionProducer)
     serving._kafka = SimpleNamespace(words=lambda error, _need: error.str())
     lanes: dict[str, Any] = {}
     lanes |= {"first": Lane(lanes), "failing": SimpleNamespace(place=("topic", 0))}
     serving.session = SimpleNamespace(lanes=lanes, closing=False)
-    serving._renewing = SimpleNamespace(age=Age.FRESH)
+    serving._renewal = SimpleNamespace(age=Age.FRESH)
     serving._failure = serving._refused = None
     serving._pausing = serving._behind = serving._shut = serving._closed = False
     message = SimpleNamespace(topic=lambda: "topic", partition=lambda: 0)

@@ -44,7 +44,7 @@ def test_settings_come_from_arguments_then_the_environment_then_the_file(
         ({"redis": "redis://host:6379/0?socket_timeout=abc"}, "setting 'redis'.*socket_timeout"),
         ({"redis": "redis://host:6379/0?colour=blue"}, "setting 'redis'.*the option 'colour'"),
         ({"redis": "redis://host:6379/first"}, "setting 'redis'.*number of a Redis database"),
-        ({"client": {"acks": "0", "linger.ms": "1"}}, r"setting 'client'.*acks decides what konverse promises"),
+        ({"client": {"acks": "0", "linger.ms": "1"}}, r"setting 'client'.*must leave out acks, which konverse sets"),
     ],
 )
 def test_a_setting_that_cannot_be_is_named(given: dict[str, object], words: str) -> None:

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from confluent_kafka import TopicPartition
 
-from konverse.bridge.reader.assignment import Share
-from konverse.bridge.reader.joining import Joining
+from konverse.bridge.reader.assignment import Assignment
+from konverse.bridge.reader.joining import JoinWait
 from konverse.bridge.reader.orphans import Orphans
-from konverse.bridge.runtime.log_throttle import Seldom
+from konverse.bridge.runtime.log_throttle import LogThrottle
 from konverse.dialog.owner.events import Stopped
 from konverse.dialog.owner.owner import Owner
 from tests.kit.driver import Driver
@@ -21,12 +21,12 @@ STOPPED = Stopped("Kafka said nothing", clean=False, fenced=False)
 
 
 class Owners:
-    """A stub for `Owning`: partitions, and stopped owners."""
+    """A stub for `OwnerDriver`: partitions, and stopped owners."""
 
     def __init__(self) -> None:
         self.queue = SimpleNamespace(name="Orders", topic="orders", subscription="queue", partitions=1)
         self.owners: dict[int, Owner] = {}
-        self.late, self.sweeping = SimpleNamespace(count=0), SimpleNamespace(dropped=False)
+        self.late, self.catalog_changes = SimpleNamespace(count=0), SimpleNamespace(dropped=False)
         self.misplaced: set[int] = set()
         self.said: list[tuple[int, Owner, Stopped]] = []
 
@@ -65,13 +65,13 @@ class Places:
 
 @pytest.fixture
 def share() -> Any:
-    share: Any = Share.__new__(Share)
-    share.joining = Joining(group=True)
-    share._owning, share._options = Owners(), SimpleNamespace(partitions=None)
+    share: Any = Assignment.__new__(Assignment)
+    share.joining = JoinWait(group=True)
+    share._driver, share._options = Owners(), SimpleNamespace(partitions=None)
     share._assigned, share._claim_again_at, share._lost, share.failure = {0}, {}, 0, None
-    share._watch, share._away = SimpleNamespace(look=lambda: None, silent_s=0.0), Seldom()
+    share._watch, share._away = SimpleNamespace(look=lambda: None, silent_s=0.0), LogThrottle()
     share._closed, share._lock, share._paused = False, RLock(), set()
-    share._orphans = Orphans(SimpleNamespace(settings=SimpleNamespace(silence_timeout_s=60)), share._owning.queue)  # type: ignore[arg-type]
+    share._orphans = Orphans(SimpleNamespace(settings=SimpleNamespace(silence_timeout_s=60)), share._driver.queue)  # type: ignore[arg-type]
     share._transactions = SimpleNamespace(look=lambda partitions: None)
     share._topics, share.consumer = SimpleNamespace(same_queue=lambda _: None), Places()
     return share
@@ -84,25 +84,25 @@ def led() -> Owner:
 
 
 def test_a_partition_that_was_led_is_lost_and_claimed_again(share: Any) -> None:
-    share._owning.owners[0] = owner = led()
-    share._owning.said.append((0, owner, STOPPED))
+    share._driver.owners[0] = owner = led()
+    share._driver.said.append((0, owner, STOPPED))
     share.see_stopped()
-    assert (share.lost, list(share._owning.owners), list(share._claim_again_at)) == (1, [], [0])
+    assert (share.lost, list(share._driver.owners), list(share._claim_again_at)) == (1, [], [0])
 
 
 def test_a_claim_that_failed_has_lost_nothing(share: Any) -> None:
-    share._owning.owners[0] = owner = Driver().owner
-    share._owning.said.append((0, owner, STOPPED))
+    share._driver.owners[0] = owner = Driver().owner
+    share._driver.said.append((0, owner, STOPPED))
     share.see_stopped()
-    assert (share.lost, list(share._owning.owners), list(share._claim_again_at)) == (0, [], [0])
+    assert (share.lost, list(share._driver.owners), list(share._claim_again_at)) == (0, [], [0])
 
 
 def test_an_owner_that_came_after_the_one_that_stopped_stays(share: Any) -> None:
     """The group took the partition and gave it back before the reader looked."""
-    share._owning.owners[0] = after = led()
-    share._owning.said.append((0, led(), STOPPED))
+    share._driver.owners[0] = after = led()
+    share._driver.said.append((0, led(), STOPPED))
     share.see_stopped()
-    assert (share.lost, share._owning.owners, share._claim_again_at) == (1, {0: after}, {})
+    assert (share.lost, share._driver.owners, share._claim_again_at) == (1, {0: after}, {})
 
 
 def test_a_place_that_waits_is_one_for_which_the_client_asks_nobody(share: Any) -> None:
@@ -114,7 +114,7 @@ def test_a_place_that_waits_is_one_for_which_the_client_asks_nobody(share: Any) 
 def test_a_partition_is_read_from_where_its_claim_has_recovered_to(share: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("konverse.bridge.reader.assignment.CLAIM_AGAIN_S", 0.0)
     share._on_assign(share.consumer, [TopicPartition("orders", 0)])
-    share._owning.owners[0] = owner = led()
+    share._driver.owners[0] = owner = led()
     owner.fold.pass_over(7)
     share.see_stopped()
     assert (share.consumer.at, share.consumer.paused) == ({0: 7}, set())
@@ -123,8 +123,8 @@ def test_a_partition_is_read_from_where_its_claim_has_recovered_to(share: Any, m
 def test_who_has_to_be_fed_anew_is_fed_from_where_the_owner_of_now_stands(share: Any) -> None:
     """Another owner may have asked for it, and have read further than this one has recovered."""
     share.consumer.at[0] = 20
-    share._owning.misplaced.add(0)
-    share._owning.owners[0] = owner = led()
+    share._driver.misplaced.add(0)
+    share._driver.owners[0] = owner = led()
     owner.fold.pass_over(7)
     share.see_stopped()
-    assert (share.consumer.at, share._owning.misplaced) == ({0: 7}, set())
+    assert (share.consumer.at, share._driver.misplaced) == ({0: 7}, set())

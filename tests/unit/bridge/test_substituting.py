@@ -11,7 +11,7 @@ import pytest
 
 from konverse.bridge.kafka.clients import Kafka
 from konverse.bridge.reader import substitutes as substituting
-from konverse.bridge.reader.orphans import Forsaken
+from konverse.bridge.reader.orphans import UnownedPartitions
 from konverse.bridge.reader.readers import Readers
 from konverse.bridge.reader.substitutes import Substitutes
 from konverse.dialog.owner.owner import Owner
@@ -42,9 +42,9 @@ class Log:
 
 
 @pytest.fixture
-def forsaken(monkeypatch: pytest.MonkeyPatch) -> Forsaken:
+def unowned(monkeypatch: pytest.MonkeyPatch) -> UnownedPartitions:
     kafka = cast("Kafka", SimpleNamespace(settings=SimpleNamespace(silence_timeout_s=600.0)))
-    found = Forsaken(kafka, QUEUE)
+    found = UnownedPartitions(kafka, QUEUE)
     claim = Claim(1, identifier("claim"), 1, QUEUE.incarnation, QUEUE.data_topic_id, QUEUE.journal_topic_id, clean=True)
     records = {0: commit(release=True), 1: commit(release=False), 2: encode_claim(claim)}
     monkeypatch.setattr(found, "_reader", Log(records))
@@ -59,30 +59,30 @@ def readers(*fakes: Any) -> Readers:
 
 
 def test_a_partition_that_its_owner_has_left_is_taken_when_its_journal_stands_still(
-    forsaken: Forsaken, monkeypatch: pytest.MonkeyPatch
+    unowned: UnownedPartitions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ends = iter([{0: 4, 1: 4, 2: 4}, {0: 5, 1: 4, 2: 4}, None, {0: 5, 1: 4, 2: 4}])
-    monkeypatch.setattr(forsaken, "ends", lambda _ours: next(ends))
-    assert [forsaken.look(()) for _ in range(4)] == [[], [], [], [0]]
+    monkeypatch.setattr(unowned, "ends", lambda _ours: next(ends))
+    assert [unowned.look(()) for _ in range(4)] == [[], [], [], [0]]
 
 
 @pytest.mark.parametrize(("claim", "taken"), [("claim", [2]), ("an older claim", [])])
 def test_a_partition_is_claimed_again_when_the_claim_that_stands_last_is_ours_and_failed(
-    forsaken: Forsaken, claim: str, taken: list[int], monkeypatch: pytest.MonkeyPatch
+    unowned: UnownedPartitions, claim: str, taken: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forsaken, "ends", lambda _ours: {2: 4})
-    assert [forsaken.look(()) for _ in range(2)] == [[], []], "somebody recovers"
-    forsaken.failed(2, cast("Owner", SimpleNamespace(claim_id=identifier(claim))))
-    assert forsaken.look(()) == taken
+    monkeypatch.setattr(unowned, "ends", lambda _ours: {2: 4})
+    assert [unowned.look(()) for _ in range(2)] == [[], []], "somebody recovers"
+    unowned.failed(2, cast("Owner", SimpleNamespace(claim_id=identifier(claim))))
+    assert unowned.look(()) == taken
 
 
-def test_a_partition_that_nobody_ever_had_is_taken(forsaken: Forsaken, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forsaken, "ends", lambda _ours: {1: 0})
-    assert [forsaken.look(()) for _ in range(2)] == [[], [1]]
+def test_a_partition_that_nobody_ever_had_is_taken(unowned: UnownedPartitions, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unowned, "ends", lambda _ours: {1: 0})
+    assert [unowned.look(()) for _ in range(2)] == [[], [1]]
 
 
-def test_it_looks_more_often_than_who_waits_for_silence(forsaken: Forsaken) -> None:
-    assert forsaken.every_s == 1.0
+def test_it_looks_more_often_than_who_waits_for_silence(unowned: UnownedPartitions) -> None:
+    assert unowned.every_s == 1.0
 
 
 def test_a_queue_is_looked_after_again_when_its_reader_here_is_closed() -> None:

@@ -193,5 +193,5 @@ def test_a_long_session_is_named_with_its_setting_at_the_start(
     assert not caplog.messages
     warn_of_a_long_session(45.0, protocol)
     (said,) = caplog.messages
-    assert "killed wait 45 s for another one" in said
+    assert "killed worker wait 45 s for another worker" in said
     assert setting in said

@@ -24,8 +24,8 @@ def test_partitions_whose_last_commit_is_unknown_are_named_and_whether_something
     unknown = Stopped("the outcome of an append is unknown")
     tell_unreleased(QUEUE, [(2, OWNER, unknown), (0, OWNER, unknown)])
     (said,) = caplog.messages
-    assert "queue 'Orders' was closed without an answer of Kafka about partitions 0, 2" in said
-    assert "is committed, or is received again by the next reader" in said
+    assert "queue 'Orders' was closed before Kafka confirmed the last commit of partitions 0, 2" in said
+    assert "are committed, or the next reader receives their messages again" in said
 
 
 def test_nothing_is_said_of_partitions_that_others_have_claimed_or_that_halted(

@@ -214,7 +214,7 @@ def test_what_keeps_an_output_is_said() -> None:
     assert [one.status for one in said(folded(pair.target))] == [
         "",
         "",
-        "it waits for what was sent to elsewhere/0 before",
+        "it waits for earlier records to elsewhere/0",
     ]
 
 

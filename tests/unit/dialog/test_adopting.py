@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from konverse.dialog.session.adoption import Adopted, Adopting, AdoptRequest, FoundState
+from konverse.dialog.session.adoption import Adopted, Adoption, AdoptRequest, FoundState
 from konverse.dialog.session.dialogs import SessionDialog
-from konverse.dialog.session.lanes import Hand
+from konverse.dialog.session.lanes import Produce
 from konverse.dialog.session.session import Session
 from konverse.schemas.errors import ConversationEnded, SessionTakenOver
 from konverse.schemas.identifiers import Role, session_writer
@@ -41,7 +41,7 @@ def wanted(*conversations: bytes, returning: bool = False) -> list[AdoptRequest]
     return [AdoptRequest(one, begin_block(group=one), returning) for one in conversations]
 
 
-def arrive(pair: Pair, hands: list[Hand]) -> list[Envelope]:
+def arrive(pair: Pair, hands: list[Produce]) -> list[Envelope]:
     """Deliver the records and return their envelopes."""
     said = []
     for hand in hands:
@@ -51,7 +51,7 @@ def arrive(pair: Pair, hands: list[Hand]) -> list[Envelope]:
     return said
 
 
-def drive(pair: Pair, adopting: Adopting, *, delivering: bool = True) -> list[Envelope]:
+def drive(pair: Pair, adopting: Adoption, *, delivering: bool = True) -> list[Envelope]:
     """Pass it the states of both partitions until it wants no more. Returns the envelopes of its records."""
     written: list[Envelope] = []
     for _ in range(20):
@@ -65,7 +65,7 @@ def drive(pair: Pair, adopting: Adopting, *, delivering: bool = True) -> list[En
 
 
 def adopt(pair: Pair, session: Session, *conversations: bytes, **options: bool) -> list[Adopted]:
-    adopting = Adopting(session, wanted(*conversations, **options))
+    adopting = Adoption(session, wanted(*conversations, **options))
     drive(pair, adopting)
     assert adopting.addresses == []
     return adopting.finish()
@@ -111,7 +111,7 @@ def test_what_the_dead_one_had_under_way_comes_back_and_the_successor_inherits_i
 
 def test_nothing_leaves_before_both_sides_have_heard_that_the_dead_one_is_closed(pair: Pair, session: Session) -> None:
     conversation = pair.begin()
-    adopting = Adopting(session, wanted(conversation))
+    adopting = Adoption(session, wanted(conversation))
     assert adopting.addresses == [pair.home.address]
     assert adopting.hear(pair.target.state) == [], "it was not asked for"
     assert adopting.hear(pair.home.state) == []
@@ -131,7 +131,7 @@ def test_what_came_back_is_in_the_mailbox_before_a_successor_speaks(pair: Pair, 
     conversation = pair.begin()
     pair.target.end(pair.receiver(conversation))
     pair.send(conversation, b"late", flags=RETURNING)
-    adopting = Adopting(session, wanted(conversation))
+    adopting = Adoption(session, wanted(conversation))
     drive(pair, adopting, delivering=False)
     assert adopting.addresses == [pair.target.address], "its outputs have not arrived"
     pair.target.deliver(pair.home)
@@ -149,7 +149,7 @@ def test_what_came_back_is_in_the_mailbox_before_a_successor_speaks(pair: Pair, 
 def test_what_home_has_sent_for_the_dead_one_arrives_before_a_successor_speaks(pair: Pair, session: Session) -> None:
     conversation = pair.begin()
     pair.home.send(pair.initiator(conversation), b"redirected", message_type="order")
-    adopting = Adopting(session, wanted(conversation))
+    adopting = Adoption(session, wanted(conversation))
     drive(pair, adopting, delivering=False)
     assert adopting.addresses == [pair.home.address]
     drive(pair, adopting)
@@ -173,7 +173,7 @@ def test_whoever_was_heard_is_closed_and_whoever_went_on_for_him_but_no_owner(pa
 
 def test_a_writer_that_is_heard_meanwhile_is_closed_at_home_as_well(pair: Pair, session: Session) -> None:
     conversation = pair.begin()
-    adopting = Adopting(session, wanted(conversation))
+    adopting = Adoption(session, wanted(conversation))
     adopting.hear(pair.home.state)
     hands = adopting.hear(pair.target.state)
     second = scribe(2)
@@ -187,7 +187,7 @@ def test_a_writer_that_is_heard_meanwhile_is_closed_at_home_as_well(pair: Pair, 
 
 def test_writers_that_are_named_are_closed_although_nobody_has_heard_them(pair: Pair, session: Session) -> None:
     conversation, unheard = pair.begin(), scribe(2)
-    drive(pair, Adopting(session, wanted(conversation), [unheard.id]))
+    drive(pair, Adoption(session, wanted(conversation), [unheard.id]))
     pair.target.take(unheard.message(pair.target.address, conversation))
     assert bodies(pair, conversation) == [b"0"]
 
@@ -196,7 +196,7 @@ def test_a_partition_is_read_and_a_writer_closed_there_once_for_many_conversatio
     pair: Pair, session: Session
 ) -> None:
     conversations = [pair.begin(f"conversation {number}") for number in range(20)]
-    adopting = Adopting(session, wanted(*conversations))
+    adopting = Adoption(session, wanted(*conversations))
     written = drive(pair, adopting)
     assert [one.kind for one in written] == [Kind.CLOSE_WRITER] * 3, "at home, at the target, and at home behind that"
     found = adopting.finish()
@@ -246,13 +246,13 @@ def test_a_conversation_that_has_moved_is_not_gone_on_with(pair: Pair, session: 
 def test_a_dialog_of_the_session_itself_is_given_again(pair: Pair, session: Session) -> None:
     conversation = identifier("own")
     dialog, _ = session.begin(conversation, begin_block(group=conversation))
-    adopting = Adopting(session, wanted(conversation))
+    adopting = Adoption(session, wanted(conversation))
     assert adopting.addresses == []
     assert adopting.finish() == [Adopted(dialog, FoundState.OPEN)]
     session.finish(dialog)
-    assert Adopting(session, wanted(conversation)).finish() == [Adopted(dialog, FoundState.FINISHED)]
+    assert Adoption(session, wanted(conversation)).finish() == [Adopted(dialog, FoundState.FINISHED)]
     session.end(dialog)
-    assert [one.standing for one in Adopting(session, wanted(conversation)).finish()] == [FoundState.ENDED]
+    assert [one.standing for one in Adoption(session, wanted(conversation)).finish()] == [FoundState.ENDED]
 
 
 def test_an_adopted_dialog_is_returning_when_its_successor_wants_that(pair: Pair, session: Session) -> None:
@@ -263,7 +263,7 @@ def test_an_adopted_dialog_is_returning_when_its_successor_wants_that(pair: Pair
 
 def test_a_session_that_is_closed_itself_does_not_go_on_for_others(pair: Pair, session: Session) -> None:
     conversation = pair.begin()
-    adopting = Adopting(session, wanted(conversation))
+    adopting = Adoption(session, wanted(conversation))
     adopting.hear(pair.home.state)
     hands = adopting.hear(pair.target.state)
     pair.home.take(scribe(2).close(pair.home.address, session.writer))

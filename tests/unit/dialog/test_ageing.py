@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from konverse.dialog.session.lanes import Lane, Single
-from konverse.dialog.session.rotation import LOOK_EVERY_MS, Age, Ageing
+from konverse.dialog.session.rotation import LOOK_EVERY_MS, Age, AgeWatch
 from konverse.schemas.limits import SESSION_ANSWER_MS_MAX, SESSION_IDLE_MS_MAX, SESSION_LOOK_MS_MAX, WRITER_HORIZON_MS
 from tests.kit.builders import address_of, identifier
 
@@ -16,7 +16,7 @@ class Watched:
     """A session's clock and one of its lanes."""
 
     def __init__(self) -> None:
-        self.ageing = Ageing(0)
+        self.ageing = AgeWatch(0)
         self.lane = Lane(address_of(), identifier("a session"))
         self.now_ms = 0
 
@@ -44,7 +44,7 @@ def test_an_id_grows_old_an_hour_before_nothing_may_be_sent_under_it(watched: Wa
 
 
 def test_a_destination_grows_old_after_its_last_record(watched: Watched) -> None:
-    watched.ageing = Ageing(0)
+    watched.ageing = AgeWatch(0)
     for _ in range(5):
         watched.send()
         watched.lane.window.drained()

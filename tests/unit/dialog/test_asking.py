@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from konverse.dialog.session.outcome import Asking
+from konverse.dialog.session.outcome import OutcomeQuery
 from konverse.dialog.session.rotation import Unheard
 from konverse.dialog.state.outbox import Run
 from konverse.schemas.identifiers import Role, session_writer
@@ -46,7 +46,7 @@ def send(side: Side, by: Scribe, count: int) -> None:
         side.take(by.message(side.address, CONVERSATION))
 
 
-def ask(asking: Asking, side: Side, asker: bytes = ASKER) -> list[bytes]:
+def ask(asking: OutcomeQuery, side: Side, asker: bytes = ASKER) -> list[bytes]:
     """The questions arrive. Returns the writers that they close."""
     headers = [header for _, (header, _, _) in asking.ask(asker)]
     for header in headers:
@@ -54,14 +54,14 @@ def ask(asking: Asking, side: Side, asker: bytes = ASKER) -> list[bytes]:
     return [decode(header).conversation for header in headers]
 
 
-def missing(asking: Asking) -> dict[UUID, int] | None:
+def missing(asking: OutcomeQuery) -> dict[UUID, int] | None:
     return None if asking.outcome is None else asking.outcome.missing
 
 
 def test_what_stands_below_the_place_where_its_writer_was_closed_was_received(side: Side) -> None:
     client = writer()
     send(side, client, 3)
-    asking = Asking(Token((sent(side, client, 1, 2, 4, sequence=7),)))
+    asking = OutcomeQuery(Token((sent(side, client, 1, 2, 4, sequence=7),)))
     assert asking.outcome is None
     assert ask(asking, side) == [client.id]
     assert asking.ask(ASKER) == [], "it was asked already"
@@ -76,7 +76,7 @@ def test_a_session_with_transactions_is_closed_where_they_are_first(side: Side) 
     client, through = writer(), Side("transmission")
     through.state.now_ms = NOW_MS
     send(side, client, 1)
-    asking = Asking(Token((sent(side, client, 0),), through.address))
+    asking = OutcomeQuery(Token((sent(side, client, 0),), through.address))
     assert asking.addresses == [through.address]
     through.take(client.write(Kind.OPEN, through.address, client.id))
     stream = through.state.stream_to(side.address)
@@ -98,7 +98,7 @@ def test_a_session_with_transactions_is_closed_where_they_are_first(side: Side) 
 def test_a_session_that_is_forgotten_where_its_transactions_were_is_asked_about_elsewhere(side: Side) -> None:
     old, through = writer(time_ms=NOW_MS - 1), Side("transmission")
     through.state.now_ms = through.state.floor_ms = NOW_MS
-    asking = Asking(Token((sent(side, old, 0),), through.address))
+    asking = OutcomeQuery(Token((sent(side, old, 0),), through.address))
     ask(asking, through)
     asking.read(through.state)
     assert (asking.addresses, asking.expired) == ([side.address], False)
@@ -107,7 +107,7 @@ def test_a_session_that_is_forgotten_where_its_transactions_were_is_asked_about_
 def test_all_of_it_may_have_been_received(side: Side) -> None:
     client = writer()
     send(side, client, 3)
-    asking = Asking(Token((sent(side, client, 1, 2),)))
+    asking = OutcomeQuery(Token((sent(side, client, 1, 2),)))
     ask(asking, side)
     asking.read(side.state)
     assert asking.outcome is not None
@@ -117,7 +117,7 @@ def test_all_of_it_may_have_been_received(side: Side) -> None:
 def test_there_is_no_answer_before_the_question_was_heard(side: Side) -> None:
     client = writer()
     send(side, client, 1)
-    asking = Asking(Token((sent(side, client, 0),)))
+    asking = OutcomeQuery(Token((sent(side, client, 0),)))
     asking.ask(ASKER)
     asking.read(side.state)
     assert asking.outcome is None
@@ -130,7 +130,7 @@ def test_messages_are_followed_to_the_id_under_which_they_were_sent_again(side: 
     side.take(heir.message(side.address, identifier("of another conversation")))
     side.take(heir.write(Kind.CLOSE_WRITER, side.address, client.id, flags=HEIR))
     side.take(heir.message(side.address, CONVERSATION))
-    asking = Asking(Token((sent(side, client, 0, 1, 2, 3),)))
+    asking = OutcomeQuery(Token((sent(side, client, 0, 1, 2, 3),)))
     assert ask(asking, side) == [client.id]
     asking.read(side.state)
     assert asking.outcome is None
@@ -144,7 +144,7 @@ def test_what_an_heir_believes_to_be_received_and_is_not_comes_from_nobody(side:
     send(side, client, 2)
     side.take(heir.write(Kind.CLOSE_WRITER, side.address, client.id, flags=HEIR, sequence=4))
     side.take(heir.first(side.address, identifier("b"), begin_block()))
-    asking = Asking(Token((sent(side, client, 0, 1, 2, 3),)))
+    asking = OutcomeQuery(Token((sent(side, client, 0, 1, 2, 3),)))
     ask(asking, side)
     asking.read(side.state)
     assert missing(asking) == {UUID(bytes=CONVERSATION): 2}
@@ -153,7 +153,7 @@ def test_what_an_heir_believes_to_be_received_and_is_not_comes_from_nobody(side:
 def test_held_messages_were_not_received_when_nothing_behind_them_was(side: Side) -> None:
     client = writer()
     send(side, client, 1)
-    asking = Asking(Token((sent(side, client, sequence=0, held=1),)))
+    asking = OutcomeQuery(Token((sent(side, client, sequence=0, held=1),)))
     ask(asking, side)
     asking.read(side.state)
     assert missing(asking) == {UUID(bytes=CONVERSATION): 0}
@@ -162,12 +162,12 @@ def test_held_messages_were_not_received_when_nothing_behind_them_was(side: Side
 def test_held_messages_are_looked_up_in_their_conversation(side: Side) -> None:
     client = writer()
     send(side, client, 2)
-    asking = Asking(Token((sent(side, client, sequence=0, held=0),)))
+    asking = OutcomeQuery(Token((sent(side, client, sequence=0, held=0),)))
     ask(asking, side)
     asking.read(side.state)
     assert asking.outcome is not None
     assert asking.outcome.received
-    gone = Asking(Token((sent(side, client, held=0)._replace(conversation=identifier("over")),)))
+    gone = OutcomeQuery(Token((sent(side, client, held=0)._replace(conversation=identifier("over")),)))
     ask(gone, side, session_writer(NOW_MS, 98))
     gone.read(side.state)
     assert gone.expired
@@ -178,7 +178,7 @@ def test_a_held_message_that_is_rejected_at_once_is_not_received(side: Side) -> 
     client = writer()
     side.state.rejected = {side.state.ingest_to: Rejection(9615)}
     send(side, client, 2)
-    asking = Asking(Token((sent(side, client, sequence=0, held=0),)))
+    asking = OutcomeQuery(Token((sent(side, client, sequence=0, held=0),)))
     ask(asking, side)
     asking.read(side.state)
     assert (asking.expired, missing(asking)) == (False, {UUID(bytes=CONVERSATION): 0})
@@ -191,7 +191,7 @@ def test_held_messages_are_not_looked_up_in_a_conversation_that_moved_away_and_b
     for here, there in ((side, second), (second, side)):
         relocate(here, living(here, Role.TARGET, CONVERSATION), there)
         here.deliver(there)
-    asking = Asking(Token((sent(side, client, sequence=0, held=0),)))
+    asking = OutcomeQuery(Token((sent(side, client, sequence=0, held=0),)))
     ask(asking, side)
     asking.read(side.state)
     assert asking.expired, "more may be on its way behind it"
@@ -199,7 +199,7 @@ def test_held_messages_are_not_looked_up_in_a_conversation_that_moved_away_and_b
 
 def test_who_was_forgotten_cannot_be_asked_about(side: Side) -> None:
     side.state.floor_ms = NOW_MS
-    asking = Asking(Token((sent(side, writer(time_ms=NOW_MS - 1), 0),)))
+    asking = OutcomeQuery(Token((sent(side, writer(time_ms=NOW_MS - 1), 0),)))
     ask(asking, side)
     asking.read(side.state)
     assert asking.expired
@@ -207,7 +207,7 @@ def test_who_was_forgotten_cannot_be_asked_about(side: Side) -> None:
 
 def test_who_is_ahead_of_time_is_asked_about_again(side: Side) -> None:
     client = writer(time_ms=NOW_MS + WRITER_AHEAD_MS_MAX + 1)
-    asking = Asking(Token((sent(side, client, 0),)))
+    asking = OutcomeQuery(Token((sent(side, client, 0),)))
     ask(asking, side)
     assert asking.read(side.state) is None
     side.state.now_ms += 1
@@ -218,7 +218,7 @@ def test_who_is_ahead_of_time_is_asked_about_again(side: Side) -> None:
 
 def test_who_is_not_heard_asks_under_another_id(side: Side) -> None:
     client = writer()
-    asking = Asking(Token((sent(side, client, 0),)))
+    asking = OutcomeQuery(Token((sent(side, client, 0),)))
     late = session_writer(NOW_MS + WRITER_AHEAD_MS_MAX + 1, 5)
     ask(asking, side, late)
     assert asking.read(side.state) is Unheard.ANOTHER

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from konverse.dialog.owner.events import Append, DataRead, Recover, Tick
-from konverse.dialog.owner.poison import KILLED, PAUSE_FACTOR, PAUSE_MS, SUSPECTS_AFTER_MS, Trial
+from konverse.dialog.owner.poison import KILLED, PAUSE_FACTOR, PAUSE_MS, SUSPECTS_AFTER_MS, PoisonWatch
 from konverse.dialog.owner.settings import OwnerSettings
 from konverse.dialog.owner.staging import Staging
 from konverse.schemas.limits import ATTEMPTS_MAX, TRY_FIRST_GROUPS_MAX, TRY_GROUPS_MAX
@@ -318,7 +318,7 @@ def test_a_group_that_was_to_be_suspended_is_let_go_when_its_conversation_ended_
     one, other = pair.answered("a", "b")
     for _ in range(ATTEMPTS_MAX):
         pair.home.state.attempts.count(one)
-    trial = Trial(pair.home.state, Staging(pair.home.state, anything, OwnerSettings()))
+    trial = PoisonWatch(pair.home.state, Staging(pair.home.state, anything, OwnerSettings()))
     trial.lead(0, 0)
     assert (one.held, other.held) == (True, True)
     pair.end_call(one.conversation)

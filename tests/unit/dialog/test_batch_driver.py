@@ -168,7 +168,7 @@ def test_a_batch_that_was_read_and_decided_nothing_is_refused(driver: Driver) ->
     put(driver)
     reason = refused(driver, NOTHING._replace(heard=1))
     assert "no room" in reason
-    assert "write it again, in smaller batches, with fewer queries" in reason
+    assert "write the batch again, in smaller batches, with fewer queries" in reason
 
 
 def test_a_driver_of_an_abandoned_query_gives_up(driver: Driver) -> None:

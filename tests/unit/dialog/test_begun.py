@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from konverse.dialog.state.transitions import State
-from konverse.dialog.transaction.begun import Begun
+from konverse.dialog.transaction.begun import NewDialog
 from konverse.dialog.transaction.transaction import Transaction
 from konverse.schemas.errors import BadInput, DialogNotFound, ForeignGroup, InvalidState, TransactionTooLarge
 from konverse.schemas.groups import own_group
@@ -23,7 +23,7 @@ def desk() -> Desk:
     return Desk()
 
 
-def begin(transaction: Transaction, **clauses: object) -> Begun:
+def begin(transaction: Transaction, **clauses: object) -> NewDialog:
     return transaction.begin("store", "depot", "contract", **clauses)  # type: ignore[arg-type]
 
 
@@ -211,7 +211,7 @@ def test_who_reads_without_a_catalog_begins_nothing(desk: Desk) -> None:
 
 def test_a_dialog_shows_who_talks_to_whom(desk: Desk) -> None:
     dialog = begin(desk.order())
-    assert repr(dialog) == f"<Begun {dialog.id} store -> depot>"
+    assert repr(dialog) == f"<NewDialog {dialog.id} store -> depot>"
     assert dialog.begin.target == address_of("depot")
 
 

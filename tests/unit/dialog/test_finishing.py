@@ -109,7 +109,7 @@ def test_a_conversation_on_which_nothing_was_sent_cannot_be_finished_by_a_handle
 
 
 def test_a_commit_that_finishes_nobody_halts(pair: Pair) -> None:
-    with pytest.raises(PartitionHalted, match="nobody lives"):
+    with pytest.raises(PartitionHalted, match="which does not exist"):
         pair.target.commit(rare=[Finish(7)])
 
 

@@ -165,7 +165,7 @@ def test_who_is_overtaken_by_a_truncation_recovers_again(owner: Driver) -> None:
         follow(follower)
         (stopped,) = follower.step(event)
         assert isinstance(stopped, Stopped)
-        assert "was truncated" in stopped.reason
+        assert "truncated" in stopped.reason
         assert not stopped.fenced
 
 

@@ -325,7 +325,7 @@ def test_the_home_of_a_session_raises_an_alarm_of_its_own() -> None:
     fold.feed_data(columns_of([(None, record())]))
     fold.ingest_to(1)
     (alarm,) = fold.journal.alarms
-    assert alarm.startswith(f"FORGED: a stranger writes to orders/3 in the name of the session {(b'w' * 16).hex()}")
+    assert alarm.startswith(f"FORGED: another producer writes to orders/3 under the id of session {(b'w' * 16).hex()}")
 
 
 @pytest.mark.parametrize(

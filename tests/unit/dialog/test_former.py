@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 
 from konverse.dialog.fold.snapshot import Freeze, restore
-from konverse.dialog.session.adoption import Adopting, AdoptRequest
+from konverse.dialog.session.adoption import Adoption, AdoptRequest
 from konverse.dialog.session.dialogs import BeginOptions
 from konverse.dialog.session.session import Session
 from konverse.dialog.session.transactions import StagedTransaction
@@ -287,7 +287,7 @@ def test_a_successor_names_the_opener_of_what_it_adopts() -> None:
     pair = Pair()
     begin(pair, pair.client)
     successor = Session(IDS[1])
-    adopting = Adopting(successor, [AdoptRequest(ORDER, BLOCK)])
+    adopting = Adoption(successor, [AdoptRequest(ORDER, BLOCK)])
     while adopting.addresses:
         hands = [
             hand

@@ -64,7 +64,7 @@ def test_a_commit_about_an_endpoint_that_is_not_there_halts(pair: Pair, index: i
         {"ends": [EndOperation(index)]},
         {"ends": [EndOperation(-1)]},
     ):
-        with pytest.raises(PartitionHalted, match=r"orders/0 speaks of endpoint"):
+        with pytest.raises(PartitionHalted, match=r"orders/0 names endpoint"):
             pair.target.commit(**columns)
 
 

@@ -9,7 +9,7 @@ import pytest
 from konverse.dialog.fold.snapshot import Freeze, restore
 from konverse.dialog.pool.recycling import standing_of
 from konverse.dialog.session.lanes import Lane, heard, refused
-from konverse.dialog.session.outcome import Asking
+from konverse.dialog.session.outcome import OutcomeQuery
 from konverse.dialog.session.rotation import CloseQuery, Unheard, reply
 from konverse.dialog.session.session import Session
 from konverse.dialog.state.transitions import State
@@ -299,9 +299,9 @@ def test_what_lay_in_a_hole_was_not_taken_and_never_will_be(world: World) -> Non
     assert [refused(target.state, lane, counter) for counter in range(5)] == [False, True, True, False, True]
 
 
-def asked(world: World, *counters: int) -> Asking:
+def asked(world: World, *counters: int) -> OutcomeQuery:
     sent = Sent(world.client.id, world.target.address, identifier("a"), 4, counters, -1)
-    asking = Asking(Token((sent,)))
+    asking = OutcomeQuery(Token((sent,)))
     for _, (header, _, _) in asking.ask(ASKER):
         world.target.take(header)
     asking.read(world.target.state)

@@ -150,7 +150,7 @@ def test_a_caller_beside_the_home_is_told_how_it_ended_when_and_what_to_do(
         assert text in str(error)
     again = refusal(pair.home.state, ORDER, anew=True)
     assert (again is None) is (how in HEARD)
-    assert again is None or "did not hear that the other side has ended" in str(again)
+    assert again is None or "has not received the end of the other side" in str(again)
     assert refusal(pair.home.state, identifier("another"), anew=False) is None
 
 
@@ -186,7 +186,7 @@ def test_what_one_side_has_ended_is_over_before_the_other_one_has(pair: Pair) ->
     for anew in (False, True):
         error = refusal(pair.home.state, ORDER, anew=anew)
         assert error is not None
-        assert "did not hear that the other side has ended it" in str(error)
+        assert "has not received the end of the other side" in str(error)
     pair.home.deliver(pair.target)
     begin(pair, "late", NAMED | ANEW)
     assert mailbox(pair) == [(b"late", BounceReason.ENDED)]

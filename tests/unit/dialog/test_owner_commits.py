@@ -243,7 +243,7 @@ def test_a_commit_that_is_not_where_it_was_acknowledged_does_not_count(driver: D
     driver.write(stale())
     driver.write(stale())
     (stopped,) = driver.step(Appended(2))
-    assert stopped == Stopped("a commit does not count", fenced=True)
+    assert stopped == Stopped("the journal did not accept a commit of this owner", fenced=True)
 
 
 @pytest.mark.parametrize("offset", [0, 1])

@@ -178,7 +178,7 @@ def test_a_log_that_is_cut_while_it_is_read_stops(worked: Driver) -> None:
     owner.step(Recover(0, 2), 0)
     (stopped,) = owner.step(OutOfRange(beginning=True), 0)
     assert isinstance(stopped, Stopped)
-    assert "recover again" in stopped.reason
+    assert "must be recovered again" in stopped.reason
     assert (stopped.clean, stopped.fenced) == (False, False)
 
 
@@ -189,7 +189,7 @@ def test_a_data_log_that_lost_what_the_journal_has_ingested_halts(worked: Driver
     assert owner.step(next_owner.journal_read(0, 2), 0) == [ReadData(0, 6)]
     (halted,) = owner.step(OutOfRange(beginning=False), 0)
     assert isinstance(halted, Halted)
-    assert "a log of orders/0 ends before what was read of it" in halted.reason
+    assert "a log of orders/0 ends before an offset that was read" in halted.reason
 
 
 def test_a_data_log_without_the_beginning_that_the_journal_has_ingested_halts(worked: Driver) -> None:

@@ -11,14 +11,14 @@ from konverse.dialog.pool.places import (
     EndSide,
     Forget,
     GiveUp,
-    HomeStanding,
+    HomeSide,
     MakeRoom,
     PoolPlace,
     Recycle,
     Resend,
     Stage,
 )
-from konverse.dialog.pool.pool import Pooling
+from konverse.dialog.pool.pool import PoolState
 from konverse.dialog.pool.recycling import RESENT
 from konverse.schemas.errors import QueueFull
 from konverse.schemas.identifiers import conversation_in, mark_of
@@ -28,12 +28,12 @@ from tests.kit.pooled import awaited
 
 
 @pytest.fixture
-def pooling() -> Pooling:
+def pooling() -> PoolState:
     """A pool whose conversations are old after ten seconds. The body of a redirecting message names a service."""
     return new_pooling()
 
 
-def test_a_group_has_one_place_and_that_one_open_conversation(pooling: Pooling) -> None:
+def test_a_group_has_one_place_and_that_one_open_conversation(pooling: PoolState) -> None:
     one = begin(pooling)
     assert pooling.place(GROUP, 5) == (one.place, [])
     assert one.place.current is one
@@ -42,7 +42,7 @@ def test_a_group_has_one_place_and_that_one_open_conversation(pooling: Pooling) 
         pooling.begun(one.place, bytes(16), 0)
 
 
-def test_an_old_conversation_is_recycled_and_over_when_its_target_has_ended_it(pooling: Pooling) -> None:
+def test_an_old_conversation_is_recycled_and_over_when_its_target_has_ended_it(pooling: PoolState) -> None:
     one = begin(pooling, now_ms=1)
     assert pooling.tick(AGE_MS) == []
     assert pooling.tick(AGE_MS + 1) == [Recycle(one)]
@@ -58,22 +58,22 @@ def test_an_old_conversation_is_recycled_and_over_when_its_target_has_ended_it(p
 
 
 def test_an_end_under_its_senders_is_followed_by_a_verdict_what_came_back_and_the_end_of_this_side(
-    pooling: Pooling,
+    pooling: PoolState,
 ) -> None:
     one = begin(pooling)
     assert pooling.broken(one.conversation, RESENT[0], 5) == [AskVerdict(one)]
     assert pooling.broken(one.conversation, RESENT[0], 5) == []
     assert awaited(one.place) is one
     late = [came_back(one.conversation, number) for number in range(2)]
-    assert pooling.home_says([(one, HomeStanding(ended=True))], late[:1], 6) == [
+    assert pooling.home_says([(one, HomeSide(ended=True))], late[:1], 6) == [
         Resend(one.place, late[:1]),
         AskVerdict(one),  # repeated, because messages may have had to go before FIN
     ]
     assert awaited(one.place) is one
-    said = pooling.home_says([(one, HomeStanding(ended=True, answered=True))], late[1:], 7)
+    said = pooling.home_says([(one, HomeSide(ended=True, answered=True))], late[1:], 7)
     assert said == [Resend(one.place, late[1:]), EndSide(one), Forget(one)]
     assert awaited(one.place) is None
-    assert pooling.home_says([(one, HomeStanding(over=True))], [], 8) == []
+    assert pooling.home_says([(one, HomeSide(over=True))], [], 8) == []
 
 
 def test_the_four_codes_are_those_of_the_behaviour() -> None:
@@ -81,19 +81,19 @@ def test_the_four_codes_are_those_of_the_behaviour() -> None:
 
 
 @pytest.mark.parametrize("code", [*RESENT, -8494, -9615, 4711, None])
-def test_what_came_back_goes_again_after_the_four_codes_alone(pooling: Pooling, code: int | None) -> None:
+def test_what_came_back_goes_again_after_the_four_codes_alone(pooling: PoolState, code: int | None) -> None:
     one = begin(pooling)
     late = [came_back(one.conversation)]
     again = code is None or code in RESENT
     expected = Resend(one.place, late) if again else GiveUp(one.place, late, code or 0)
-    standing = HomeStanding(ended=True, code=code)
+    standing = HomeSide(ended=True, code=code)
     assert pooling.home_says([(one, standing)], late, 1) == [expected, AskVerdict(one)]
     pooling.home_says([(one, standing._replace(answered=True))], [], 2)
     assert not pooling.known
     assert pooling.home_says([], late, 3) == [expected]
 
 
-def test_who_recycles_when_the_timer_may_be_due_waits_for_what_came_too_late(pooling: Pooling) -> None:
+def test_who_recycles_when_the_timer_may_be_due_waits_for_what_came_too_late(pooling: PoolState) -> None:
     one = begin(pooling)
     pooling.recycled(one, 2 * AGE_MS - 1)
     assert awaited(one.place) is None, "its home has not closed it before"
@@ -101,15 +101,15 @@ def test_who_recycles_when_the_timer_may_be_due_waits_for_what_came_too_late(poo
     pooling.recycled(two, 2 * AGE_MS)
     assert awaited(one.place) is two
     late = [came_back(two.conversation)]
-    assert pooling.home_says([(two, HomeStanding(finished=True))], [], 2 * AGE_MS) == []
+    assert pooling.home_says([(two, HomeSide(finished=True))], [], 2 * AGE_MS) == []
     assert awaited(one.place) is two, "its own FIN was not answered"
-    assert pooling.home_says([(two, HomeStanding(finished=True, answered=True))], late, 3 * AGE_MS) == [
+    assert pooling.home_says([(two, HomeSide(finished=True, answered=True))], late, 3 * AGE_MS) == [
         Resend(one.place, late)
     ]
     assert (two.stage, awaited(one.place)) == (Stage.CLOSING, None)
 
 
-def test_who_recycles_what_it_has_adopted_waits_too_as_nobody_knows_when_its_timer_is_due(pooling: Pooling) -> None:
+def test_who_recycles_what_it_has_adopted_waits_too_as_nobody_knows_when_its_timer_is_due(pooling: PoolState) -> None:
     place, _ = pooling.place(GROUP, 0)
     one = pooling.begun(place, conversation_in(GROUP, bytes(16)), 0, adopted=True)
     pooling.recycled(one, 1)
@@ -119,14 +119,14 @@ def test_who_recycles_what_it_has_adopted_waits_too_as_nobody_knows_when_its_tim
     assert awaited(place) is None, "and not for ever"
 
 
-def test_what_could_not_be_recycled_when_it_was_asked_for_is_later(pooling: Pooling) -> None:
+def test_what_could_not_be_recycled_when_it_was_asked_for_is_later(pooling: PoolState) -> None:
     one = begin(pooling)
     assert pooling.tick(1) == []
     one.due = True
     assert pooling.tick(1) == [Recycle(one)]
 
 
-def test_a_silent_target_is_waited_for_so_long(pooling: Pooling) -> None:
+def test_a_silent_target_is_waited_for_so_long(pooling: PoolState) -> None:
     one = begin(pooling)
     pooling.broken(one.conversation, None, 5)
     assert pooling.tick(4 + POOL_VERDICT_MS_MAX) == []
@@ -134,47 +134,47 @@ def test_a_silent_target_is_waited_for_so_long(pooling: Pooling) -> None:
     assert awaited(one.place) is None
 
 
-def test_a_conversation_that_its_home_has_finished_is_replaced_and_closes(pooling: Pooling) -> None:
+def test_a_conversation_that_its_home_has_finished_is_replaced_and_closes(pooling: PoolState) -> None:
     """The timer of a sender that was considered dead."""
     one = begin(pooling)
     late = [came_back(one.conversation), came_back(one.conversation, 1, "EndOfStream")]
-    assert pooling.home_says([(one, HomeStanding(finished=True))], late, 1) == [
+    assert pooling.home_says([(one, HomeSide(finished=True))], late, 1) == [
         Resend(one.place, late[:1]),
         Drop(one.place, late[1:]),
         AskVerdict(one),
     ]
-    assert pooling.home_says([(one, HomeStanding(finished=True, answered=True))], [], 2) == []
+    assert pooling.home_says([(one, HomeSide(finished=True, answered=True))], [], 2) == []
     assert (one.stage, awaited(one.place)) == (Stage.CLOSING, None)
-    assert pooling.home_says([(one, HomeStanding(over=True))], [], 3) == [Forget(one)]
+    assert pooling.home_says([(one, HomeSide(over=True))], [], 3) == [Forget(one)]
 
 
-def test_an_error_behind_end_of_stream_is_followed_by_a_verdict_and_keeps_nobody_waiting(pooling: Pooling) -> None:
+def test_an_error_behind_end_of_stream_is_followed_by_a_verdict_and_keeps_nobody_waiting(pooling: PoolState) -> None:
     one = begin(pooling)
     pooling.recycled(one, 1)
     assert pooling.broken(one.conversation, 4711, 2) == [AskVerdict(one)]
     assert awaited(one.place) is None
     assert pooling.statistics.replaced == 0
-    assert pooling.home_says([(one, HomeStanding(ended=True, answered=True))], [], 3) == [EndSide(one), Forget(one)]
+    assert pooling.home_says([(one, HomeSide(ended=True, answered=True))], [], 3) == [EndSide(one), Forget(one)]
     assert pooling.closing == 0
 
 
-def test_this_side_is_not_ended_before_its_application_has_received_what_waits(pooling: Pooling) -> None:
+def test_this_side_is_not_ended_before_its_application_has_received_what_waits(pooling: PoolState) -> None:
     one = begin(pooling)
-    waits = HomeStanding(ended=True, answered=True, unread=True)
+    waits = HomeSide(ended=True, answered=True, unread=True)
     assert pooling.home_says([(one, waits)], [], 1) == [AskVerdict(one)]
     assert awaited(one.place) is None
     assert pooling.tick(2 * POOL_VERDICT_MS_MAX) == []
     assert pooling.home_says([(one, waits._replace(unread=False))], [], 2) == [EndSide(one), Forget(one)]
 
 
-def test_what_is_no_place_of_the_pool_stays_where_it_is(pooling: Pooling) -> None:
+def test_what_is_no_place_of_the_pool_stays_where_it_is(pooling: PoolState) -> None:
     begin(pooling)
     assert pooling.home_says([], [came_back(OTHER_GROUP)], 1) == []
     assert pooling.broken(OTHER_GROUP, 1, 1) == []
 
 
 def test_too_many_places_make_room_by_recycling_those_used_least(
-    pooling: Pooling, monkeypatch: pytest.MonkeyPatch
+    pooling: PoolState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "POOL_KEY_ENTRIES_MAX", 3)
     monkeypatch.setattr(module, "POOL_EVICTED_ENTRIES", 1)
@@ -194,7 +194,7 @@ def test_too_many_places_make_room_by_recycling_those_used_least(
 
 
 def test_a_place_that_made_room_and_is_needed_again_is_the_same_one(
-    pooling: Pooling, monkeypatch: pytest.MonkeyPatch
+    pooling: PoolState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "POOL_KEY_ENTRIES_MAX", 1)
     monkeypatch.setattr(module, "POOL_EVICTED_ENTRIES", 1)
@@ -205,7 +205,7 @@ def test_a_place_that_made_room_and_is_needed_again_is_the_same_one(
 
 
 def test_a_place_that_made_room_meanwhile_is_found_for_as_long_as_its_conversation_is_not_over(
-    pooling: Pooling, monkeypatch: pytest.MonkeyPatch
+    pooling: PoolState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "POOL_KEY_ENTRIES_MAX", 1)
     monkeypatch.setattr(module, "POOL_EVICTED_ENTRIES", 1)
@@ -222,7 +222,7 @@ def test_a_place_that_made_room_meanwhile_is_found_for_as_long_as_its_conversati
     assert not pooling.evicted
 
 
-def test_nothing_makes_room_before_targets_have_caught_up(pooling: Pooling, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_makes_room_before_targets_have_caught_up(pooling: PoolState, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "POOL_KEY_ENTRIES_MAX", 1)
     monkeypatch.setattr(module, "POOL_CLOSING_ENTRIES_MAX", 1)
     one = begin(pooling)
@@ -233,7 +233,7 @@ def test_nothing_makes_room_before_targets_have_caught_up(pooling: Pooling, monk
         pooling.place(OTHER_GROUP, 2)
 
 
-def test_who_is_asked_about_is_each_in_turn_that_is_not_open(pooling: Pooling) -> None:
+def test_who_is_asked_about_is_each_in_turn_that_is_not_open(pooling: PoolState) -> None:
     pooled = [begin(pooling, bytes((number,)) * 16) for number in range(4)]
     assert pooling.unfinished(2) == []
     for one in pooled[1:]:

@@ -7,8 +7,8 @@ from typing import Final
 import pytest
 
 from konverse.dialog.pool import pool as module
-from konverse.dialog.pool.places import AskVerdict, Drop, EndSide, Forget, HomeStanding, Resend, Stray, Way
-from konverse.dialog.pool.pool import Pooling
+from konverse.dialog.pool.places import AskVerdict, Drop, EndSide, Forget, HomeSide, Resend, Stray, Way
+from konverse.dialog.pool.pool import PoolState
 from konverse.dialog.state.mailbox import Bounced
 from konverse.schemas.errors import QueueFull
 from konverse.schemas.limits import POOL_ASTRAY_MS
@@ -18,7 +18,7 @@ from tests.kit.pooled import awaited
 
 
 @pytest.fixture
-def pooling() -> Pooling:
+def pooling() -> PoolState:
     """A pool whose conversations are old after ten seconds. The body of a redirecting message names a service."""
     return new_pooling()
 
@@ -33,14 +33,14 @@ def services(way: Way) -> list[str]:
     return [target.service for target in way]
 
 
-def test_a_redirected_place_goes_where_its_router_says_with_all_that_came_back(pooling: Pooling) -> None:
+def test_a_redirected_place_goes_where_its_router_says_with_all_that_came_back(pooling: PoolState) -> None:
     one = begin(pooling)
     late = [came_back(one.conversation, number) for number in range(2)]
     said = note(one.conversation, "north")
-    assert pooling.home_says([(one, HomeStanding(ended=True))], [said, *late], 1) == [AskVerdict(one), AskVerdict(one)]
+    assert pooling.home_says([(one, HomeSide(ended=True))], [said, *late], 1) == [AskVerdict(one), AskVerdict(one)]
     assert (awaited(one.place), one.place.current) == (one, None), "nothing overtakes what came back"
     assert services(pooling.way_of(one.place, 2)) == ["north"]
-    assert pooling.home_says([(one, HomeStanding(ended=True, answered=True))], [said, *late], 3) == [
+    assert pooling.home_says([(one, HomeSide(ended=True, answered=True))], [said, *late], 3) == [
         Resend(one.place, late),
         Drop(one.place, [said]),
         EndSide(one),
@@ -50,10 +50,10 @@ def test_a_redirected_place_goes_where_its_router_says_with_all_that_came_back(p
     assert pooling.statistics.redirected == 1
 
 
-SETTLED: Final = HomeStanding(ended=True, answered=True)
+SETTLED: Final = HomeSide(ended=True, answered=True)
 
 
-def test_a_note_that_is_found_again_changes_nothing(pooling: Pooling) -> None:
+def test_a_note_that_is_found_again_changes_nothing(pooling: PoolState) -> None:
     one = begin(pooling)
     said = note(one.conversation, "north")
     pooling.home_says([(one, SETTLED)], [said], 1)
@@ -65,7 +65,7 @@ def test_a_note_that_is_found_again_changes_nothing(pooling: Pooling) -> None:
 
 
 def test_who_is_redirected_while_another_conversation_is_on_its_way_to_the_router_sends_nothing_more_there(
-    pooling: Pooling,
+    pooling: PoolState,
 ) -> None:
     one = begin(pooling)
     pooling.recycled(one, 1)
@@ -74,7 +74,7 @@ def test_who_is_redirected_while_another_conversation_is_on_its_way_to_the_route
     said = [note(one.conversation, "north"), note(following.conversation, "south")]
     assert pooling.home_says([], [said[0], late[0]], 2) == [AskVerdict(one), AskVerdict(following)]
     assert one.place.awaits == [one, following]
-    unheard = HomeStanding(finished=True, answered=True)
+    unheard = HomeSide(finished=True, answered=True)
     assert pooling.home_says([(one, SETTLED), (following, unheard)], [said[0], late[0]], 3) == [
         EndSide(one),
         Forget(one),
@@ -86,14 +86,14 @@ def test_who_is_redirected_while_another_conversation_is_on_its_way_to_the_route
     assert services(one.place.way) == ["north"], "the place has its way already"
 
 
-def test_the_service_of_a_pool_is_asked_again_when_a_way_is_as_old_as_a_conversation_gets(pooling: Pooling) -> None:
+def test_the_service_of_a_pool_is_asked_again_when_a_way_is_as_old_as_a_conversation_gets(pooling: PoolState) -> None:
     one = begin(pooling)
     pooling.home_says([], [note(one.conversation, "north")], 5)
     assert services(pooling.way_of(one.place, 4 + AGE_MS)) == ["north"]
     assert services(pooling.way_of(one.place, 5 + AGE_MS)) == []
 
 
-def test_what_goes_in_a_circle_stays_where_it_came_back_to_and_is_tried_again(pooling: Pooling) -> None:
+def test_what_goes_in_a_circle_stays_where_it_came_back_to_and_is_tried_again(pooling: PoolState) -> None:
     one = begin(pooling)
     pooling.home_says([(one, SETTLED)], [note(one.conversation, "north")], 1)
     following = begin(pooling, number=1)
@@ -109,7 +109,7 @@ def test_what_goes_in_a_circle_stays_where_it_came_back_to_and_is_tried_again(po
     assert services(one.place.way) == [], "from its own service on"
 
 
-def test_a_way_that_leads_nowhere_any_more_is_asked_for_anew(pooling: Pooling) -> None:
+def test_a_way_that_leads_nowhere_any_more_is_asked_for_anew(pooling: PoolState) -> None:
     one = begin(pooling)
     pooling.home_says([], [note(one.conversation, "north")], 5)
     assert not one.place.forget_way(4 + POOL_ASTRAY_MS), "its router says so just now"
@@ -119,7 +119,7 @@ def test_a_way_that_leads_nowhere_any_more_is_asked_for_anew(pooling: Pooling) -
 
 
 def test_what_waits_as_nobody_takes_it_is_tried_again_although_its_place_had_to_make_room(
-    pooling: Pooling, monkeypatch: pytest.MonkeyPatch
+    pooling: PoolState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "POOL_KEY_ENTRIES_MAX", 1)
     monkeypatch.setattr(module, "POOL_EVICTED_ENTRIES", 1)
@@ -141,14 +141,14 @@ def test_what_waits_as_nobody_takes_it_is_tried_again_although_its_place_had_to_
     assert not pooling.astray
 
 
-def test_nothing_of_a_redirected_place_goes_again_before_all_has_come_back(pooling: Pooling) -> None:
+def test_nothing_of_a_redirected_place_goes_again_before_all_has_come_back(pooling: PoolState) -> None:
     one = begin(pooling)
     said, late = note(one.conversation, "north"), [came_back(one.conversation, number) for number in range(2)]
-    assert pooling.home_says([(one, HomeStanding(ended=True))], [said, late[0]], 1) == [
+    assert pooling.home_says([(one, HomeSide(ended=True))], [said, late[0]], 1) == [
         AskVerdict(one),
         AskVerdict(one),
     ]
-    assert pooling.home_says([(one, HomeStanding(ended=True, answered=True))], [said, *late], 2) == [
+    assert pooling.home_says([(one, HomeSide(ended=True, answered=True))], [said, *late], 2) == [
         Resend(one.place, late),
         Drop(one.place, [said]),
         EndSide(one),
@@ -156,9 +156,9 @@ def test_nothing_of_a_redirected_place_goes_again_before_all_has_come_back(pooli
     ]
 
 
-def test_the_way_of_a_conversation_that_is_over_is_known_when_its_note_comes(pooling: Pooling) -> None:
+def test_the_way_of_a_conversation_that_is_over_is_known_when_its_note_comes(pooling: PoolState) -> None:
     one = begin(pooling)
-    pooling.home_says([(one, HomeStanding(ended=True, answered=True))], [note(one.conversation, "north")], 1)
+    pooling.home_says([(one, HomeSide(ended=True, answered=True))], [note(one.conversation, "north")], 1)
     two = begin(pooling, now_ms=1, number=1)
     pooling.recycled(two, 2)
     three = begin(pooling, now_ms=2, number=2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from konverse.dialog.session.dialogs import BeginOptions, DialogState, SessionDialog
-from konverse.dialog.session.lanes import Hand
+from konverse.dialog.session.lanes import Produce
 from konverse.dialog.session.session import Session
 from konverse.dialog.session.transactions import StagedTransaction
 from konverse.dialog.state.outbox import Run
@@ -31,14 +31,14 @@ def home() -> Side:
     return Side("replies")
 
 
-def hear(home: Side, hands: list[Hand]) -> None:
+def hear(home: Side, hands: list[Produce]) -> None:
     """Deliver the records to home."""
     for hand in hands:
         if hand.address == HOME:
             home.take_all([(header, record(body)) for header, _, body in hand.records])
 
 
-def arrived(session: Session, home: Side, dialog: SessionDialog) -> list[Hand]:
+def arrived(session: Session, home: Side, dialog: SessionDialog) -> list[Produce]:
     """Home has received everything and reports that its outputs are in the target's log."""
     writer = home.state.writers.get(session.writer)
     for counter in range(writer.next if writer else 0, dialog.home.next):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from konverse.dialog.session.dialogs import SessionDialog
-from konverse.dialog.session.lanes import Hand
+from konverse.dialog.session.lanes import Produce
 from konverse.dialog.session.session import Session
 from konverse.schemas.errors import BodyTooLarge, ConversationEnded, KonverseError, QueueFull
 from konverse.schemas.identifiers import Address, Role
@@ -40,19 +40,19 @@ def opened(session: Session, name: str = "a", target: str = "orders") -> Session
     return dialog
 
 
-def envelopes(hands: list[Hand]) -> dict[Address, list[Envelope]]:
+def envelopes(hands: list[Produce]) -> dict[Address, list[Envelope]]:
     return {hand.address: [decode(header) for header, _, _ in hand.records] for hand in hands}
 
 
-def kinds(hands: list[Hand]) -> dict[Address, list[Kind]]:
+def kinds(hands: list[Produce]) -> dict[Address, list[Kind]]:
     return {address: [one.kind for one in all_of_it] for address, all_of_it in envelopes(hands).items()}
 
 
-def counters(hands: list[Hand]) -> dict[Address, list[int]]:
+def counters(hands: list[Produce]) -> dict[Address, list[int]]:
     return {address: [one.counter for one in all_of_it] for address, all_of_it in envelopes(hands).items()}
 
 
-def bodies(hands: list[Hand]) -> list[bytes | None]:
+def bodies(hands: list[Produce]) -> list[bytes | None]:
     return [body for hand in hands for _, _, body in hand.records]
 
 

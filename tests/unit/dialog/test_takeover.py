@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from konverse.dialog.queries.hearing import hear_of_id, needs_another_id
+from konverse.dialog.queries.hearing import needs_another_id, on_id_news
 from konverse.dialog.session.dialogs import BeginOptions, SessionDialog
-from konverse.dialog.session.lanes import Hand, weight_of
+from konverse.dialog.session.lanes import Produce, weight_of
 from konverse.dialog.session.rotation import CloseQuery, Unheard, concerns, reply
 from konverse.dialog.session.session import Session
 from konverse.dialog.state.mailbox import Bounced
@@ -48,15 +48,15 @@ def opened(session: Session, name: str = "a") -> SessionDialog:
     return dialog
 
 
-def to(hands: list[Hand], address: Address) -> list[tuple[Envelope, bytes | None]]:
+def to(hands: list[Produce], address: Address) -> list[tuple[Envelope, bytes | None]]:
     return [(decode(header), body) for hand in hands for header, _, body in hand.records if hand.address == address]
 
 
-def kinds(hands: list[Hand], address: Address) -> list[Kind]:
+def kinds(hands: list[Produce], address: Address) -> list[Kind]:
     return [envelope.kind for envelope, _ in to(hands, address)]
 
 
-def settle(session: Session, closed_at: int, address: Address = TARGET, heir: bytes | None = None) -> list[Hand]:
+def settle(session: Session, closed_at: int, address: Address = TARGET, heir: bytes | None = None) -> list[Produce]:
     """The answer to the question about the newest of the former ids there."""
     (wanted,) = [one for one in session.takeover.wanted() if one.address == address]
     said = WriterClosed(wanted.asked, closed_at, address, session.writer if heir is None else heir)
@@ -260,7 +260,7 @@ def test_who_was_forgotten_before_the_answer_was_read_asks_under_another_id() ->
     assert reply(side.state, wanted) is Unheard.ANOTHER
 
 
-def handed(hands: list[Hand]) -> list[bytes]:
+def handed(hands: list[Produce]) -> list[bytes]:
     return [header for hand in hands for header, _, _ in hand.records if hand.address == TARGET]
 
 
@@ -353,7 +353,7 @@ def test_a_session_takes_another_id_when_its_home_hears_that_it_is_not_heard(
     else:
         home.state.keep_answer(said)
     assert needs_another_id(session, home.state) is due
-    assert hear_of_id(session, said) is due
+    assert on_id_news(session, said) is due
     session.close()
     assert not needs_another_id(session, home.state), "it says goodbye"
 

@@ -249,7 +249,7 @@ def test_what_is_no_conversation_of_a_transaction_is_refused(pair: Pair) -> None
     receiver = pair.receiver(pair.begin())
     transaction = of(pair.target, receiver)
     wrong: Any = receiver.id
-    refusal = r"works on `message\.dialog`, or on what its `begin` returns, not on UUID"
+    refusal = r"works on `message\.dialog`, or on the dialog that its `begin` returns, not on UUID"
     with pytest.raises(BadInput, match=refusal):
         transaction.send(wrong, "reply")
     with pytest.raises(BadInput, match=refusal):
@@ -272,7 +272,7 @@ def test_nobody_is_no_conversation(pair: Pair) -> None:
     nobody: Any = None
     transaction = of(pair.target, pair.receiver(pair.begin()))
     for _ in range(2):
-        with pytest.raises(NullHandle, match="got None"):
+        with pytest.raises(NullHandle, match="not on None"):
             transaction.send(nobody, "reply")
     with pytest.raises(BadInput, match="not on UUID"):
         transaction.send(transaction.dialog.id, "reply")  # type: ignore[arg-type]

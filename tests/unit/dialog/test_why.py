@@ -59,4 +59,4 @@ def test_a_group_is_handed_out_as_one() -> None:
     pair = Pair()
     one, _ = pair.answered("one", "two")
     (*_, group) = standing(pair.home.state, one)
-    assert group == "It is handed out together with what waits on 1 other conversation of its group."
+    assert group == "It is handed out together with the messages of 1 other conversation of its group."

@@ -26,6 +26,7 @@ def programs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[int,
         return subprocess.CompletedProcess((), code, out)
 
     monkeypatch.setattr(checks, "CACHE", tmp_path)
+    monkeypatch.setattr(checks, "files_of_simulation", list)
     monkeypatch.setattr(checks, "SEEDS", 3 * checks.PART)
     monkeypatch.setattr(subprocess, "run", run)
     return made
@@ -67,3 +68,9 @@ def test_a_part_with_a_seed_that_failed_is_whole(programs: list[tuple[int, bytes
     assert not result.holds
     assert "1 failed: [3]" in result.words
     assert len(files(tmp_path)) == 3
+
+
+def test_seeds_are_shared_by_commits_that_leave_the_code_of_the_simulation_alone() -> None:
+    files = checks.files_of_simulation()
+    assert {"dialog/owner/owner.py", "schemas/wire/envelope.py", "tests/kit/simulator/world.py"} <= {*files}
+    assert "bridge/broker.py" not in files

@@ -56,7 +56,7 @@ def test_a_change_says_only_what_becomes_another() -> None:
     [
         ({"": NORTH}, {}, "a key has 1 to 2048"),
         ({"x" * (ROUTING_KEY_BYTES_MAX + 1): NORTH}, {}, "2049 bytes"),
-        ({"\ud800": NORTH}, {}, "a character that is none"),
+        ({"\ud800": NORTH}, {}, "has an invalid character"),
         ({"a": Target("//n", "an instance")}, {}, "no id of a broker instance"),
         ({"a": NORTH}, {"remove": ("a",)}, "to be set and removed"),
         ({}, {"default": NORTH, "without_default": True}, "a default and none"),

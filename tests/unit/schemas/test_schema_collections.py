@@ -17,7 +17,7 @@ from konverse.schemas.limits import SCHEMA_BYTES_MAX
         ([str(number) for number in range(65)], "has 65 documents"),
         (["<a/>", "<a/>"], "the same document twice"),
         (["x" * SCHEMA_BYTES_MAX, "y"], f"{SCHEMA_BYTES_MAX + 1} bytes"),
-        (["\ud800"], "a character that is none"),
+        (["\ud800"], "has an invalid character"),
     ],
 )
 def test_a_collection_that_cannot_be_is_refused(documents: list[str], words: str) -> None:
