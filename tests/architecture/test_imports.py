@@ -20,10 +20,6 @@ EXTRAS_OF_FOLDER: Final = {"spark": ["spark"]}
 """Extras that the modules of a folder need for their import. All other modules need none."""
 
 
-ALL_THE_WAY: Final = ("konverse.dialog", "konverse.schemas", "konverse.routing", "konverse.bridge.verifier")
-"""Packages without circles of imports between modules, imports for type checkers included."""
-
-
 def imported(
     tree: ast.AST, package: str = "", modules: Collection[str] = (), *, checkers: bool = False
 ) -> Iterator[str]:
@@ -68,15 +64,8 @@ def imports_between(
 
 
 def test_the_library_has_no_circle_of_imports() -> None:
+    """Imports for type checkers are among them."""
     sources = {module_of(path): syntax(path) for path in library_files()}
-    packages = [module_of(path) for path in library_files() if path.name == "__init__.py"]
-    assert circle(imports_between(sources, packages)) == []
-
-
-@pytest.mark.parametrize("package", ALL_THE_WAY)
-def test_the_core_has_no_circle_of_imports_for_type_checkers_either(package: str) -> None:
-    sources = {module_of(path): syntax(path) for path in library_files()}
-    sources = {module: tree for module, tree in sources.items() if f"{module}.".startswith(f"{package}.")}
     packages = [module_of(path) for path in library_files() if path.name == "__init__.py"]
     assert circle(imports_between(sources, packages, checkers=True)) == []
 
