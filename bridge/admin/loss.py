@@ -48,7 +48,7 @@ from konverse.schemas.wire.records import Envelope
 
 from .instructions import Instructions
 
-log: Final = logging.getLogger("konverse.accepting")
+log: Final = logging.getLogger("konverse.loss")
 
 SAVED_WITHIN_S: Final = 8.0
 """Time that a live reader gets to save its state: it writes a snapshot within seconds of noticing deleted data."""

@@ -29,7 +29,7 @@ from konverse.schemas.wire.records import Begin
 
 from .catalog import Catalog
 
-log: Final = logging.getLogger("konverse.judging")
+log: Final = logging.getLogger("konverse.judge")
 
 ACCEPTED: Final = 0
 CONTRACT_NOT_SUPPORTED: Final = 8408

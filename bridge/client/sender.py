@@ -41,7 +41,7 @@ from .serving import POLL_S, SERVE_MASK, SessionProducer
 from .session_ids import SessionRenewal
 from .unsent import unsent
 
-log: Final = logging.getLogger("konverse.sending")
+log: Final = logging.getLogger("konverse.sender")
 GOODBYE_S: Final = 1.0
 """At the end of a program, closing the session at its destinations may take this long. It only frees memory there."""
 

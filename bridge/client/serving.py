@@ -31,7 +31,7 @@ from konverse.schemas.wire.envelope import HEADER
 
 from .session_ids import SessionRenewal
 
-log: Final = logging.getLogger("konverse.sending")
+log: Final = logging.getLogger("konverse.sender")
 LINGER_MS: Final = 5
 SERVE_MASK: Final = 255
 """A sending thread polls the producer after every 256 messages to a destination."""

@@ -19,7 +19,7 @@ from konverse.schemas.errors import KonverseError
 from konverse.schemas.identifiers import Address
 from konverse.schemas.wire.records import WriterClosed
 
-log: Final = logging.getLogger("konverse.renewing")
+log: Final = logging.getLogger("konverse.session")
 
 ASK_AGAIN_S: Final = 600.0
 """A destination that cannot answer yet is asked again after this long."""

@@ -10,7 +10,7 @@ from konverse.dialog.fold.journal import UNDECODABLE
 from konverse.dialog.owner.owner import Owner
 from konverse.dialog.state.recent import FORGED
 
-log: Final = logging.getLogger("konverse.driver")
+log: Final = logging.getLogger("konverse.owner")
 
 
 def _kind_of(text: str) -> tuple[str, str]:

@@ -23,7 +23,7 @@ from konverse.dialog.state.relocations import Arrival
 from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import QueueDisabled
 
-log: Final = logging.getLogger("konverse.driver")
+log: Final = logging.getLogger("konverse.owner")
 
 SWEEP_EVERY_S: Final = 2.0
 SWEEP_FOR_S: Final = 60.0

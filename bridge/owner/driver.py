@@ -74,7 +74,7 @@ from .snapshots import SnapshotTopic, Truncation
 from .standby import Standby
 from .unreleased import tell_unreleased
 
-log: Final = logging.getLogger("konverse.driver")
+log: Final = logging.getLogger("konverse.owner")
 URGENT_S: Final = 10.0
 """Giving back a partition waits this long for an urgent snapshot, without which no owner could recover it."""
 HURRY_S: Final = 1.0

@@ -17,7 +17,7 @@ from konverse.dialog.owner.events import Append, Appended
 from konverse.dialog.owner.owner import Owner
 from konverse.dialog.transaction.transaction import Transaction
 
-log: Final = logging.getLogger("konverse.appending")
+log: Final = logging.getLogger("konverse.journal")
 
 
 class _AppendFlight:

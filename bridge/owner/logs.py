@@ -31,7 +31,7 @@ from konverse.schemas.errors import AccessDenied, KafkaUnavailable
 from konverse.schemas.identifiers import journal_topic, snapshot_topic
 from konverse.schemas.limits import VIEW_AHEAD_BYTES_MAX, VIEW_AHEAD_RECORDS_MAX
 
-log: Final = logging.getLogger("konverse.log_reading")
+log: Final = logging.getLogger("konverse.logs")
 
 READ_BYTES_MAX: Final = 64 * 1024 * 1024
 """About this much of a log is in memory at a time while it is folded."""

@@ -29,7 +29,7 @@ from konverse.dialog.owner.owner import Owner
 from konverse.schemas.identifiers import Address
 from konverse.schemas.wire.envelope import HEADER
 
-log: Final = logging.getLogger("konverse.driver")
+log: Final = logging.getLogger("konverse.owner")
 
 LINGER_MS: Final = 1
 """As long as it takes to hand over a window. Without it the first records leave alone and the others in a second

@@ -10,7 +10,7 @@ from konverse.dialog.owner.events import Halted, Stopped
 from konverse.dialog.owner.owner import Owner
 from konverse.schemas.catalog.objects import Queue
 
-log: Final = logging.getLogger("konverse.driver")
+log: Final = logging.getLogger("konverse.owner")
 
 
 def tell_unreleased(queue: Queue, stopped: Iterable[tuple[int, Owner, Stopped | Halted]]) -> None:

@@ -14,7 +14,7 @@ from konverse.dialog.transaction.transaction import Transaction
 from konverse.schemas.limits import WAY_ENTRIES_MAX
 from konverse.schemas.wire.records import Begin
 
-log: Final = logging.getLogger("konverse.sending")
+log: Final = logging.getLogger("konverse.sender")
 
 _told: Final[set[tuple[str, str, str, str]]] = set()
 """Home topic, services and contract of each warning. For the whole process: a program may connect for each dialog."""

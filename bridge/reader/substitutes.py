@@ -22,7 +22,7 @@ from .readers import Readers
 if TYPE_CHECKING:
     from .reader import Reader
 
-log: Final = logging.getLogger("konverse.substituting")
+log: Final = logging.getLogger("konverse.substitutes")
 PUMP_EVERY_S: Final = 0.02
 WANTED_EVERY: Final = 100
 """Pumps between two checks which substitutes are wanted."""

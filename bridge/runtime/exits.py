@@ -13,7 +13,7 @@ import time
 from typing import Final, Protocol
 from weakref import WeakSet
 
-log: Final = logging.getLogger("konverse.sending")
+log: Final = logging.getLogger("konverse.sender")
 
 EXIT_S: Final = 10.0
 """Longest wait for Kafka at the end of a program, for all senders together."""

@@ -24,7 +24,7 @@ from konverse.schemas.limits import VALIDATION_BYTES_MAX, VALIDATION_RECORDS_MAX
 from .rules import SchemaRule, digest_of
 from .worker import ANSWER, QUESTION, Answer, AnswerKind, RequestKind, packed, take
 
-log: Final = logging.getLogger("konverse.validating")
+log: Final = logging.getLogger("konverse.validator")
 
 DEATHS_MAX: Final = 2
 """After this many deaths in a row over one body, the body counts as the cause."""

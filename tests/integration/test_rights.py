@@ -10,14 +10,16 @@ from itertools import count
 from typing import Any, Final
 
 import pytest
+from confluent_kafka import TopicPartition
 
 from konverse.bridge.broker import Broker
 from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import InvalidState, OutcomeUnknown, QueueNotFound
+from konverse.schemas.system_messages import ERROR
 from tests.kit.guarded import Guarded, Right, guarded_stack, in_words
 from tests.kit.pools import open_stream, pool_of
 from tests.kit.regions import open_regions, service_of
-from tests.kit.rights import DESCRIBE, NEW, OPEN, READ, RIGHTS, SHOP, WRITE
+from tests.kit.rights import DESCRIBE, NEW, OF_LOSS, OPEN, READ, RIGHTS, SHOP, WRITE
 from tests.kit.shop import (
     DEADLINE_S,
     ORDER,
@@ -26,6 +28,7 @@ from tests.kit.shop import (
     SHOP_SERVICE,
     answer,
     begin,
+    fill,
     open_shop,
     receive,
     until,
@@ -132,6 +135,9 @@ def _seldom(user: str, right: Right) -> bool:
     )
 
 
+ACCEPTOR: Final = "acceptor"
+"""The user that accepts a loss; it has a test of its own, since each loss is accepted once."""
+
 EACH: Final = [
     pytest.param(user, right, id=f"{user}: {in_words(right)}")
     for user in ACTS
@@ -142,7 +148,7 @@ EACH: Final = [
 
 @pytest.fixture(scope="module")
 def stack() -> Iterator[tuple[Guarded, Broker]]:
-    with guarded_stack(ACTS) as (guarded, administrator):
+    with guarded_stack([*ACTS, ACCEPTOR]) as (guarded, administrator):
         open_shop(administrator)
         open_stream(administrator)
         open_regions(administrator, ("north",))
@@ -182,6 +188,32 @@ def test_each_kind_of_process_works_with_the_rights_that_the_operating_page_name
     with caplog.at_level(logging.WARNING, "konverse"), guarded.as_user(user) as broker:
         ACTS[user](broker)
     assert "Kafka refuses" not in caplog.text
+    assert "uthorization" not in caplog.text
+
+
+def test_a_loss_is_accepted_with_the_rights_that_the_operating_page_names(
+    stack: tuple[Guarded, Broker], caplog: pytest.LogCaptureFixture
+) -> None:
+    guarded, administrator = stack
+    lost = administrator.admin.create_queue("Lost")
+    administrator.admin.create_service("//lost/Service", queue="Lost", contracts=[ORDERING])
+    dialog = administrator.begin_dialog(SHOP_SERVICE, "//lost/Service", ORDERING)
+    dialog.send(ORDER, b"deleted before it is received")
+    administrator.flush()
+    with administrator.reader("Lost", timeout=1) as reader:
+        fill(reader, 1)
+        reader.settle()
+    place = TopicPartition(lost.topic, 0, 1)
+    guarded.admin.delete_records([place])[place].result(DEADLINE_S)
+    guarded.grant(ACCEPTOR, OF_LOSS)
+    try:
+        with caplog.at_level(logging.WARNING, "konverse"), guarded.as_user(ACCEPTOR) as broker:
+            assert broker.operations.accept_loss("Lost", 0).last == 0
+        (told,) = receive(administrator, "Shop", 1)
+        assert (told.type, told.dialog.id) == (ERROR, dialog.id)
+    finally:
+        administrator.admin.drop_service("//lost/Service")
+        administrator.admin.drop_queue("Lost", force=True)
     assert "uthorization" not in caplog.text
 
 

@@ -166,8 +166,8 @@ def test_a_reader_whose_queue_was_dropped_closes_at_once_and_says_nothing_more(
             took = time.monotonic() - began
         assert took < 5, "a journal that is gone is not waited for: its time would be 15 s (append_timeout_s)"
         assert not {record.name for record in caplog.records} & {
-            "konverse.appending",
-            "konverse.driver",
+            "konverse.journal",
+            "konverse.owner",
             "konverse.reader",
         }
 

@@ -61,6 +61,18 @@ RIGHTS: Final[dict[str, list[Right]]] = {
     ],
 }  # fmt: skip
 
+LOST: Final = "konverse.sales.Lost"
+"""A queue from which records were deleted before they were received."""
+
+OF_LOSS: Final = [
+    *KNOWS,
+    *DATES,
+    *reads(ORDERS, SHOP, NORTH, LOST),
+    *[right for right in owns(LOST) if right[0] is not GROUP],
+    *on_topic(INSTRUCTIONS, READ, WRITE),
+]
+"""Rights of `konverse accept-loss` for that queue."""
+
 WRITES: Final = [
     *KNOWS,
     *DATES,

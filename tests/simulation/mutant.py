@@ -7,7 +7,7 @@ Each file of `mutants/` describes one:
 
     [[change]]
     file = "dialog/rules/batches.py"
-    within = "hear_pending"      # qualified name of a function or class; without this, the module
+    within = "on_pending"      # qualified name of a function or class; without this, the module
     replace = '''
     pending.put(attempt, number, row)
     '''
