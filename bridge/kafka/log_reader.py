@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator
+from contextlib import suppress
 from typing import Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -11,6 +12,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from konverse.schemas.errors import KafkaUnavailable
 
 from .clients import FETCH_RECORDS, Kafka
+from .open_transactions import stalled
 from .refusals import Need
 
 READ_WAIT_MS: Final = 10
@@ -98,9 +100,18 @@ class LogReader:
                     self._failed = True
                     raise KafkaUnavailable(
                         f"{topic}/{partition} gave nothing at {at} of {end} for {self._timeout_s} s{_said(message)}"
+                        f"{self._held_up(topic, partition, at)}"
                     )
         finally:
             consumer.unassign()
+
+    def _held_up(self, topic: str, partition: int, at: int) -> str:
+        """The open transaction that keeps readers from a record, and the remedy; empty when there is none."""
+        with suppress(KafkaUnavailable):
+            found = stalled(self._kafka, topic, partition)
+            if found is not None and found.stable <= at:
+                return f": {found.said(topic, partition)}"
+        return ""
 
     def _usable(self, messages: list[Message], at: int) -> tuple[list[Message], int]:
         try:

@@ -35,6 +35,7 @@ from tests.kit.shop import (
     queue_of,
     send_orders,
     until,
+    work,
 )
 
 pytestmark = pytest.mark.stack
@@ -188,6 +189,33 @@ def test_transactions_of_a_plain_producer_in_the_same_log_move_nothing(servers: 
         statistics, _ = statistics_after(broker, 0)  # recovered from a log that ends with a marker
         assert (statistics.accepted, statistics.foreign) == (12, 3)
         prove_exactly_once(servers.bootstrap, queue, queue_of(broker, "Shop"), sent)
+
+
+def test_an_open_transaction_that_keeps_the_next_owner_from_its_journal_is_named_and_loses_nothing(
+    servers: Servers, database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = {"bootstrap.servers": servers.bootstrap, "transactional.id": database}
+    with connected(servers.bootstrap, database, connect_timeout_s=2) as broker, Producer(settings) as stranger:
+        open_shop(broker)
+        topic = journal_topic(queue_of(broker, "Orders").topic)
+        sent = send_orders(broker, dialogs=1, messages=2)
+        statistics_after(broker, 2)
+        stranger.init_transactions(DEADLINE_S)
+        stranger.begin_transaction()
+        stranger.produce(topic, b"a stranger's", partition=0)
+        stranger.flush(DEADLINE_S)
+        sent |= send_orders(broker, dialogs=1, messages=1)
+        with broker.reader("Orders") as reader:
+
+            def is_named() -> bool:
+                work(reader)
+                return f"an open transaction of a foreign producer holds up {topic}/0" in caplog.text
+
+            until(is_named, "a warning names the transaction")
+            assert not reader.partitions, "an owner leads only behind its own CLAIM"
+        stranger.abort_transaction(DEADLINE_S)
+        statistics_after(broker, 1)
+        prove_exactly_once(servers.bootstrap, queue_of(broker, "Orders"), queue_of(broker, "Shop"), sent)
 
 
 @pytest.mark.parametrize("while_it_is_read", [False, True])
