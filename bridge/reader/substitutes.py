@@ -28,6 +28,15 @@ WANTED_EVERY: Final = 100
 """Pumps between two checks which substitutes are wanted."""
 
 
+class _Wish:
+    """A wish to look after a queue. A later wish for the same queue is another object."""
+
+    __slots__ = ("queue",)
+
+    def __init__(self, queue: Queue) -> None:
+        self.queue = queue
+
+
 class Substitutes:
     """The substitutes of one process: one for each queue that services have left for a queue that is read here."""
 
@@ -36,8 +45,8 @@ class Substitutes:
         self._readers = readers
         self._make = make
         self._lock = threading.Lock()
-        self._wanted: dict[str, Queue] = {}
-        """Name -> queue that owners have asked to look after."""
+        self._wanted: dict[str, _Wish] = {}
+        """Name of a queue -> the last wish to look after it."""
         self._open: dict[str, Reader] = {}
         self._thread: threading.Thread | None = None
         self._closing = threading.Event()
@@ -46,7 +55,7 @@ class Substitutes:
     def look_after(self, queue: Queue) -> None:
         """Look after a queue that services have left for a queue that this process reads."""
         with self._lock:
-            self._wanted[queue.name] = queue
+            self._wanted[queue.name] = _Wish(queue)
             if self._thread is None and not self._closing.is_set():
                 self._thread = in_background("konverse-substitutes", self._run)
 
@@ -78,9 +87,10 @@ class Substitutes:
 
     def _choose(self) -> None:
         """Make substitutes for queues that are wanted and not read here; close those that are no longer wanted."""
-        read = {reader.queue.name for reader in self._readers.open()}
         with self._lock:
             known = dict(self._wanted)
+        # read after the wishes, so that the readers that have them are among these
+        read = {reader.queue.name for reader in self._readers.open()}
         try:
             left = {
                 name
@@ -92,11 +102,12 @@ class Substitutes:
         except FORESEEN as error:
             log.debug("cannot determine which queues need a substitute reader: %s", error)
             return
-        for name, queue in known.items():
+        for name, wish in known.items():
+            queue = wish.queue
             if name not in left or there.get(name) != queue.incarnation:
-                self._leave(name)
+                self._leave(name)  # takes a while, in which another reader may want it
                 with self._lock:
-                    if self._wanted.get(name) is queue:
+                    if self._wanted.get(name) is wish:
                         del self._wanted[name]
             elif name in read:  # for as long as that reader lives
                 self._leave(name)

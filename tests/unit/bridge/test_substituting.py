@@ -85,17 +85,48 @@ def test_it_looks_more_often_than_who_waits_for_silence(unowned: UnownedPartitio
     assert unowned.every_s == 1.0
 
 
-def test_a_queue_is_looked_after_again_when_its_reader_here_is_closed() -> None:
+def test_a_queue_is_looked_after_again_when_its_reader_here_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     moved = Service("//order/service", "Later", (), (QUEUE.name,))
     catalog = SimpleNamespace(all=lambda kind: [moved] if kind is Service else [QUEUE])
     later = SimpleNamespace(queue=SimpleNamespace(name="Later"), closed=False)
     orders = SimpleNamespace(queue=QUEUE, closed=False)
     made: list[Queue] = []
     substitutes = Substitutes(cast("Any", catalog), readers(later, orders), cast("Any", made.append))
-    substitutes._wanted[QUEUE.name] = QUEUE
+    monkeypatch.setattr(substituting, "in_background", lambda *_: None)
+    substitutes.look_after(QUEUE)
     substitutes._choose()
     assert made == [], "a reader of ours has it"
     orders.closed = True
+    substitutes._choose()
+    assert made == [QUEUE]
+
+
+@pytest.mark.parametrize("when", ["while the readers are listed", "while the former substitute is closed"])
+def test_a_wish_that_comes_while_the_former_one_is_dropped_counts(when: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behaviour 19: the reader of the new queue was closed, and another one is opened a moment later."""
+    monkeypatch.setattr(substituting, "in_background", lambda *_: None)
+    moved = Service("//order/service", "Later", (), (QUEUE.name,))
+    catalog = SimpleNamespace(all=lambda kind: [moved] if kind is Service else [QUEUE])
+    later = SimpleNamespace(queue=SimpleNamespace(name="Later"), closed=False)
+    made: list[Queue] = []
+
+    def wish() -> None:
+        open_here.add(cast("Any", later))
+        substitutes.look_after(QUEUE)
+
+    class Opening(Readers):
+        def open(self) -> Any:
+            found = super().open()
+            if when == "while the readers are listed" and not found:
+                wish()
+            return found
+
+    open_here = Opening()
+    substitutes = Substitutes(cast("Any", catalog), open_here, cast("Any", made.append))
+    if when == "while the former substitute is closed":
+        substitutes.look_after(QUEUE)  # by the reader that was closed
+        substitutes._open[QUEUE.name] = cast("Any", SimpleNamespace(close=wish))
+    substitutes._choose()
     substitutes._choose()
     assert made == [QUEUE]
 
