@@ -22,6 +22,8 @@ _SETTLING: Final = frozenset({
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001  # one of several has no leader yet
+    KafkaError.UNKNOWN_LEADER_EPOCH,  # the client knows of an election before the broker does
+    KafkaError.FENCED_LEADER_EPOCH,
 })  # fmt: skip
 """Errors for a topic that a broker does not serve yet."""
 

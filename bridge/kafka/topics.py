@@ -37,7 +37,15 @@ SESSION_TIMEOUT_S: Final = 45.0
 """Default of `group.consumer.session.timeout.ms` in Kafka, and of `session.timeout.ms` in librdkafka."""
 
 _VISIBLE_WITHIN_S: Final = 15.0
+_ALL_FENCED: Final = "All brokers are currently fenced"
+"""Kafka's text for brokers that its controller has not heard of for some seconds. The error code is also that of a
+cluster with too few brokers."""
+_FENCED_AGAIN_S: Final = 0.2
 _END: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+
+
+def _is_fenced(error: KafkaException) -> bool:
+    return _ALL_FENCED in error.args[0].str()
 
 
 def topics_of(topic: str, subscription: str = NATIVE_SUBSCRIPTION) -> dict[str, dict[str, str]]:
@@ -59,9 +67,9 @@ class Topics:
         """Create the topic (True), or check that the existing one fits (False). Raises TopicMismatch."""
         topic = NewTopic(name, partitions, replication_factor=self._kafka.settings.replication_factor, config=config)
         try:
-            self._kafka.admin.create_topics([topic], operation_timeout=10)[name].result()
+            self._create(topic)
         except KafkaException as error:
-            if error.args[0].code() == KafkaError.INVALID_REPLICATION_FACTOR:
+            if error.args[0].code() == KafkaError.INVALID_REPLICATION_FACTOR and not _is_fenced(error):
                 raise InvalidSettings(
                     f"setting 'replication_factor': {error.args[0].str()}. Start the brokers that are missing, or give "
                     "fewer replicas"
@@ -75,6 +83,19 @@ class Topics:
             return False
         self._wait_until_visible(name)
         return True
+
+    def _create(self, topic: NewTopic) -> None:
+        """Create a topic. While all brokers are fenced, as they are for a moment after a pause, try again."""
+        deadline = time.monotonic() + self._kafka.settings.connect_timeout_s
+        while True:
+            try:
+                self._kafka.admin.create_topics([topic], operation_timeout=10)[topic.topic].result()
+            except KafkaException as error:
+                if not _is_fenced(error) or time.monotonic() > deadline:
+                    raise
+                time.sleep(_FENCED_AGAIN_S)
+            else:
+                return
 
     def make_queue(self, name: str, topic: str, partitions: int, keep_ms: int) -> Queue:
         """Make a new queue on new topics, or on existing ones that fit and have never held a record.

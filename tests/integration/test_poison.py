@@ -133,7 +133,7 @@ def test_a_handler_that_raises_five_times_suspends_its_conversation_alone_behavi
             reader.run(shop)
             assert sorted(shop.handled) == [b"better", b"good"]
             assert [(endpoint.id, endpoint.attempts) for endpoint in reader.operations.suspended] == [(guilty, 5)]
-        said = [record.getMessage() for record in caplog.records if "is suspended" in record.getMessage()]
+        said = [record.getMessage() for record in caplog.records if "is suspended after" in record.getMessage()]
         assert len(said) == 1
         assert f"conversation {guilty} of " in said[0]
 

@@ -1,4 +1,4 @@
-"""Requests about topics while the client replaces its connection."""
+"""Requests about topics while the client replaces its connection, and while brokers are fenced."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from typing import Any, cast
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import NewTopic
 
+from konverse.bridge.kafka import topics as module
 from konverse.bridge.kafka.clients import Kafka
 from konverse.bridge.kafka.topics import Topics
-from konverse.schemas.errors import KafkaUnavailable
+from konverse.schemas.errors import InvalidSettings, KafkaUnavailable
 
 DROPPED = KafkaError._DESTROY_BROKER
 
@@ -60,3 +62,61 @@ def test_what_the_client_dropped_with_its_first_connection_is_asked_once_more() 
 def test_what_fails_again_or_otherwise_is_named(answers: tuple[int, ...]) -> None:
     with pytest.raises(KafkaUnavailable, match="settings of topic orders cannot be read"):
         topics(*answers).config("orders")
+
+
+FENCED = (
+    "Unable to replicate the partition 1 time(s): All brokers are currently fenced, or have all their log directories "
+    "cordoned."
+)
+TOO_FEW = "Unable to replicate the partition 3 time(s): The target replication factor of 3 cannot be reached"
+
+
+class Controller:
+    """Refuses to create topics with these texts, one after another, and then creates them."""
+
+    def __init__(self, *texts: str) -> None:
+        self.texts = [*texts]
+
+    def create_topics(self, topics: list[NewTopic], **_: Any) -> dict[str, Future[None]]:
+        """Refuse or create one topic."""
+        future: Future[None] = Future()
+        if self.texts:
+            refusal = KafkaError(KafkaError.INVALID_REPLICATION_FACTOR, self.texts.pop(0))
+            future.set_exception(KafkaException(refusal))
+        else:
+            future.set_result(None)
+        return {topics[0].topic: future}
+
+
+def created(controller: Controller, monkeypatch: pytest.MonkeyPatch, timeout_s: float = 60.0) -> bool:
+    """Whether `ensure` made the topic, without pauses between its attempts."""
+    made = topics()
+    made._kafka = cast(
+        "Kafka",
+        SimpleNamespace(
+            settings=SimpleNamespace(connect_timeout_s=timeout_s, replication_factor=1),
+            admin=controller,
+            unavailable=lambda what, error, _need: KafkaUnavailable(f"{what}: {error}"),
+        ),
+    )
+    monkeypatch.setattr(module, "_FENCED_AGAIN_S", 0.0)
+    monkeypatch.setattr(made, "_wait_until_visible", lambda _: None)
+    return made.ensure("orders", 1, {})
+
+
+def test_a_topic_is_created_when_the_brokers_are_no_longer_fenced(monkeypatch: pytest.MonkeyPatch) -> None:
+    controller = Controller(FENCED, FENCED)
+    assert created(controller, monkeypatch)
+    assert controller.texts == []
+
+
+def test_brokers_that_stay_fenced_are_away_and_no_wrong_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(KafkaUnavailable, match=r"topic orders cannot be created.*fenced"):
+        created(Controller(*[FENCED] * 5), monkeypatch, timeout_s=-1.0)
+
+
+def test_too_few_brokers_for_the_replicas_are_a_wrong_setting_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    controller = Controller(TOO_FEW, TOO_FEW)
+    with pytest.raises(InvalidSettings, match="setting 'replication_factor'"):
+        created(controller, monkeypatch)
+    assert len(controller.texts) == 1, "asked once"
