@@ -112,10 +112,10 @@ def test_who_goes_on_takes_over_all_keys_at_once_and_keeps_no_reader_waiting(ser
                 pool.send(ORDER, b"again %d" % key, f"key {key}")
             pool.recycle()
             until(lambda: not pool.conversations, "all conversations are over")
+            until(lambda: left_open(broker) == [], "no endpoint is left")
             reader.stop()
             thread.join()
         assert len(taker.bodies) == keys
-        until(lambda: left_open(broker) == [], "no endpoint is left")
         assert verify(servers.bootstrap, [queue_of(broker, "Orders"), queue_of(broker, "Shop")]) == []
 
 
@@ -171,8 +171,7 @@ def test_a_pool_that_is_opened_again_goes_on_although_its_target_has_heard_nothi
             assert taker.bodies[:3] == [b"one", b"two", b"three"]
             pool.recycle()
             until(lambda: len(taker.finished) == 2, "both hear that nothing more comes")
-            until(lambda: not pool.conversations, "both are over")
-        until(lambda: not left_open(broker), "no endpoint is left")
+            until(lambda: not left_open(broker), "no endpoint is left")
 
 
 def test_a_second_living_process_is_told_who_uses_the_pool(servers: Servers, database: str) -> None:
@@ -256,10 +255,9 @@ def test_of_two_processes_that_begin_with_a_pool_at_once_the_later_one_goes_on(
             second.send(ORDER, b"second", "key")
             until(lambda: b"second" in taker.bodies, "it is received")
             second.recycle()
-            until(lambda: not second.conversations, "what both have begun is over")
+            until(lambda: not left_open(later), "what both have begun is over, and no endpoint is left")
         assert max(Counter(taker.bodies).values()) == 1
         second.close()
-        until(lambda: not left_open(later), "no endpoint is left")
 
 
 def test_a_named_pool_of_fewer_conversations_goes_on_with_all_that_a_larger_one_has_left(
@@ -276,9 +274,8 @@ def test_a_named_pool_of_fewer_conversations_goes_on_with_all_that_a_larger_one_
                 pool.send(ORDER, b"3")
                 assert pool.conversations == 3
                 pool.recycle()
-                until(lambda: not pool.conversations, "all are over")
-            until(lambda: len(taker.bodies) == 4, "all are received")
-        until(lambda: not left_open(broker), "no endpoint is left")
+                until(lambda: not left_open(broker), "all are over, and no endpoint is left")
+            assert len(taker.bodies) == 4
 
 
 def test_a_key_of_a_named_pool_with_a_size_is_gone_on_with(servers: Servers, database: str) -> None:

@@ -52,6 +52,10 @@ def left_open(broker: Broker) -> list[str]:
     return [f"{one.conversation_id} {one.state_desc} initiator: {one.is_initiator}" for one in rows]
 
 
+def _place(message: Message) -> tuple[int, int]:
+    return message.context.partition, message.offset
+
+
 class Taker:
     """The order service: takes messages and ends a conversation at EndOfStream."""
 
@@ -83,9 +87,18 @@ class Taker:
 
     @property
     def bodies(self) -> list[bytes]:
-        """Bodies of the taken messages, in order of arrival."""
+        """Bodies of the taken messages, in order of arrival.
+
+        That is also the order in which the messages of one conversation were handled. Those of a new conversation may
+        be handled before the rest of a former one.
+        """
         with self._lock:
-            return [message.body for message in self.taken]
+            taken = [*self.taken]
+        last: dict[bytes, int] = {}
+        for message in taken:
+            assert last.get(message.dialog.conversation, -1) < message.offset, "each conversation is handled in order"
+            last[message.dialog.conversation] = message.offset
+        return [message.body for message in sorted(taken, key=_place)]
 
 
 @contextmanager
