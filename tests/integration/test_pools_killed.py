@@ -263,19 +263,18 @@ def test_of_two_processes_that_begin_with_a_pool_at_once_the_later_one_goes_on(
 def test_a_named_pool_of_fewer_conversations_goes_on_with_all_that_a_larger_one_has_left(
     servers: Servers, database: str
 ) -> None:
-    with stream_shop(servers.bootstrap, database) as broker:
-        with taking(broker, Taker()) as taker:
-            with connected(servers.bootstrap, database) as former:
-                larger = pool_of(former, name="orders", size=3)
-                for number in range(3):
-                    larger.send(ORDER, b"%d" % number)
-                larger.flush()
-            with pool_of(broker, name="orders", size=1) as pool:
-                pool.send(ORDER, b"3")
-                assert pool.conversations == 3
-                pool.recycle()
-                until(lambda: not left_open(broker), "all are over, and no endpoint is left")
-            assert len(taker.bodies) == 4
+    with stream_shop(servers.bootstrap, database) as broker, taking(broker, Taker()) as taker:
+        with connected(servers.bootstrap, database) as former:
+            larger = pool_of(former, name="orders", size=3)
+            for number in range(3):
+                larger.send(ORDER, b"%d" % number)
+            larger.flush()
+        with pool_of(broker, name="orders", size=1) as pool:
+            pool.send(ORDER, b"3")
+            assert pool.conversations == 3
+            pool.recycle()
+            until(lambda: not left_open(broker), "all are over, and no endpoint is left")
+        assert len(taker.bodies) == 4
 
 
 def test_a_key_of_a_named_pool_with_a_size_is_gone_on_with(servers: Servers, database: str) -> None:

@@ -102,7 +102,11 @@ def refusals(frame: DataFrame, given: dict[str, str]) -> None:
     for arguments, error, words in (
         ((frame, "//none", given), MessageTypeNotFound, "no message type '//none'"),
         ((frame, NOTE, given), InvalidSettings, f"message type '{NOTE}' has no schema to parse bodies by"),
-        ((frame, UNION, given), InvalidSettings, r"'//json/Anything' do not fit a column: .* \$ may be integer or string"),
+        (
+            (frame, UNION, given),
+            InvalidSettings,
+            r"'//json/Anything' do not fit a column: .* \$ may be integer or string",
+        ),
         ((frame.drop("body"), JSON, given), InvalidSettings, "lacks the column 'body'"),
         ((frame.withColumnRenamed("kind", "fault"), JSON, given), InvalidSettings, "has a column 'fault' already"),
         ((frame, JSON, {"bootstrap": "b:1", "topic": "t"}), InvalidSettings, "a bare topic names no catalog"),

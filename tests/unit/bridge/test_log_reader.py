@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import Future
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, Message
+from confluent_kafka import IsolationLevel, KafkaError, Message, TopicPartition
 
 from konverse.bridge.kafka.clients import Kafka
 from konverse.bridge.kafka.log_reader import LogReader
@@ -52,20 +53,37 @@ class _Settings:
     settings = SimpleNamespace(client={})
 
 
-def reader_with(kind: type[Client], timeout_s: float, clients: list[Client]) -> LogReader:
+def reader_with(kind: type[Client], timeout_s: float, clients: list[Client], stable: int = 9) -> LogReader:
+    """A reader of a log of 9 records, of which readers may see those before `stable`."""
+
     def consumer(**_: Any) -> Client:
         clients.append(kind())
         return clients[-1]
 
     check_event = partial(Kafka.check_event, _Settings())  # type: ignore[arg-type]  # only the settings are used
     settings = SimpleNamespace(connect_timeout_s=timeout_s)
-    kafka: Any = SimpleNamespace(settings=settings, consumer=consumer, check_event=check_event)
+
+    def list_offsets(places: dict[TopicPartition, Any], isolation_level: IsolationLevel) -> dict[TopicPartition, Any]:
+        offset = stable if isolation_level is IsolationLevel.READ_COMMITTED else 9
+        answer: Future[Any] = Future()
+        answer.set_result(SimpleNamespace(offset=offset))
+        return dict.fromkeys(places, answer)
+
+    admin = SimpleNamespace(list_offsets=list_offsets)
+    kafka: Any = SimpleNamespace(settings=settings, consumer=consumer, check_event=check_event, admin=admin)
     return LogReader(kafka)
 
 
 def test_a_client_that_goes_on_and_on_without_a_record_is_given_up() -> None:
     with pytest.raises(KafkaUnavailable, match=r"gave nothing at 0 of 9 for 0\.1 s: .*message format"):
         list(reader_with(Grumbler, 0.1, []).read("topic", 0, 0, 9))
+
+
+@pytest.mark.parametrize(("stable", "named"), [(9, False), (3, False), (0, True)])
+def test_an_open_transaction_is_named_when_it_holds_up_the_next_record(stable: int, named: bool) -> None:
+    with pytest.raises(KafkaUnavailable, match="gave nothing at 0 of 9") as caught:
+        list(reader_with(Grumbler, 0.1, [], stable).read("topic", 0, 0, 9))
+    assert ("holds up topic/0: the records 0 to 8" in str(caught.value)) == named
 
 
 class Slow(Client):
