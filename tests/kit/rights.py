@@ -67,7 +67,7 @@ LOST: Final = "konverse.sales.Lost"
 OF_LOSS: Final = [
     *KNOWS,
     *DATES,
-    *reads(ORDERS, SHOP, NORTH, LOST),
+    *reads(ORDERS, SHOP, NORTH),
     *[right for right in owns(LOST) if right[0] is not GROUP],
     *on_topic(INSTRUCTIONS, READ, WRITE),
 ]
