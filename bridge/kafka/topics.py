@@ -38,8 +38,8 @@ SESSION_TIMEOUT_S: Final = 45.0
 
 _VISIBLE_WITHIN_S: Final = 15.0
 _ALL_FENCED: Final = "All brokers are currently fenced"
-"""Kafka's text for brokers that its controller has not heard of for some seconds. The error code is also that of a
-cluster with too few brokers."""
+"""Kafka's text when its controller has received no heartbeat of any broker for some seconds. A cluster with too few
+brokers has the same error code."""
 _FENCED_AGAIN_S: Final = 0.2
 _END: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 

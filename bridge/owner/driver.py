@@ -281,9 +281,8 @@ class OwnerDriver:
         if now != self._ticked_at:
             self._ticked_at = now
             self.catalog_changes.step()
-            if (
-                self.catalog_changes.dropped
-            ):  # its topics are gone: nothing can be committed, released or delivered there
+            # the topics of a dropped queue are gone: nothing can be committed, released or delivered there
+            if self.catalog_changes.dropped:
                 for number in list(self.owners):
                     self.drop(number)
             for number, offset in self._beginnings.look(self.owners):

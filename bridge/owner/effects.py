@@ -1,4 +1,4 @@
-"""Runs the effects of an owner: the driver's method for each kind of effect, and at once the effects that follow it."""
+"""Runs the effects of an owner: calls the driver's method for each effect, and first the effects that it returns."""
 
 from __future__ import annotations
 

@@ -222,9 +222,8 @@ class Reader:
                     for service in sorted(services):
                         self._driver.catalog_changes.check_service(service)
                 for service in sorted(services.difference(endpoint.service for _, endpoint in found)):
-                    self._driver.catalog_changes.altered.check(
-                        service
-                    )  # one that cannot follow its service goes on here
+                    # a conversation that cannot follow its service continues here
+                    self._driver.catalog_changes.altered.check(service)
                 for owner, endpoint in found:
                     services.add(endpoint.service)
                     transaction = take(owner, self._driver.commit, endpoint, whole=dialog is None)

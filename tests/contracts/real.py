@@ -221,7 +221,7 @@ class Real:
     def grow_old(self) -> None:
         with self.sender._lock:
             self.session.ageing = AgeWatch(now_ms() - SESSION_IDLE_MS_MAX)
-        until(lambda: self.sender._renewal.age, "nobody looks at the clock")
+        until(lambda: self.sender._renewal.age, "the sender notices the age of its id")
 
     def close_from_outside(self, queue: int = ORDERS) -> None:
         address = self._queue(queue).address(0)

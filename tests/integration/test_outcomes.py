@@ -209,7 +209,7 @@ def test_a_session_goes_on_under_a_new_id(servers: Servers, database: str) -> No
         assert sender.session.writer != before
         with sender._lock:
             sender.session.ageing = AgeWatch(now_ms() - SESSION_IDLE_MS_MAX)
-        until(lambda: sender._renewal.age is Age.OLD, "nobody looks at the clock")
+        until(lambda: sender._renewal.age is Age.OLD, "the sender notices the age of its id")
         dialog.send(ORDER, b"3")
         dialog.flush()
         assert len(sender.session.ids) == 3

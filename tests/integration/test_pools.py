@@ -107,7 +107,7 @@ def test_whoever_gets_replies_through_a_pool_that_reads_is_told_what_to_do(
     with caplog.at_level(logging.WARNING, "konverse.pool"), pool_of(broker) as pool, taking(broker, reply):
         for key in ("one", "two"):
             pool.send(ORDER, b"", key)
-        until(lambda: told in caplog.text, "it is said")
+        until(lambda: told in caplog.text, "the warning is logged")
     assert caplog.text.count(told) == 1
     assert "read=False" in caplog.text
 

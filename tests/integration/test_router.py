@@ -302,7 +302,7 @@ def test_a_classifier_that_does_not_come_back_is_logged_and_others_go_on(
     dialog = sent(regions, b"slow")
     with running(router):
         try:
-            until(lambda: f"first one of conversation {dialog.id}" in caplog.text, "it is said")
+            until(lambda: f"first one of conversation {dialog.id}" in caplog.text, "the failure is logged")
             (late,) = router.last_errors
             assert (late.conversation, late.text.split(" has run for ")[0][:14]) == (dialog.id, "the classifier")
             assert router.routed.failed == 0, "it may come back"
@@ -339,7 +339,10 @@ def test_a_thread_that_ends_beside_a_classifier_that_hangs_ends_the_router_and_n
                 done.result(DEADLINE_S)
             assert "a thread of queue 'Orders' ended with SystemExit: no more of this" in caplog.text
             assert f"0 s to finish: conversation {hanging.id} of service {ORDER_SERVICE!r}" in caplog.text
-            until(lambda: "the classifier of router '//sales/OrderService' has run for" in caplog.text, "it is said")
+            until(
+                lambda: "the classifier of router '//sales/OrderService' has run for" in caplog.text,
+                "the failure is logged",
+            )
             assert f"of type {ORDER!r}, the first one of conversation {hanging.id}" in caplog.text
             router.classify = lambda _: SOUTH
             with running(router):

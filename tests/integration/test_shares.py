@@ -29,7 +29,7 @@ def test_a_reader_beyond_the_number_of_partitions_says_so_and_takes_over(
         with one.reader("Orders") as first, pumped(first):
             until(lambda: first.partitions, "the first reader has the partition")
             with two.reader("Orders") as second, pumped(second):
-                until(lambda: "has no partition: other readers own all 1" in caplog.text, "it is said")
+                until(lambda: "has no partition: other readers own all 1" in caplog.text, "the warning is logged")
                 holder, other = (first, second) if first.partitions else (second, first)  # the group chooses
                 assert not other.partitions
                 holder.close()

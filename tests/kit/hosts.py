@@ -12,13 +12,13 @@ from konverse.schemas.identifiers import Address
 
 
 class Host:
-    """A `TransactionHost` whose answers its user chooses; at first it answers as nobody does."""
+    """A `TransactionHost` whose answers its user chooses; at first it answers as `NoHost` does."""
 
     def __init__(self) -> None:
-        nobody = NoHost()
-        self.lock: Callable[[Transaction, Endpoint | NewDialog, bytes], Address | None] = nobody.lock
-        self.further: Callable[[Transaction], Transaction | None] = nobody.further
-        self.done: Callable[[Transaction, bool], None] = nobody.done
+        no_host = NoHost()
+        self.lock: Callable[[Transaction, Endpoint | NewDialog, bytes], Address | None] = no_host.lock
+        self.further: Callable[[Transaction], Transaction | None] = no_host.further
+        self.done: Callable[[Transaction, bool], None] = no_host.done
 
 
 def host_of(staging: Staging) -> Host:

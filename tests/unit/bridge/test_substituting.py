@@ -71,7 +71,7 @@ def test_a_partition_is_claimed_again_when_the_claim_that_stands_last_is_ours_an
     unowned: UnownedPartitions, claim: str, taken: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(unowned, "ends", lambda _ours: {2: 4})
-    assert [unowned.look(()) for _ in range(2)] == [[], []], "somebody recovers"
+    assert [unowned.look(()) for _ in range(2)] == [[], []], "another process may be recovering"
     unowned.failed(2, cast("Owner", SimpleNamespace(claim_id=identifier(claim))))
     assert unowned.look(()) == taken
 
