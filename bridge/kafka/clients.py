@@ -12,6 +12,7 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -38,6 +39,13 @@ ACQUAINTANCE_S: Final = 0.25
 """How long a new producer may take to connect to its brokers before it is used."""
 SETTING_S: Final = 2.0
 """How long the text of an error waits for the topic setting that explains it."""
+ASKED_AGAIN_S: Final = 2.5
+"""How long one question to the cluster waits for its answer before it is asked again."""
+SOON_S: Final = 0.1
+"""The least time for an answer."""
+_LOST: Final = frozenset({KafkaError._DESTROY_BROKER, KafkaError._TIMED_OUT})  # noqa: SLF001
+"""Errors of the client for a question that no broker has answered."""
+Answer = TypeVar("Answer")
 Client = TypeVar("Client")
 Headers = dict[str, str | bytes | None]
 """Headers as `produce` takes them."""
@@ -140,6 +148,32 @@ class Kafka:
             raise refused
         if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             raise KafkaUnavailable(f"Kafka refuses to serve {topic}: {error.str()}")
+
+    def answer(self, ask: Callable[[float], Future[Answer]], asked: Future[Answer] | None = None) -> Answer:
+        """Kafka's answer to a question, which is asked again until `connect_timeout_s` has passed.
+
+        The client loses questions: it drops them when it replaces its first connection by one to the same broker under
+        the broker's id, and it can wait for a controller that only fresh metadata would name.
+
+        Args:
+            ask: Asks, with the time-out of this request in seconds. It must be harmless to ask twice.
+            asked: The question if it has been asked once already.
+
+        Raises:
+            KafkaException: Kafka has refused the question, or has not answered in time.
+        """
+        deadline = time.monotonic() + self.settings.connect_timeout_s
+        left = self.settings.connect_timeout_s
+        while True:
+            try:
+                return (asked or ask(min(left, ASKED_AGAIN_S))).result()
+            except KafkaException as error:
+                left = deadline - time.monotonic()
+                if left <= 0 or error.args[0].code() not in _LOST:
+                    raise
+            asked = None
+            self.admin.list_topics(timeout=left)
+            left = max(SOON_S, deadline - time.monotonic())
 
     def check(self) -> None:
         """Raise KafkaUnavailable when no broker answers."""

@@ -18,7 +18,7 @@ from confluent_kafka.admin import ListOffsetsResultInfo, OffsetSpec
 from konverse.bridge.runtime.log_throttle import LogThrottle
 from konverse.schemas.catalog.objects import Queue
 
-from .clients import Kafka
+from .clients import ASKED_AGAIN_S, Kafka
 from .refusals import Need
 
 log: Final = logging.getLogger("konverse.reader")
@@ -55,8 +55,7 @@ def stalled(kafka: Kafka, topic: str, partition: int) -> Stalled | None:
     try:
         # the end first: whatever is appended meanwhile, a log without open transactions is stable up to there
         end, stable = (
-            _ask(kafka, [place], level)[place].result(kafka.settings.connect_timeout_s).offset
-            for level in (IsolationLevel.READ_UNCOMMITTED, IsolationLevel.READ_COMMITTED)
+            _answer(kafka, place, level) for level in (IsolationLevel.READ_UNCOMMITTED, IsolationLevel.READ_COMMITTED)
         )
     except KafkaException as error:
         raise kafka.unavailable(
@@ -65,19 +64,21 @@ def stalled(kafka: Kafka, topic: str, partition: int) -> Stalled | None:
     return Stalled(stable, end) if stable < end else None
 
 
-def log_ends(kafka: Kafka, places: Collection[TopicPartition]) -> dict[tuple[str, int], int]:
+def log_ends(kafka: Kafka, places: Collection[TopicPartition], operation: str = "READ") -> dict[tuple[str, int], int]:
     """Ends of these logs, by topic and partition, including what open transactions hold up. Raises KafkaUnavailable.
 
-    If the last stable offset of a log, asked afterwards, is smaller than its end, a transaction was open.
+    If the last stable offset of a log, asked afterwards, is smaller than its end, a transaction was open. `operation`
+    on the topic is what AccessDenied names.
     """
     ends: dict[tuple[str, int], int] = {}
-    asked = _ask(kafka, [*places], IsolationLevel.READ_UNCOMMITTED) if places else {}
-    for place, answer in asked.items():
+    level = IsolationLevel.READ_UNCOMMITTED
+    asked = _ask(kafka, [*places], level, ASKED_AGAIN_S) if places else {}
+    for place, first in asked.items():
         try:
-            ends[place.topic, place.partition] = answer.result(kafka.settings.connect_timeout_s).offset
+            ends[place.topic, place.partition] = _answer(kafka, place, level, first)
         except KafkaException as error:
             what = f"the ends of {place.topic}/{place.partition} cannot be read"
-            raise kafka.unavailable(what, error, Need.topic("READ", place.topic)) from None
+            raise kafka.unavailable(what, error, Need.topic(operation, place.topic)) from None
     return ends
 
 
@@ -100,11 +101,11 @@ class OpenTransactions:
             now = time.monotonic()
             if partitions and now >= self._look_at:
                 self._look_at = now + LOOK_EVERY_S
-                self._ends = _ask(self._kafka, self._places(partitions), IsolationLevel.READ_UNCOMMITTED)
+                self._ends = _ask(self._kafka, self._places(partitions), IsolationLevel.READ_UNCOMMITTED, LOOK_EVERY_S)
         elif not self._stable:
             if all(answer.done() for answer in self._ends.values()):
                 places = [place.partition for place in self._ends]
-                self._stable = _ask(self._kafka, self._places(places), IsolationLevel.READ_COMMITTED)
+                self._stable = _ask(self._kafka, self._places(places), IsolationLevel.READ_COMMITTED, LOOK_EVERY_S)
         elif all(answer.done() for answer in self._stable.values()):
             ends, stable = _offsets(self._ends), _offsets(self._stable)
             self._ends, self._stable = {}, {}
@@ -123,10 +124,16 @@ class OpenTransactions:
         self._known = {number: one.stable for number, one in found.items()}
 
 
+def _answer(
+    kafka: Kafka, place: TopicPartition, level: IsolationLevel, asked: Future[ListOffsetsResultInfo] | None = None
+) -> int:
+    return kafka.answer(lambda timeout_s: _ask(kafka, [place], level, timeout_s)[place], asked).offset
+
+
 def _ask(
-    kafka: Kafka, places: list[TopicPartition], level: IsolationLevel
+    kafka: Kafka, places: list[TopicPartition], level: IsolationLevel, timeout_s: float
 ) -> dict[TopicPartition, Future[ListOffsetsResultInfo]]:
-    return kafka.admin.list_offsets(dict.fromkeys(places, _END), isolation_level=level)
+    return kafka.admin.list_offsets(dict.fromkeys(places, _END), isolation_level=level, request_timeout=timeout_s)
 
 
 def _offsets(answers: dict[TopicPartition, Future[ListOffsetsResultInfo]]) -> dict[int, int]:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 from uuid import UUID, uuid4
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import ConfigResource, NewTopic, OffsetSpec, ResourceType, TopicDescription
+from confluent_kafka.admin import ConfigResource, NewTopic, ResourceType, TopicDescription
 
 from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import AccessDenied, InvalidSettings, KafkaUnavailable, TopicMismatch
@@ -18,9 +17,8 @@ from konverse.schemas.identifiers import NATIVE_SUBSCRIPTION, escape, journal_to
 
 from .clients import Kafka
 from .misfits import BYTES_MIN, misfits
+from .open_transactions import log_ends
 from .refusals import Need, access_denied, is_refusal, principal_of
-
-Answer = TypeVar("Answer")
 
 _KEPT: Final = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 
@@ -41,7 +39,6 @@ _ALL_FENCED: Final = "All brokers are currently fenced"
 """Kafka's text when its controller has received no heartbeat of any broker for some seconds. A cluster with too few
 brokers has the same error code."""
 _FENCED_AGAIN_S: Final = 0.2
-_END: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 
 def _is_fenced(error: KafkaException) -> bool:
@@ -113,19 +110,13 @@ class Topics:
         Senders of another queue may still write there, and their messages would be acknowledged but never received.
         """
         places = [TopicPartition(name, number) for name in names for number in range(partitions)]
-        ends = self._kafka.admin.list_offsets(dict.fromkeys(places, _END)) if places else {}
-        for place, answer in ends.items():
-            try:
-                end = answer.result().offset
-            except KafkaException as error:
-                what = f"the end of {place.topic}/{place.partition} cannot be read"
-                raise self._unavailable(what, error, "DESCRIBE", place.topic) from None
+        for (topic, _partition), end in log_ends(self._kafka, places, "DESCRIBE").items():
             if end:
                 raise TopicMismatch(
-                    f"topic {place.topic} holds records of another queue, which the catalog does not have (any more): "
+                    f"topic {topic} holds records of another queue, which the catalog does not have (any more): "
                     f"a new queue would receive none of them. If {queue!r} was dropped, drop_queue({queue!r}) "
                     "deletes its remains. If the catalog was lost, restore it from a backup; or give up the records "
-                    f"of the topic: kafka-topics --delete --topic {place.topic}"
+                    f"of the topic: kafka-topics --delete --topic {topic}"
                 )
 
     def journals_without(self, name: str, instance: str) -> list[str]:
@@ -192,7 +183,9 @@ class Topics:
         """The settings of a topic. Raises KafkaUnavailable."""
         resource = ConfigResource(ResourceType.TOPIC, name)
         try:
-            found = _answer(lambda: self._kafka.admin.describe_configs([resource])[resource])
+            found = self._kafka.answer(
+                lambda timeout_s: self._kafka.admin.describe_configs([resource], request_timeout=timeout_s)[resource]
+            )
         except KafkaException as error:
             what = f"the settings of topic {name} cannot be read"
             raise self._unavailable(what, error, "DESCRIBE_CONFIGS", name) from None
@@ -210,7 +203,9 @@ class Topics:
         try:
             broker = min(admin.list_topics(timeout=settings.connect_timeout_s).brokers)
             resource = ConfigResource(ResourceType.BROKER, str(broker))
-            found = admin.describe_configs([resource])[resource].result()
+            found = self._kafka.answer(
+                lambda timeout_s: admin.describe_configs([resource], request_timeout=timeout_s)[resource]
+            )
             return int(str(found["group.consumer.session.timeout.ms"].value)) / 1000
         except (KafkaException, KeyError, ValueError):  # no right to read it, or an older broker
             return SESSION_TIMEOUT_S
@@ -266,11 +261,10 @@ class Topics:
         return id_of(self._described(name))
 
     def _described(self, name: str) -> TopicDescription:
-        timeout_s = self._kafka.settings.connect_timeout_s
+        topics = TopicCollection([name])
         try:
-            topics = TopicCollection([name])
-            found: TopicDescription = _answer(
-                lambda: self._kafka.admin.describe_topics(topics, request_timeout=timeout_s)[name]
+            found: TopicDescription = self._kafka.answer(
+                lambda timeout_s: self._kafka.admin.describe_topics(topics, request_timeout=timeout_s)[name]
             )
         except KafkaException as error:
             if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
@@ -293,19 +287,6 @@ class Topics:
         """Wait until the broker that is asked knows the topic and all leaders: creation is asynchronous."""
         if not _soon(lambda: min(self._leaders(name) or [-1]) >= 0):
             raise TopicMismatch(f"topic {name} was created and is still not served after {_VISIBLE_WITHIN_S} s")
-
-
-def _answer(ask: Callable[[], Future[Answer]]) -> Answer:
-    """Kafka's answer to a request, which is repeated once if the client has dropped it.
-
-    The client drops requests when it replaces its first connection by one to the same broker under the broker's id.
-    """
-    try:
-        return ask().result()
-    except KafkaException as error:
-        if error.args[0].code() != KafkaError._DESTROY_BROKER:  # noqa: SLF001  # a public code in all but name
-            raise
-        return ask().result()
 
 
 def _soon(condition: Callable[[], bool]) -> bool:

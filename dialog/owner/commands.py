@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from konverse.dialog.state.endpoint import Endpoint, Entry
+from konverse.dialog.state.endpoint import Endpoint, Entry, Group
 from konverse.dialog.state.partition import Partition
 from konverse.dialog.state.transitions import SENDING, State
 from konverse.schemas.limits import (
@@ -53,8 +53,9 @@ class Orders:
         """Endpoint, order, and the entry that was to be received next when the order came."""
         self._wanted: set[int] = set()
         """Indices of the endpoints of waiting orders."""
-        self._kept: dict[int, Endpoint] = {}
-        """Index -> endpoint, of groups that are locked because an order waits."""
+        self._kept: dict[Group | Endpoint, Endpoint] = {}
+        """Groups that are locked because an order waits, each with one endpoint that is or was a member. An endpoint
+        alone stands for its group."""
 
     @property
     def due(self) -> bool:
@@ -108,23 +109,24 @@ class Orders:
         for endpoint, _, _ in self._waiting:
             if not endpoint.held and self._lives(endpoint):
                 self._keep(endpoint)
-        for index, endpoint in list(self._kept.items()):
+        kept, self._kept = self._kept, {}
+        for endpoint in kept.values():
             members = endpoint.members
             if any(member.index in self._wanted for member in members):
-                continue
-            del self._kept[index]
-            if not any(member.suspended for member in members):
+                self._keep(members[0])  # the endpoint may be over, and others have joined its group
+            elif not any(member.suspended for member in members):
                 self._free(endpoint)
 
     def _keep(self, endpoint: Endpoint) -> None:
         for member in endpoint.members:
             member.held = True
-            self._kept[member.index] = member
+        self._kept[endpoint.group or endpoint] = endpoint
 
     def _is_busy(self, endpoint: Endpoint) -> bool:
         """Whether a transaction has the group. A suspended group is held, but by no transaction."""
-        kept = any(self._kept.get(member.index) is member for member in endpoint.members)
-        return endpoint.held and not endpoint.suspended and not kept and self._lives(endpoint)
+        kept = self._kept
+        is_kept = endpoint.group in kept or any(member in kept for member in endpoint.members)  # alone when kept
+        return endpoint.held and not endpoint.suspended and not is_kept and self._lives(endpoint)
 
     def _lives(self, endpoint: Endpoint) -> bool:
         return self._state.table[endpoint.index] is endpoint

@@ -307,7 +307,8 @@ class Owner:
             return effects
         if event.next_offset < self._journal_end:  # a short read: ours may stand behind it
             return [ReadJournal(event.next_offset, self._journal_end)]
-        return [self._stop("the journal did not accept a commit of this owner", fenced=True)]
+        # a part that was sent twice may still arrive, and complete the COMMIT
+        return [self._stop("the outcome of an append to the journal is unknown: it is not where Kafka acknowledged it")]
 
     def _committed(self, offset: int, timestamp_ms: int) -> list[Effect]:
         flight, self._in_flight = self._in_flight, None

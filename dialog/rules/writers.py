@@ -7,6 +7,8 @@ no entry is closed or forgotten too early.
 
 from __future__ import annotations
 
+from typing import Final
+
 from konverse.dialog.state.endpoint import Record
 from konverse.dialog.state.partition import Partition
 from konverse.dialog.state.writer import CHANGED, NOBODY, Writer
@@ -17,6 +19,12 @@ from konverse.schemas.wire.records import HEIR, Envelope, Kind, Notice, NoticeRe
 
 from .holes import pass_over
 from .replies import answer, home_of
+
+_UNHEARD: Final = (NoticeReason.PRUNED, NoticeReason.CLOCK)
+"""Reasons for which no record of a writer is heard."""
+NOT_TOLD: Final = -128
+"""Noted about a writer that is not heard when its records have named no home. Whoever asks a question under this id
+sees here that it has no answer (`dialog.session.rotation.reply`)."""
 
 
 def admit(state: Partition, envelope: Envelope) -> Writer | None:
@@ -60,19 +68,28 @@ def _stranger(state: Partition, identifier: bytes) -> NoticeReason | None:
 
 
 def _tell(state: Partition, envelope: Envelope, expected: int, reason: NoticeReason) -> None:
-    """Send a NOTICE to the writer's home, once.
+    """Send a NOTICE to the writer's home, once, when a record names the home (M118).
 
     Owners get none: their records are answers, and answers are not answered.
     """
-    writer = envelope.writer
+    writer, home = envelope.writer, home_of(envelope, state)
     told = expected if reason is NoticeReason.GAP else -reason
     if time_of_writer(writer) is None or state.noticed.get(writer) == told:
         return
+    if home is None:
+        state.statistics.undeliverable += 1
+        if reason in _UNHEARD and writer not in state.noticed:
+            _note(state, writer, NOT_TOLD)
+        return
+    _note(state, writer, told)
+    answer(state, home, Kind.NOTICE, Notice(writer, expected, state.address, reason))
+
+
+def _note(state: Partition, writer: bytes, told: int) -> None:
     state.noticed.pop(writer, None)
     if len(state.noticed) >= NOTICED_WRITERS_MAX:
         del state.noticed[next(iter(state.noticed))]
     state.noticed[writer] = told
-    answer(state, home_of(envelope, state), Kind.NOTICE, Notice(writer, expected, state.address, reason))
 
 
 def on_close_writer(state: Partition, _offset: int, _header: bytes, envelope: Envelope, _record: Record) -> None:

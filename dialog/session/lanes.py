@@ -267,7 +267,10 @@ def refused(state: Partition, lane: Lane, counter: int) -> bool:
     lane, counter = lane.find(counter)
     known = state.writers.get(lane.writer)
     if known is None:
-        return lane.moved is not None and heard(state, lane.moved, lane.window.acked + lane.shift - 1)
+        if lane.moved is None:
+            return False
+        behind = lane.window.acked + lane.shift - 1  # CLOSE_WRITER; the next id may be ahead of time too
+        return heard(state, lane.moved, behind) or refused(state, lane.moved, behind)
     if known.closed_at is None or counter < known.closed_at:
         return lost(state, lane, counter)
     return known.heir is NOBODY or lane.counts(counter)

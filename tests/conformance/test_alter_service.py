@@ -209,7 +209,7 @@ def test_019_a_dialog_is_begun_with_its_group_also_when_the_service_came_back(se
         later = broker.admin.create_queue("Later").name
         with broker.reader("Shop", partitions=(0,)) as here, broker.reader(later) as reader, pumped(here, reader):
             here.wait_for_partitions(1)
-            dialogs = [sent(broker, b"0") for _ in range(8)]
+            dialogs = [sent(broker, b"0") for _ in range(24)]  # so many have homes in both partitions
             until(lambda: lives(here, *dialogs, role=Role.INITIATOR), "all are at home")
             broker.admin.alter_service(SHOP_SERVICE, queue=later)
             until(lambda: lives(reader, *dialogs, role=Role.INITIATOR), "all have moved")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Final
 
 from konverse.schemas.identifiers import Address, Role
 from konverse.schemas.limits import ANSWER_ENTRIES_MAX, NOTICED_WRITERS_MAX, WRITER_AHEAD_MS_MAX
@@ -10,6 +11,9 @@ from konverse.schemas.wire.operations import Prune
 from konverse.schemas.wire.records import HEIR, Envelope, Kind, Notice, NoticeReason, Opened, WriterClosed
 
 from .state import Said, SecondState
+
+UNANSWERED: Final = -128
+"""Mark of a writer that is not heard and whose records have named no home."""
 
 
 def minted_ms(writer: bytes) -> int | None:
@@ -44,16 +48,23 @@ def is_over(state: SecondState, query: bytes) -> bool:
 
 
 def notify(state: SecondState, envelope: Envelope, due: int, reason: NoticeReason) -> None:
-    """Send a NOTICE about a writer, once for each counter or reason, unless the writer is an owner."""
-    writer = envelope.writer
+    """Send a NOTICE about a writer, once for each counter or reason, unless the writer is an owner.
+
+    A record that names no home only marks a writer that is not heard, so that a later record is answered.
+    """
+    writer, home = envelope.writer, reads_at(state, envelope)
     word = due if reason is NoticeReason.GAP else -int(reason)
-    if minted_ms(writer) is None or state.told.get(writer) == word:
+    known = state.told.get(writer)
+    if minted_ms(writer) is None or known == word:
         return
+    if home is None:
+        if known is not None or reason not in (NoticeReason.PRUNED, NoticeReason.CLOCK):
+            return
+        word = UNANSWERED
     state.told.pop(writer, None)
     state.told[writer] = word
     if len(state.told) > NOTICED_WRITERS_MAX:
         state.told.pop(next(iter(state.told)))
-    home = reads_at(state, envelope)
     if home is not None:
         _say(state, home, Kind.NOTICE, Notice(writer, due, state.address, reason))
 

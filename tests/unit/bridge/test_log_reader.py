@@ -63,7 +63,9 @@ def reader_with(kind: type[Client], timeout_s: float, clients: list[Client], sta
     check_event = partial(Kafka.check_event, _Settings())  # type: ignore[arg-type]  # only the settings are used
     settings = SimpleNamespace(connect_timeout_s=timeout_s)
 
-    def list_offsets(places: dict[TopicPartition, Any], isolation_level: IsolationLevel) -> dict[TopicPartition, Any]:
+    def list_offsets(
+        places: dict[TopicPartition, Any], isolation_level: IsolationLevel, **_: Any
+    ) -> dict[TopicPartition, Any]:
         offset = stable if isolation_level is IsolationLevel.READ_COMMITTED else 9
         answer: Future[Any] = Future()
         answer.set_result(SimpleNamespace(offset=offset))
@@ -71,6 +73,7 @@ def reader_with(kind: type[Client], timeout_s: float, clients: list[Client], sta
 
     admin = SimpleNamespace(list_offsets=list_offsets)
     kafka: Any = SimpleNamespace(settings=settings, consumer=consumer, check_event=check_event, admin=admin)
+    kafka.answer = partial(Kafka.answer, kafka)
     return LogReader(kafka)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import MagicMock
@@ -9,6 +10,7 @@ from unittest.mock import MagicMock
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from konverse.bridge.kafka.clients import Kafka
 from konverse.bridge.kafka.topics import SESSION_TIMEOUT_S, Topics
 from konverse.bridge.runtime.settings import Settings
 
@@ -19,8 +21,9 @@ def topics(described: Any, **settings: Any) -> Topics:
     admin.list_topics.return_value.brokers = {3: None}
     answer = MagicMock()
     answer.result.side_effect = [described]
-    admin.describe_configs.side_effect = lambda resources: dict.fromkeys(resources, answer)
+    admin.describe_configs.side_effect = lambda resources, **_: dict.fromkeys(resources, answer)
     kafka: Any = SimpleNamespace(admin=admin, settings=Settings.load(kafka="kafka://nowhere:9092", **settings))
+    kafka.answer = partial(Kafka.answer, kafka)
     return Topics(kafka)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
+from functools import partial
+from itertools import chain, repeat
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -13,16 +15,25 @@ from confluent_kafka.admin import NewTopic
 from konverse.bridge.kafka import topics as module
 from konverse.bridge.kafka.clients import Kafka
 from konverse.bridge.kafka.topics import Topics
-from konverse.schemas.errors import InvalidSettings, KafkaUnavailable
+from konverse.schemas.errors import InvalidSettings, KafkaUnavailable, TopicMismatch
 
 DROPPED = KafkaError._DESTROY_BROKER
+TIMED_OUT = KafkaError._TIMED_OUT
+WAIT_S = 0.2
+"""`connect_timeout_s` of these tests."""
 
 
 class Admin:
-    """Returns the given answers one after another."""
+    """Returns the given answers one after another, the last one again and again."""
 
     def __init__(self, *answers: Any) -> None:
-        self._answers = iter(answers)
+        self._answers = chain(answers, repeat(answers[-1]))
+        self.refreshed = 0
+
+    def list_topics(self, timeout: float) -> None:
+        """Fresh metadata."""
+        assert 0 < timeout <= WAIT_S
+        self.refreshed += 1
 
     def _next(self) -> Future[Any]:
         future: Future[Any] = Future()
@@ -33,12 +44,14 @@ class Admin:
             future.set_result(answer)
         return future
 
-    def describe_topics(self, topics: Any, **_: Any) -> dict[str, Future[Any]]:
+    def describe_topics(self, topics: Any, request_timeout: float) -> dict[str, Future[Any]]:
         """Describe one topic."""
+        assert 0 < request_timeout <= WAIT_S
         return dict.fromkeys(["orders"], self._next())
 
-    def describe_configs(self, resources: list[Any]) -> dict[Any, Future[Any]]:
+    def describe_configs(self, resources: list[Any], request_timeout: float) -> dict[Any, Future[Any]]:
         """Describe the settings of one topic."""
+        assert 0 < request_timeout <= WAIT_S
         return {resources[0]: self._next()}
 
 
@@ -46,22 +59,32 @@ def topics(*answers: Any) -> Topics:
     def unavailable(what: str, error: KafkaException, _need: object) -> KafkaUnavailable:
         return KafkaUnavailable(f"{what}: {error}")
 
-    settings = SimpleNamespace(connect_timeout_s=1.0)
-    return Topics(cast("Kafka", SimpleNamespace(settings=settings, admin=Admin(*answers), unavailable=unavailable)))
+    kafka: Any = SimpleNamespace(settings=SimpleNamespace(connect_timeout_s=WAIT_S), admin=Admin(*answers))
+    kafka.unavailable, kafka.answer = unavailable, partial(Kafka.answer, kafka)
+    return Topics(kafka)
 
 
-def test_what_the_client_dropped_with_its_first_connection_is_asked_once_more() -> None:
+@pytest.mark.parametrize("lost", [(DROPPED,), (TIMED_OUT,), (DROPPED, TIMED_OUT, DROPPED)])
+def test_what_the_client_lost_is_asked_again_with_fresh_metadata(lost: tuple[int, ...]) -> None:
     entry = SimpleNamespace(value="delete")
-    assert topics(DROPPED, {"cleanup.policy": entry}).config("orders") == {"cleanup.policy": "delete"}
+    asking = topics(*lost, {"cleanup.policy": entry})
+    assert asking.config("orders") == {"cleanup.policy": "delete"}
+    assert asking._kafka.admin.refreshed == len(lost)  # type: ignore[attr-defined]
     identifier = SimpleNamespace(get_most_significant_bits=lambda: 1, get_least_significant_bits=lambda: 2)
     described = SimpleNamespace(topic_id=identifier)
-    assert topics(DROPPED, described).topic_id("orders") == (1).to_bytes(8) + (2).to_bytes(8)
+    assert topics(*lost, described).topic_id("orders") == (1).to_bytes(8) + (2).to_bytes(8)
 
 
-@pytest.mark.parametrize("answers", [(DROPPED, DROPPED), (KafkaError._TRANSPORT,)])
-def test_what_fails_again_or_otherwise_is_named(answers: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("answer", [DROPPED, TIMED_OUT, KafkaError._TRANSPORT])
+def test_what_is_never_answered_or_fails_otherwise_is_named(answer: int) -> None:
     with pytest.raises(KafkaUnavailable, match="settings of topic orders cannot be read"):
-        topics(*answers).config("orders")
+        topics(answer).config("orders")
+
+
+def test_a_question_that_was_refused_is_not_asked_again() -> None:
+    asking = topics(KafkaError.UNKNOWN_TOPIC_OR_PART, SimpleNamespace(topic_id=None))
+    with pytest.raises(TopicMismatch, match="topic orders does not exist any more"):
+        asking.topic_id("orders")
 
 
 FENCED = (
@@ -90,7 +113,7 @@ class Controller:
 
 def created(controller: Controller, monkeypatch: pytest.MonkeyPatch, timeout_s: float = 60.0) -> bool:
     """Whether `ensure` made the topic, without pauses between its attempts."""
-    made = topics()
+    made = topics(None)
     made._kafka = cast(
         "Kafka",
         SimpleNamespace(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from konverse.dialog.session.rotation import CloseQuery, Unheard, reply
 from konverse.dialog.state.transitions import State
 from konverse.dialog.state.writer import NOBODY
 from konverse.schemas.identifiers import session_writer
@@ -94,6 +95,32 @@ def test_a_writer_that_is_too_old_or_ahead_of_time_is_not_heard_and_told_so(
     assert [sent.detail for sent in told(pair)] == [notice(pair, 0, reason)]
     assert pair.target.state.writers == {}
     assert pair.target.state.statistics.strangers == 2
+
+
+@pytest.mark.parametrize(
+    ("time_ms", "reason"), [(NOW_MS - 1, NoticeReason.PRUNED), (NOW_MS + WRITER_AHEAD_MS_MAX + 1, NoticeReason.CLOCK)]
+)
+def test_a_writer_whose_first_record_names_no_home_is_told_with_the_next_one(
+    pair: Pair, time_ms: int, reason: NoticeReason
+) -> None:
+    pair.target.state.floor_ms = NOW_MS
+    pair.client.id = session_writer(time_ms, 1)
+    pair.target.take(pair.client.close(pair.target.address, identifier("a former id")))
+    assert told(pair) == []
+    asked = CloseQuery(pair.target.address, identifier("a former id"), pair.client.id, 0)
+    assert reply(pair.target.state, asked) is Unheard.ANOTHER, "whoever reads this state knows it all the same"
+    for _ in range(2):
+        pair.send(identifier("a conversation"), counter=1)
+    assert [sent.detail for sent in told(pair)] == [notice(pair, 0, reason)]
+
+
+def test_a_gap_before_a_record_that_names_no_home_is_told_with_the_next_one(pair: Pair) -> None:
+    conversation = pair.begin()
+    closing = pair.client.write(Kind.CLOSE_WRITER, pair.target.address, identifier("a former id"), counter=5)
+    pair.target.take(closing)
+    assert told(pair) == []
+    pair.send(conversation, counter=6)
+    assert [sent.detail for sent in told(pair)] == [notice(pair, 1, NoticeReason.GAP)]
 
 
 def test_a_writer_within_the_bounds_is_heard(pair: Pair) -> None:
