@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable
 from itertools import count
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 from unittest.mock import patch
 
 from konverse.bridge.verifier.check import compare, judge
@@ -66,10 +66,18 @@ CHUNK_BYTES: Final = 4_000
 """Small, so that a snapshot has several chunks."""
 
 
+class _Candidate(NamedTuple):
+    """A simulated world that may be kept."""
+
+    walked: set[str]
+    records: int
+    cases: list[Case]
+
+
 def worlds(wanted: Iterable[str] = PATHS) -> list[list[Case]]:
     """Simulated worlds that together walk all these paths."""
     missing = set(wanted)
-    found: list[tuple[set[str], list[Case]]] = []
+    found: list[_Candidate] = []
     for seed in count():
         if draw(Choices(seed)).own_bounds:
             continue
@@ -78,22 +86,27 @@ def worlds(wanted: Iterable[str] = PATHS) -> list[list[Case]]:
         except Enough:
             continue
         walked = {*wanted}.intersection(world.sometimes.counts)
-        if walked & missing and sum(len(log.records) for log in world.kafka.logs.values()) <= RECORDS_MAX:
+        records = sum(len(log.records) for log in world.kafka.logs.values())
+        if records <= RECORDS_MAX:
             missing -= walked
-            found.append((walked, _cases(world, f"seed {seed}")))
+            found.append(_Candidate(walked, records, _cases(world, f"seed {seed}")))
         if not missing:
             break
-    return _needed(found)
+    return [one.cases for one in _needed(found, {*wanted})]
 
 
-def _needed(found: list[tuple[set[str], list[Case]]]) -> list[list[Case]]:
-    """Drop worlds that add nothing to the later ones: the first worlds walked few rare paths."""
-    needed: list[list[Case]] = []
-    kept: set[str] = set()
-    for number, (walked, cases) in enumerate(found):
-        if not walked <= kept.union(*(later for later, _ in found[number + 1 :])):
-            kept |= walked
-            needed.append(cases)
+def _needed(found: list[_Candidate], missing: set[str]) -> list[_Candidate]:
+    """Few records that walk all these paths: the world with the fewest for each further path, again and again."""
+    needed: list[_Candidate] = []
+    while missing:
+        useful = (one for one in found if one.walked & missing)
+        best = min(useful, key=lambda one: one.records / len(one.walked & missing))
+        needed.append(best)
+        missing = missing - best.walked
+    for one in [*needed]:
+        others = [other for other in needed if other is not one]
+        if one.walked <= {path for other in others for path in other.walked}:
+            needed = others
     return needed
 
 

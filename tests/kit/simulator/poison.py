@@ -79,6 +79,9 @@ class Poisons:
         """Processes killed while they owned the partition."""
         self._unclean: Counter[Place] = Counter()
         """CLAIMs that followed no release."""
+        self._raised: Counter[Place] = Counter()
+        """Executions that failed before the killer, in a group that was suspected. Each counts as an attempt and clears
+        the group of suspicion. The next death is not attributed then, nor the one after it, which others share."""
         self._anew: Counter[Place] = Counter()
         """Searches that started again, because an operator acted or a handler left its group before the killer."""
         self._released: dict[Place, bool] = {}
@@ -115,8 +118,15 @@ class Poisons:
             return Curse.KILLS
         return Curse.RAISES if choices.chance(swarm.cursed) else Curse.NONE
 
-    def failed(self, place: Place, work: Work) -> None:
-        """An execution has failed, for any reason."""
+    def raised(self, place: Place, work: Work) -> None:
+        """A handler has failed, and its process lives."""
+        self._raised[place] += self._is_guilty(place, work.members)
+        self._failed(place, work)
+
+    def _is_guilty(self, place: Place, members: Iterable[Endpoint]) -> bool:
+        return any(self._guilt[place, member.role, member.conversation] for member in members)
+
+    def _failed(self, place: Place, work: Work) -> None:
         for endpoint in work.members:
             self._guilt[place, endpoint.role, endpoint.conversation] += 1
 
@@ -125,7 +135,7 @@ class Poisons:
         assert work.looked_at is not None
         happened = self._world.sometimes.happened
         happened("handler killed its process")
-        self.failed(place, work)
+        self._failed(place, work)
         if place.judge.owner == owner.claim_id:  # else it had lost the partition already
             self._kills[place] += 1
             at = NO_SEQUENCE if work.looked_at.type == DIALOG_TIMER else work.looked_at.offset
@@ -135,7 +145,7 @@ class Poisons:
 
     def came_back(self, place: Place, members: Iterable[Endpoint]) -> None:
         """A handler left its group before the killer, which clears the group of suspicion."""
-        self._anew[place] += any(self._guilt[place, member.role, member.conversation] for member in members)
+        self._anew[place] += self._is_guilty(place, members)
 
     def decided(self, place: Place, decision: Claim | Commit, offset: int) -> None:
         """A journal record that counts."""
@@ -183,7 +193,7 @@ class Poisons:
         """Check at once that not too many processes died: a run with endless deaths would hardly end."""
         killers, kills = self._count(place), self._kills[place]
         others = self._disturbed(place) + 1  # the loss of this owner is not in the journal yet
-        most = KILLS_MAX * (killers + self._anew[place]) + KILLS_IN_VAIN_MAX * others
+        most = KILLS_MAX * (killers + self._anew[place]) + self._raised[place] + KILLS_IN_VAIN_MAX * others
         if kills > most:
             place.fail(f"attempts: {place.name}: {killers} messages have killed {kills} processes; {most} may die")
             self.mended = True  # so that a run which only the verifier judges ends too

@@ -88,7 +88,7 @@ def came_back(process: OwnerProcess, owner: Owner, work: Work, *, steps_back: bo
     world = process.world
     world.sometimes.happened("stepped back" if steps_back else "rolled back")
     if not steps_back:
-        world.poisons.failed(process.place, work)
+        world.poisons.raised(process.place, work)
     elif work.transaction.more is not None:
         more_of(work.transaction).steps_back = True
     before, groups = len(owner.trial._failed), len(family(work.transaction))

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import pickle
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
+from typing import Any, cast
 
 import pytest
 
 from konverse.bridge.verifier.check import Finding, Held, PartitionVerdict, Place, compare, judge
 from konverse.bridge.verifier.fold.fold import SecondFold
 from konverse.bridge.verifier.fold.ingest import hear
-from konverse.bridge.verifier.fold.state import CODES
+from konverse.bridge.verifier.fold.state import CODES, Luggage
 from konverse.bridge.verifier.journal import JournalJudge
 from konverse.bridge.verifier.reading import digest, shorten
 from konverse.bridge.verifier.records import Record
 from konverse.bridge.verifier.view import Shown, compare_view
 from konverse.dialog.state.transitions import State
-from konverse.schemas.identifiers import time_of_writer
+from konverse.schemas.identifiers import Role, time_of_writer
 from konverse.schemas.wire.journal import Claim, encode_claim
 from konverse.schemas.wire.records import Bounce, BounceReason, Kind
 from tests.kit.builders import Scribe, address_of, begin_block, identifier
@@ -320,3 +322,36 @@ def test_a_view_is_held_against_what_the_logs_said_at_its_offset() -> None:
                     assert [finding.rule for finding in compare_view(verdict, Shown(offset, wrong))] == ["view"]
                     compared += 1
     assert compared > 10
+
+
+def _moved_once_more(begins_at_a_snapshot: bool, seen: Sequence[str], arrived: Sequence[str]) -> list[Finding]:
+    """One side leaves a partition and arrives at another, in these states. The first one may be read in part."""
+    key = (int(Role.INITIATOR), identifier("a")), 1
+
+    def in_state(code: str) -> Luggage:
+        nothing: Any = ()
+        return Luggage(here, code, here, b"", b"", 0, 0, -1, nothing, nothing, None, nothing, None, nothing, 5)
+
+    logs = next(logs for logs in map(history, SEEDS) if len(logs) > 1)
+    verdicts = [judge(each.place, each.journal, each.data, {each.writer for each in logs}) for each in logs]
+    left, other = verdicts[:2]
+    here = left.fold.address
+    left.fold.moves.left[key] = [*map(in_state, seen)]
+    other.fold.moves.arrived[key] = [*map(in_state, arrived)]
+    if begins_at_a_snapshot:
+        verdicts[0] = replace(left, place=left.place._replace(start=cast("Any", object())))
+    return [*compare(verdicts)]
+
+
+@pytest.mark.parametrize("begins_at_a_snapshot", [False, True])
+def test_a_side_that_arrives_as_it_has_not_left_is_refuted(begins_at_a_snapshot: bool) -> None:
+    (found,) = _moved_once_more(begins_at_a_snapshot, ["CO"], ["DO"])
+    assert found.rule == "I3"
+    assert _moved_once_more(begins_at_a_snapshot, ["CO"], ["CO"]) == []
+
+
+def test_what_left_before_the_snapshot_is_not_compared_with_what_left_since() -> None:
+    """The conversation was begun again under its id, and has moved in both of its lives."""
+    assert _moved_once_more(True, ["CO"], ["DO", "CO"]) == []
+    (found,) = _moved_once_more(False, ["CO"], ["DO", "CO"])
+    assert "arrived as" in found.text

@@ -195,6 +195,36 @@ def test_others_of_the_group_go_on_when_one_is_ended() -> None:
     assert taken(driver) == [other.conversation]
 
 
+@pytest.mark.parametrize(
+    "order",
+    [
+        pytest.param(ordered, id="suspend"),
+        pytest.param(lambda one: EndOperation(one.index, 0, ""), id="end"),
+        pytest.param(lambda one: Cleanup(one.index), id="clean up"),
+    ],
+)
+def test_who_joins_a_group_under_an_order_is_reached_when_the_first_member_is_over(
+    order: Callable[[Endpoint], Order],
+) -> None:
+    """The lock of a group is its own, whichever member is still there."""
+    driver = Driver()
+    driver.lead()
+    driver.arrive(*conversations("a", "b", "c"))
+    driver.commit()
+    one, other, third = (endpoint(driver, name) for name in "abc")
+    driver.owner.trial.order(one, Cleanup(one.index))
+    for joins in (other, third):
+        driver.state.move(joins, one.group_id)
+    driver.owner.trial.order(other, order(other))
+    driver.commit()
+    assert driver.state.endpoint(Role.TARGET, identifier("a")) is None
+    assert driver.owner.trial.due, "the group is not taken for busy"
+    assert taken(driver) == []
+    driver.commit()
+    assert other.suspended or other.state in (State.DISCONNECTED_OUTBOUND, State.CLOSED)
+    assert taken(driver) == ([] if third.suspended else [third.conversation])
+
+
 def test_a_busy_conversation_is_reached_behind_the_transaction_that_has_it() -> None:
     """It has more messages whenever its handler finishes. No handler gets it again before the order."""
     driver = leading(max_messages=1)

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from konverse.dialog.session.dialogs import DialogState
 from konverse.dialog.session.rotation import reply
 from konverse.dialog.session.session import Session
 from konverse.dialog.session.transactions import StagedTransaction
+from konverse.schemas.identifiers import session_writer
+from konverse.schemas.limits import WRITER_AHEAD_MS_MAX
 from konverse.schemas.wire.records import Kind, WriterClosed
 from tests.kit.builders import Side, begin_block, identifier
 from tests.kit.transmission import TRANSMISSION, arrived, expanded, opened, records, transmitting
+
+NOW_MS = 1_800_000_000_000
 
 
 @pytest.fixture
@@ -97,3 +102,27 @@ def test_what_follows_a_begin_that_was_taken_names_the_id_under_which_it_was(
     assert content is not None
     (opening, _) = content.steps
     assert (opening.kind, opening.body) == (Kind.OPEN, session.ids[0])
+
+
+@pytest.mark.parametrize("ids_ahead", [1, 2, 3])
+def test_a_transaction_did_not_happen_when_its_id_was_ahead_of_time_however_many_of_the_next_ids_are_too(
+    transmission: Side, ids_ahead: int
+) -> None:
+    ahead_ms = WRITER_AHEAD_MS_MAX + 1
+    transmission.state.now_ms = NOW_MS
+    ids = [session_writer(NOW_MS + ahead_ms, number) for number in range(ids_ahead)]
+    session = Session(ids[0])
+    session.transmit_to(TRANSMISSION)
+    dialog = opened(session)
+    transaction = StagedTransaction(session)
+    transaction.send(dialog, "order", b"0")
+    expanded(transmission, session.commit(transaction))
+    session.drained()
+    for following in [*ids[1:], session_writer(NOW_MS, 9)]:
+        session.transmitted(transmission.state)
+        assert dialog.blocked, "the partition may still hear of it"
+        expanded(transmission, [hand for hand in session.change(following, 0) if hand.address == TRANSMISSION])
+        session.drained()
+    session.transmitted(transmission.state)
+    assert dialog.state is DialogState.ENDED
+    assert transmission.outputs(dialog.begin.target) == []
