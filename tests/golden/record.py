@@ -53,6 +53,7 @@ PATHS: Final = frozenset({
     "begun in a target's group", "ranked", "moved with a level", "moved to a group with unread", "cleaned up, not open",
     "taken back", "cleaned up and spoken to", "given up", "timer cancelled", "lifetime over behind an end",
     "gone with its lifetime", "begun when over", "FIRST when over", "forged",
+    "begun anew", "FIN behind a move", "missed behind a loss", "redirected first, opened by another",
 })  # fmt: skip
 """Paths of `tests.kit.simulator.sometimes` that leave a trace in a log."""
 

@@ -101,7 +101,6 @@ def test_the_version_of_the_distribution_has_its_journals() -> None:
 NOT_RECORDED: Final = {
     "let go",  # only in a mailbox of 50,000 messages
     "installed from pieces",  # only for a state of more than 960,000 bytes
-    "redirected first, opened by another",  # in one run of thousands
 }
 """Kinds of events that no recorded journal has. The simulator has them all."""
 

@@ -193,14 +193,22 @@ def _behind_an_end(world: World, calls: Calls) -> Iterator[str]:
                 continue
             if reported.conversation in world.history.begun_again:
                 continue
-            late = [body for body in reported.bodies if bodies.get(body, -1) > at and _stays(world, reported, body)]
+            late = [
+                body
+                for body in reported.bodies
+                if bodies.get((reported.conversation, body), -1) > at and _stays(world, reported, body)
+            ]
             if late:
                 yield f"I22: {reported.conversation.hex()}: its END ({end.way.value}) overtook {late}, reported before"
 
 
-def _first(world: World, address: Address) -> tuple[dict[bytes, int], dict[bytes, int]]:
-    """Offsets of the first record with each body, and of the first END of each initiator."""
-    bodies: dict[bytes, int] = {}
+def _first(world: World, address: Address) -> tuple[dict[tuple[bytes, bytes], int], dict[bytes, int]]:
+    """Offsets of the first record with each body on its conversation, and of the first END of each initiator.
+
+    A message that was redirected in vain arrives on another conversation, by a redirect of the session to which it had
+    come back.
+    """
+    bodies: dict[tuple[bytes, bytes], int] = {}
     ends: dict[bytes, int] = {}
     for record in world.log_of(address).records:
         with suppress(MalformedRecord):
@@ -208,7 +216,7 @@ def _first(world: World, address: Address) -> tuple[dict[bytes, int], dict[bytes
             if envelope.role is Role.INITIATOR and _was_called(envelope, record.body or b""):
                 ends.setdefault(envelope.conversation, record.offset)
             elif envelope.kind in (Kind.MESSAGE, Kind.PENDING) and record.body is not None:
-                bodies.setdefault(record.body, record.offset)
+                bodies.setdefault((envelope.conversation, record.body), record.offset)
     return bodies, ends
 
 

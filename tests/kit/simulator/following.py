@@ -113,7 +113,7 @@ class FollowerProcess(OwnerProcess):
 
     def catch_up(self) -> None:
         """Without faults: fold up to the end of the journal."""
-        for _ in range(CALM_STEPS_MAX):
+        for _ in range(CALM_STEPS_MAX + self.place.journal.end + self.place.data.end):  # a read may give one record
             if self._reads:
                 self._read()
             elif not self._following:

@@ -23,7 +23,7 @@ from konverse.dialog.transaction.transaction import Transaction
 from konverse.schemas.limits import ATTEMPTS_MAX
 from konverse.schemas.system_messages import DIALOG_TIMER, END_DIALOG, ERROR
 from konverse.schemas.wire.journal import Claim, Commit, EndOperation
-from konverse.schemas.wire.operations import Resume, Skip, Suspend, Try
+from konverse.schemas.wire.operations import Relocate, Resume, Skip, Suspend, Try
 from konverse.schemas.wire.records import NO_SEQUENCE
 
 from .kafka import Record, Slice
@@ -79,11 +79,16 @@ class Poisons:
         """Processes killed while they owned the partition."""
         self._unclean: Counter[Place] = Counter()
         """CLAIMs that followed no release."""
+        self._died: Counter[Place] = Counter()
+        """Processes killed since the last CLAIM that counts."""
+        self._died_unseen: Counter[Place] = Counter()
+        """Processes killed when their release was on its way: no CLAIM tells of their death."""
         self._raised: Counter[Place] = Counter()
         """Executions that failed before the killer, in a group that was suspected. Each counts as an attempt and clears
         the group of suspicion. The next death is not attributed then, nor the one after it, which others share."""
         self._anew: Counter[Place] = Counter()
-        """Searches that started again, because an operator acted or a handler left its group before the killer."""
+        """Searches that started again, because an operator acted, a handler left its group before the killer, or the
+        group moved away with its service and came back."""
         self._released: dict[Place, bool] = {}
         self._guilt: Counter[Key] = Counter()
         """Number of failed executions that held a conversation."""
@@ -138,6 +143,7 @@ class Poisons:
         self._failed(place, work)
         if place.judge.owner == owner.claim_id:  # else it had lost the partition already
             self._kills[place] += 1
+            self._died[place] += 1
             at = NO_SEQUENCE if work.looked_at.type == DIALOG_TIMER else work.looked_at.offset
             self._killers[place, work.looked_at.id] = at
             happened("several killers", self._count(place) > 1)
@@ -150,12 +156,21 @@ class Poisons:
     def decided(self, place: Place, decision: Claim | Commit, offset: int) -> None:
         """A journal record that counts."""
         if isinstance(decision, Claim):
-            self._unclean[place] += not self._released.get(place, True)
+            if self._released.get(place, True):
+                self._died_unseen[place] += self._died[place]
+            else:
+                self._unclean[place] += 1
+            self._died[place] = 0
             self._released[place] = False
             return
         self._released[place] = decision.release
         for work in self._world.history.committed.get((place.name, decision.owner, decision.number), ()):
             self.came_back(place, work.members)
+        moved = [operation.endpoint for operation in decision.operations.rare if isinstance(operation, Relocate)]
+        if moved and place.follow(offset - 1):
+            table = place.shadow.state.table  # what has arrived with this COMMIT was never handed out here
+            leaving = [table[index] for index in moved if index < len(table)]
+            self._anew[place] += self._is_guilty(place, [endpoint for endpoint in leaving if endpoint is not None])
         for operation in decision.operations.rare:
             if isinstance(operation, Suspend) and not operation.ordered:
                 place.follow(offset)
@@ -202,7 +217,8 @@ class Poisons:
         return sum(killer is place for killer, _ in self._killers)
 
     def _disturbed(self, place: Place) -> int:
-        return self._unclean[place] - self._kills[place]
+        """Owners lost for another reason than a message that kills."""
+        return self._unclean[place] - (self._kills[place] - self._died_unseen[place])
 
     # ------------------------------------------------------------------------------------------------------ operators
 
