@@ -5,7 +5,8 @@ tells the causes). A side is judged together with its peer, so every partition i
 
 A conversation with recent activity is not leaked. No endpoint stores the time of its last use, because that would cost
 every message. So for the suspects, the last part of the data log and journal is read, and each conversation that
-appears in a recent record is no longer suspected.
+appears in a recent record is no longer suspected. All times are the broker's. Where a data record carries the time of
+its sender's clock, which may be wrong by days, it is as old as the COMMIT that has ingested it, and recent until then.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Final, NamedTuple
 from uuid import UUID
 
-from confluent_kafka import Message
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Message
 from pydantic import SkipValidation
 
 from konverse.bridge.kafka.clients import Kafka, LogTruncated
@@ -38,6 +39,8 @@ from konverse.schemas.wire.journal import Commit
 
 SILENT_S: Final = 3_600.0
 """Default silence after which a conversation may count as forgotten."""
+COMMITS_READ: Final = 500
+"""Journal records that are read at first to find a COMMIT before some time; four times as many each time after that."""
 
 
 @dataclass(frozen=True)
@@ -131,11 +134,11 @@ class Sides:
         """
         _check_kept({one.queue.name: one.queue for one in self._found}.values(), older_than_s)
         since_ms = round(now_ms - older_than_s * 1000)
-        suspects = {one.side.conversation: None for one, _ in self._suspects(since_ms)}
+        suspects = {one.side.conversation: None for one, _ in self._suspects()}
         silent = self._silent(kafka, [*suspects], since_ms) if suspects else set[bytes]()
         rows = [
             Leaked(*_told(one), older_than_s, cause.value, *self._explained(one, cause))
-            for one, cause in self._suspects(since_ms)
+            for one, cause in self._suspects()
             if one.side.conversation in silent and (queue is None or one.queue.name == queue.name)
         ]
         return View(rows, self._sources)
@@ -146,7 +149,7 @@ class Sides:
         loss = self._losses.get(one.peer_at) if self._peer(one) is None else None
         return f"{why} {loss}" if loss else why, remedy
 
-    def _suspects(self, since_ms: int) -> Iterator[tuple[_Found, Cause]]:
+    def _suspects(self) -> Iterator[tuple[_Found, Cause]]:
         """Sides that are leaked if their conversation had no recent activity, each with the cause."""
         for one in self._found:
             peer = self._peer(one)
@@ -154,7 +157,7 @@ class Sides:
                 continue
             known = self._unseen.isdisjoint((one.queue.address(one.partition), one.peer_at))
             cause = cause_of(one.side, None if peer is None else peer.side)
-            if known and cause is not None and one.side.newest_ms < since_ms:
+            if known and cause is not None:
                 yield one, cause
 
     def _silent(self, kafka: Kafka, suspects: list[bytes], since_ms: int) -> set[bytes]:
@@ -236,32 +239,61 @@ def active(
 ) -> Iterator[set[bytes]]:
     """Conversations that appear in records of a partition since `since_ms`: a set for each chunk read.
 
-    Journal records carry the broker's time. Data records carry the sender's, whose error is smaller than any useful
-    period.
-
     `names` maps the index of an endpoint to its conversation. An index may have belonged to an endpoint that is gone;
     its records then count for the present one, so no active conversation seems silent. Raises KafkaUnavailable.
     """
-    for messages in _since(reader, queue.topic, partition, since_ms):
-        headers = columns_of(messages)[0].headers
-        yield {header[CONVERSATION_AT:PREFIX_BYTES] for header in headers if header is not None}
     journal = journal_topic(queue.topic, queue.subscription)
-    feed = JournalFeed(f"{journal}/{partition}")
-    for messages in _since(reader, journal, partition, since_ms):
+    try:
+        young = reader.offset_at(journal, partition, since_ms)
+        arrived = _arrived_before(reader, queue, partition, young)
+        _, end = reader.ends(queue.topic, partition)
+        for messages in _chunks(reader, queue.topic, partition, arrived, end):
+            recent = [message for message in messages if not _is_old(message, since_ms)]
+            headers = columns_of(recent)[0].headers
+            yield {header[CONVERSATION_AT:PREFIX_BYTES] for header in headers if header is not None}
+        _, end = reader.ends(journal, partition)
         found = set[bytes]()
+        for commit in _commits(reader, journal, partition, young, end):
+            found.update(conversation for conversation, _ in commit.operations.begins)
+            found.update(names[index] for index in worked_on(commit.operations) if index in names)
+        yield found
+    except LogTruncated as error:
+        raise KafkaUnavailable(f"{queue.topic}/{partition} was truncated while it was being read; try again") from error
+
+
+def _is_old(message: Message, since_ms: int) -> bool:
+    """Whether Kafka took the record before `since_ms`; False where only the sender's clock has stamped it."""
+    kind, stamp_ms = message.timestamp()
+    return kind == TIMESTAMP_LOG_APPEND_TIME and stamp_ms < since_ms
+
+
+def _arrived_before(reader: LogReader, queue: Queue, partition: int, young: int) -> int:
+    """Data offset below which every record had arrived when the journal record `young` was written, or is deleted.
+
+    It is the furthest that a COMMIT before it has ingested. If the journal keeps no such COMMIT, it is the beginning of
+    the data log, so that records of any age count as recent.
+    """
+    journal = journal_topic(queue.topic, queue.subscription)
+    first, _ = reader.ends(journal, partition)
+    end, count = young, COMMITS_READ
+    while end > first:
+        start = max(first, end - count)
+        ingested = max((one.ingest_to for one in _commits(reader, journal, partition, start, end)), default=0)
+        if ingested:
+            return ingested
+        end, count = start, 4 * count
+    return reader.ends(queue.topic, partition)[0]
+
+
+def _commits(reader: LogReader, journal: str, partition: int, start: int, end: int) -> Iterator[Commit]:
+    feed = JournalFeed(f"{journal}/{partition}")
+    for messages in _chunks(reader, journal, partition, start, end):
         for _, decision in feed.decisions([*map(journal_record, messages)]):
             if isinstance(decision, Commit):
-                found.update(conversation for conversation, _ in decision.operations.begins)
-                found.update(names[index] for index in worked_on(decision.operations) if index in names)
-        yield found
+                yield decision
 
 
-def _since(reader: LogReader, topic: str, partition: int, since_ms: int) -> Iterator[list[Message]]:
-    try:
-        _, end = reader.ends(topic, partition)
-        start = reader.offset_at(topic, partition, since_ms)
-        with closing(reader.read(topic, partition, start, end)) as chunks:
-            for messages, _ in chunks:
-                yield messages
-    except LogTruncated as error:
-        raise KafkaUnavailable(f"{topic}/{partition} was truncated while it was being read; try again") from error
+def _chunks(reader: LogReader, topic: str, partition: int, start: int, end: int) -> Iterator[list[Message]]:
+    with closing(reader.read(topic, partition, start, end)) as chunks:
+        for messages, _ in chunks:
+            yield messages

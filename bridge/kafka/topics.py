@@ -23,7 +23,11 @@ from .refusals import Need, access_denied, is_refusal, principal_of
 _KEPT: Final = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 
 DATA_CONFIG: Final = dict(_KEPT)
-"""Settings of a data topic."""
+"""Settings that a data topic needs."""
+
+_CREATED: Final = {"message.timestamp.type": "LogAppendTime"}
+"""Settings of each topic that konverse creates. By the broker's time, no wrong clock of a sender moves a timer or a
+lifetime; a data topic that exists already may carry the senders' time."""
 
 JOURNAL_CONFIG: Final = {
     **_KEPT,
@@ -62,7 +66,8 @@ class Topics:
 
     def ensure(self, name: str, partitions: int, config: dict[str, str], *, may_grow: bool = False) -> bool:
         """Create the topic (True), or check that the existing one fits (False). Raises TopicMismatch."""
-        topic = NewTopic(name, partitions, replication_factor=self._kafka.settings.replication_factor, config=config)
+        replicas = self._kafka.settings.replication_factor
+        topic = NewTopic(name, partitions, replication_factor=replicas, config={**_CREATED, **config})
         try:
             self._create(topic)
         except KafkaException as error:

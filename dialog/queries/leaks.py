@@ -12,14 +12,12 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final, NamedTuple
 
-from konverse.dialog.state.endpoint import NO_TIME, Endpoint, timestamp_ms
+from konverse.dialog.state.endpoint import NO_TIME, Endpoint
 from konverse.dialog.state.transitions import SENDING, State
 from konverse.schemas.identifiers import Role
 from konverse.schemas.system_messages import END_DIALOG
 from konverse.schemas.wire.journal import CommitOperations
 from konverse.schemas.wire.operations import Abandon, Attempt, Exclude, Lost, Prioritize, Prune, Try
-
-NOTHING_WAITS: Final = -1
 
 
 class SideFacts(NamedTuple):
@@ -38,8 +36,6 @@ class SideFacts(NamedTuple):
     """Messages that wait, including a DialogTimer but not EndDialog or Error."""
     end_waits: bool = False
     """EndDialog or an Error waits to be received."""
-    newest_ms: int = NOTHING_WAITS
-    """When the last waiting message was written, in milliseconds since 1970; NOTHING_WAITS for none."""
     suspended: bool = False
     timer_ms: int = NO_TIME
     """When its timer fires, in milliseconds since 1970; NO_TIME without a timer."""
@@ -74,7 +70,6 @@ def side_of(endpoint: Endpoint) -> SideFacts:
     """The facts about the side of an endpoint."""
     queue, clock = endpoint.queue, endpoint.clock
     ended = bool(queue) and queue[-1][1] == END_DIALOG  # nothing is accepted behind it
-    stamps = [timestamp_ms(entry[3]) for entry in (*queue[-1:], *endpoint.urgent)]
     return SideFacts(
         endpoint.conversation,
         endpoint.role,
@@ -86,7 +81,6 @@ def side_of(endpoint: Endpoint) -> SideFacts:
         endpoint.received,
         len(queue) - ended + endpoint.rings,
         ended or endpoint.error is not None,
-        max(stamps, default=NOTHING_WAITS),
         endpoint.suspended,
         NO_TIME if clock is None else max(clock.timer_ms, clock.timer_after_ms),
         NO_TIME if clock is None else max(clock.expires_ms, clock.expires_after_ms),

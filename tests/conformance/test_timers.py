@@ -35,6 +35,7 @@ from tests.kit.shop import (
     pumped,
     receive,
     send_orders,
+    set_clock,
     until,
     work,
 )
@@ -49,6 +50,35 @@ def types(messages: list[Message]) -> list[str]:
 def codes(messages: list[Message]) -> list[int]:
     """Codes of Errors."""
     return [read_error(message.body)[0] for message in messages]
+
+
+@pytest.mark.parametrize("hours", [-48, 48])
+def test_096_a_timer_counts_by_kafkas_clock_whatever_the_clients_shows(broker: Broker, hours: int) -> None:
+    dialog = begin(broker)
+    set_clock(broker, hours)
+    with broker.reader("Shop") as shop:
+        shop.wait_for_partitions(1)
+        before = time.monotonic()
+        dialog.set_timer(1.0)
+        with next(shop) as transaction:
+            (message,) = transaction
+        took_s = time.monotonic() - before
+    assert message.type == DIALOG_TIMER
+    assert took_s > 0.9
+    assert took_s < 60
+
+
+@pytest.mark.parametrize("hours", [-48, 48])
+def test_123_a_lifetime_counts_by_kafkas_clock_whatever_the_clients_shows(broker: Broker, hours: int) -> None:
+    set_clock(broker, hours)
+    before = time.monotonic()
+    dialog = begin(broker, lifetime=2.0)
+    dialog.send(ORDER, b"0")
+    (told,) = receive(broker, "Shop", 1)
+    took_s = time.monotonic() - before
+    assert (told.type, read_error(told.body)[0]) == (ERROR, -8489)
+    assert took_s > 1.9
+    assert took_s < 60
 
 
 def test_096_a_timer_puts_one_empty_message_on_the_local_queue_when_it_is_due(broker: Broker) -> None:

@@ -9,8 +9,9 @@ from uuid import UUID
 
 import pytest
 import typer
+from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME
 
-from konverse.bridge.admin.leaks import Sides, _check_kept, active
+from konverse.bridge.admin.leaks import COMMITS_READ, Sides, _check_kept, active
 from konverse.bridge.cli.times import seconds
 from konverse.bridge.kafka.clients import LogTruncated
 from konverse.bridge.kafka.log_reader import LogReader
@@ -37,8 +38,8 @@ def sides_of(pair: Pair, unseen: int = 0) -> Sides:
     return Sides(cast("StateReader", reader), [home.queue, target.queue])
 
 
-def suspects(sides: Sides, since_ms: int = NOW_MS) -> list[tuple[Role, str]]:
-    return [(one.side.role, cause.value) for one, cause in sides._suspects(since_ms)]
+def suspects(sides: Sides) -> list[tuple[Role, str]]:
+    return [(one.side.role, cause.value) for one, cause in sides._suspects()]
 
 
 def silent() -> tuple[Pair, bytes]:
@@ -80,15 +81,12 @@ def test_what_was_not_read_to_the_end_accuses_nobody() -> None:
     assert suspects(sides_of(pair, unseen=1)) == []
 
 
-def test_an_end_that_came_lately_was_not_forgotten_yet() -> None:
+def test_an_end_that_is_not_received_makes_a_suspect() -> None:
     pair = Pair()
     (initiator,) = pair.answered("a")
     pair.target.end(pair.receiver(initiator.conversation))
     pair.target.deliver(pair.home)
-    sides = sides_of(pair)
-    ended = [one.side for one in sides._found if one.side.role is Role.INITIATOR]
-    assert suspects(sides, since_ms=ended[0].newest_ms) == []
-    assert suspects(sides, since_ms=ended[0].newest_ms + 1) == [(Role.INITIATOR, "end unread")]
+    assert suspects(sides_of(pair)) == [(Role.INITIATOR, "end unread")]
 
 
 def test_what_a_queue_does_not_keep_is_not_asked_for() -> None:
@@ -102,41 +100,80 @@ def test_what_a_queue_does_not_keep_is_not_asked_for() -> None:
 
 
 class Logs:
-    """Stands in for a `LogReader`: some young records of a data log and a journal."""
+    """Stands in for a `LogReader`: a data log, and a journal whose records are recent from offset `young` on."""
 
-    def __init__(self, data: list[bytes | None], journal: list[bytes]) -> None:
-        self._headers, self._journal = data, journal
+    def __init__(
+        self, data: list[bytes | None], journal: list[bytes], young: int = 0, stamp: tuple[int, int] = (0, 0)
+    ) -> None:
+        self._headers, self._journal, self._young, self._stamp = data, journal, young, stamp
         self.cut = False
 
-    def ends(self, _topic: str, _partition: int) -> tuple[int, int]:
-        return 0, max(len(self._headers), len(self._journal))
+    def ends(self, topic: str, _partition: int) -> tuple[int, int]:
+        return 0, len(self._headers if topic == "orders" else self._journal)
 
-    def offset_at(self, _topic: str, _partition: int, _timestamp_ms: int) -> int:
-        return 0
+    def offset_at(self, topic: str, _partition: int, _timestamp_ms: int) -> int:
+        assert topic != "orders", "its records carry the clocks of senders"
+        return self._young
 
-    def read(self, topic: str, _partition: int, _start: int, _end: int) -> Iterator[tuple[list[Any], int]]:
+    def read(self, topic: str, _partition: int, start: int, end: int) -> Iterator[tuple[list[Any], int]]:
         if self.cut:
             raise LogTruncated
-        if topic == "orders":
-            yield [_message(at, header, b"") for at, header in enumerate(self._headers)], len(self._headers)
-        else:
-            yield [_message(at, None, value) for at, value in enumerate(self._journal)], len(self._journal)
+        for at in range(start, end):
+            data = topic == "orders"
+            header, value = (self._headers[at], b"") if data else (None, self._journal[at])
+            yield [_message(at, header, value, self._stamp)], at + 1
 
 
-def _message(offset: int, header: bytes | None, value: bytes) -> Any:
+def _message(offset: int, header: bytes | None, value: bytes, stamp: tuple[int, int]) -> Any:
     return SimpleNamespace(
         headers=lambda: [] if header is None else [("theirs", b""), (HEADER, header)],
         value=lambda: value,
-        timestamp=lambda: (0, NOW_MS),
+        timestamp=lambda: stamp,
         offset=lambda: offset,
         error=lambda: None,
     )
 
 
-def spoken_of(logs: Logs, names: dict[int, bytes]) -> set[bytes]:
+def spoken_of(logs: Logs, names: dict[int, bytes], since_ms: int = 0) -> set[bytes]:
     queue = folded(Pair().target).queue
     assert journal_topic(queue.topic, queue.subscription) != queue.topic
-    return set().union(*active(cast("LogReader", logs), queue, 0, names, 0))
+    return set().union(*active(cast("LogReader", logs), queue, 0, names, since_ms))
+
+
+def three() -> list[bytes | None]:
+    """Headers of messages on the conversations a, b and c."""
+    pair = Pair()
+    return [pair.client.message(pair.target.address, identifier(name)) for name in "abc"]
+
+
+def commit(number: int, ingest_to: int) -> bytes:
+    return encode_commit(Commit(1, b"o" * 16, number, GENESIS_HASH, ingest_to, CommitOperations()))
+
+
+@pytest.mark.parametrize(
+    ("journal", "young", "recent"),
+    [
+        ([commit(1, 2), commit(2, 3)], 1, ["c"]),  # ingested before: a and b
+        ([commit(1, 2), commit(2, 3)], 2, []),
+        ([commit(1, 2), commit(2, 3)], 0, ["a", "b", "c"]),  # of any age: the journal keeps nothing older
+        ([commit(1, 2), b"a stranger", commit(2, 2)], 2, ["c"]),
+        ([commit(1, 1), *[commit(2, 0)] * (2 * COMMITS_READ)], 2 * COMMITS_READ + 1, ["b", "c"]),
+        ([], 0, ["a", "b", "c"]),
+    ],
+)
+def test_stamps_of_senders_make_data_as_old_as_the_commit_that_has_ingested_them(
+    journal: list[bytes], young: int, recent: list[str]
+) -> None:
+    """Their clocks may be wrong by days."""
+    assert spoken_of(Logs(three(), journal, young, (TIMESTAMP_CREATE_TIME, 0)), {}) == {*map(identifier, recent)}
+
+
+@pytest.mark.parametrize(("stamp_ms", "recent"), [(NOW_MS - 1, ""), (NOW_MS, "abc")])
+def test_what_kafka_has_stamped_is_as_old_as_it_says_also_where_nobody_has_ingested_it(
+    stamp_ms: int, recent: str
+) -> None:
+    logs = Logs(three(), [], 0, (TIMESTAMP_LOG_APPEND_TIME, stamp_ms))
+    assert spoken_of(logs, {}, NOW_MS) == {*map(identifier, recent)}
 
 
 def test_conversations_are_active_of_which_data_or_decisions_tell() -> None:
