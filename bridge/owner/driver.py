@@ -258,7 +258,7 @@ class OwnerDriver:
 
         So a destination that accepts nothing does not keep the reader busy.
         """
-        on_its_way = self.busy or any(owner.waiting_since is not None for owner in self.owners.values())
+        on_its_way = not self.settled or any(owner.waiting_since is not None for owner in self.owners.values())
         if not (self._awaited and on_its_way):
             self._hurries_until = None
             return False
@@ -295,12 +295,9 @@ class OwnerDriver:
                 self._lost_view(self._view.lost.popleft(), now)
 
     @property
-    def busy(self) -> bool:
-        """Whether commits, outputs, acknowledgements, attempts or orders are not in the journal yet."""
-        return any(
-            owner.committing or not owner.emitter.idle or owner.emitter.acknowledged() or owner.trial.due
-            for owner in self.owners.values()
-        )
+    def settled(self) -> bool:
+        """Whether nothing of the finished work of these partitions is under way."""
+        return all(owner.settled for owner in self.owners.values())
 
     def close(self) -> None:
         """Give every partition back and stop."""

@@ -387,7 +387,7 @@ class Reader:
             with self._pumping:
                 with self._lock:
                     self._commit_finished(acknowledgements=True)
-                    if not self._driver.busy and not any(owner.staging.waiting for owner in self.owners):
+                    if self._driver.settled:
                         break
                     self._driver.pump(0.01)
                     self._assignment.see_stopped()

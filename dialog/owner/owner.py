@@ -214,6 +214,15 @@ class Owner:
         return self._in_flight is not None
 
     @property
+    def settled(self) -> bool:
+        """Whether all finished work is in the journal, and all of its outputs are acknowledged there.
+
+        Whoever sends on the same side afterwards, by any way, sends behind it (section 9c).
+        """
+        under_way = self.committing or not self.emitter.idle or self.emitter.acknowledged()
+        return not (under_way or self.trial.due or self.staging.waiting)
+
+    @property
     def has_room(self) -> bool:
         """Whether more data may be ingested: look-ahead and outbox are bounded (invariant I15)."""
         unread, unread_bytes = self.trial.unread

@@ -234,7 +234,7 @@ def test_a_redis_that_hangs_delays_no_commit(servers: Servers, database: str, ow
                 before = owner.counters.commits
                 sent = send_orders(broker, dialogs=10, messages=100)
                 until(lambda: work.answered >= 101, "the orders are answered")
-                until(lambda: owner.counters.commits > before and not work.reader._driver.busy, "they are committed")
+                until(lambda: owner.counters.commits > before and work.reader._driver.settled, "they are committed")
             finally:
                 os.kill(own_redis.pids["redis"], signal.SIGCONT)
             until_equal(work.reader, broker.view("Orders"))

@@ -124,9 +124,7 @@ class Settling:
 
     def look(self, owner: Owner) -> None:
         """Report everything, as a reader's `settle` does, when the owner has nothing under way."""
-        emitter, staging = owner.emitter, owner.staging
-        busy = owner.committing or not emitter.idle or emitter.acknowledged() or owner.trial.due or staging.waiting
-        if busy or not self.committed:
+        if not owner.settled or not self.committed:
             return
         committed, self.committed = self.committed, []
         bodies: dict[bytes, list[bytes]] = {}

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from konverse.dialog.fold.fold import Fold
-from konverse.dialog.owner.events import AppendSnapshot, Follow, Leading, Phase, Stopped, Truncate
+from konverse.dialog.owner.events import AppendSnapshot, Follow, Leading, Phase, Stopped, Tick, Truncate
 from tests.kit.digests import digest
 
 from .owning import OwnerProcess
@@ -80,8 +80,7 @@ class FollowerProcess(OwnerProcess):
 
     def _let_time_pass(self) -> None:
         assert self.owner is not None
-        for effect in self.owner.snapshots.go_on():
-            self._carry_out(effect)
+        self._tell(Tick())
 
     def wake(self) -> None:
         """Go on; first finish the snapshot during which it fell asleep."""

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 from konverse.dialog.queries.hearing import needs_another_id
 from konverse.dialog.session.dialogs import DialogState
-from konverse.dialog.session.rotation import Age, CloseQuery, Unheard, reply
+from konverse.dialog.session.rotation import Age, Unheard, reply
 from konverse.schemas.identifiers import Address
-from konverse.schemas.wire.records import Notice, NoticeReason, WriterClosed
 
 if TYPE_CHECKING:
     from konverse.dialog.session.dialogs import SessionDialog
@@ -90,15 +89,10 @@ class Renewal:
         return bool(session.takeover.wanted()) and not session.over
 
     def look_for_answers(self) -> None:
-        """Read the answers to the session's questions, at the destinations or at its home."""
+        """Read the answers to the session's questions at the destinations."""
         process, world = self._process, self._world
         for wanted in process.session.takeover.wanted():
-            said: WriterClosed | Unheard | None
-            if process.session.takeover.home is not None and world.choices.chance(300):
-                said = self._at_home(wanted)
-                world.sometimes.happened("answer at home", said is not None)
-            else:
-                said = reply(self._state(wanted.address), wanted)
+            said = reply(self._state(wanted.address), wanted)
             if said is Unheard.ANOTHER:
                 self.change("told")
                 return
@@ -110,15 +104,6 @@ class Renewal:
                 process.hand(process.session.answered(wanted, said))
                 settled = len(process.session.takeover.behind) < before
                 world.sometimes.happened("sent again under a new id", settled)
-
-    def _at_home(self, wanted: CloseQuery) -> WriterClosed | Unheard | None:
-        home = self._process.session.takeover.home
-        assert home is not None
-        said = self._state(home).answers.get((wanted.asked, wanted.address))
-        if isinstance(said, WriterClosed):
-            return said
-        pruned = isinstance(said, Notice) and said.reason is NoticeReason.PRUNED
-        return Unheard.EXPIRED if pruned else None
 
     def _state(self, address: Address) -> Partition:
         place = self._world.place_of(address)

@@ -89,7 +89,6 @@ PATHS: Final = {
     "id changed, told": "because a partition said that it does not hear it",
     "id changed twice": "before it had the answer to the first question",
     "sent again under a new id": "a destination said where the old id was closed, and the rest went again",
-    "answer at home": "and it was read at the session's home",
     "asked again": "a destination could not say yet where an id was closed",
     "taken over": "a session learnt that somebody had asked for the outcome of its messages",
     "outcome expired": "what became of messages could not be told any more",
