@@ -150,3 +150,31 @@ def test_all_that_count_by_tables_are_tuned_alike() -> None:
     """A module with tables of another size would look up wrong entries."""
     using = {module_of(path) for path in library_files() if "LOW_MASK" in path.read_text(encoding="utf-8")}
     assert using == {module.__name__ for module in COUNTING if hasattr(module, "LOW_MASK")}
+
+
+PARTS: Final = {"emitter", "losing", "recovery", "snapshots", "staging", "takeover", "trial", "upkeep"}
+"""Parts of an owner or a session, as attributes."""
+ASKED: Final = {("upkeep", "late")}
+"""Questions that only choose the next action of a calm run: the owner asks them itself before it acts."""
+
+
+def calls_of_parts(source: str) -> set[tuple[str, str]]:
+    """Part and method of each call of a part of an owner or session."""
+    calls = (node.func for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call))
+    return {
+        (call.value.attr, call.attr)
+        for call in calls
+        if isinstance(call, ast.Attribute) and isinstance(call.value, ast.Attribute) and call.value.attr in PARTS
+    }
+
+
+def calls_in(paths: Iterator[Path]) -> set[tuple[str, str]]:
+    return set().union(*(calls_of_parts(path.read_text("utf-8")) for path in paths))
+
+
+def test_the_simulator_calls_no_part_of_an_owner_or_session_that_the_drivers_do_not_call() -> None:
+    """Otherwise it would prove a path that the product does not walk."""
+    called = calls_in(SIMULATOR.glob("*.py"))
+    assert ("trial", "order") in called
+    assert called - calls_in((ROOT / "bridge").rglob("*.py")) == ASKED
+    assert calls_of_parts("self.owner.snapshots.go_on()") == {("snapshots", "go_on")}
