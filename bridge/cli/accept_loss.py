@@ -63,7 +63,7 @@ def _show(loss: Loss) -> None:
         f"partition {loss.partition} of queue {loss.queue!r}: the records {loss.first} to {loss.last} are lost. Those "
         f"before {loss.log_begins} were deleted, and {loss.commits:,} decisions of the journal rest on them"
     )
-    columns: dict[str, int | None] = {"conversation": 36, "side": 9, "service": None, "talks to": None, "then": None}
+    columns = ("conversation", "side", "service", "talks to", "then")
     rows = [
         (one.conversation, one.role, one.service or "unknown", one.far_service or "unknown", _then(one))
         for one in loss.conversations

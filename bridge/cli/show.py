@@ -18,6 +18,7 @@ from konverse.bridge.runtime.arguments import did_you_mean
 from konverse.bridge.views.reading_state import ReadingState, said_of_forged
 from konverse.bridge.views.views import COLUMNS
 from konverse.dialog.owner.view import ViewRow
+from konverse.dialog.state.endpoint import NO_TIME
 from konverse.schemas.catalog.objects import Contract, MessageType, Queue, Service
 from konverse.schemas.catalog.priorities import BrokerPriority
 from konverse.schemas.catalog.routes import NEVER, Route
@@ -29,8 +30,6 @@ from .connection import AsJson, Database, Kafka, opened
 from .tables import print_json, print_table
 
 ROWS_SHOWN: Final = 50
-NOT_YET: Final = ("timer_due_ms",)
-"""Fields of a row that are not filled yet."""
 
 Where = tuple[str, int]
 
@@ -244,12 +243,12 @@ def _trouble(row: ViewRow) -> str:
 
 
 def _as_dict(where: Where, row: ViewRow) -> dict[str, Any]:
-    fields = {name: value for name, value in row._asdict().items() if name not in NOT_YET}
     return {
         "queue": where[0],
         "partition": where[1],
-        **fields,
+        **row._asdict(),
         "conversation": str(row.conversation),
         "role": row.role.name,
         "state": row.state.name,
+        "timer_due_ms": None if row.timer_due_ms == NO_TIME else row.timer_due_ms,
     }

@@ -173,6 +173,8 @@ class Inquiry:
             need = Need.topic("WRITE", address.topic)
             why = self._kafka.words(failures[0], need) if failures else "no answer"
             if time.monotonic() > deadline:
-                raise KafkaUnavailable(f"{address.topic} takes no record: {why}. Check that the broker runs")
+                raise KafkaUnavailable(
+                    f"no record can be written to {address.topic}: {why}. Check that the broker runs"
+                )
             log.warning("a query to %s was not acknowledged (%s), retrying", address.topic, why)
             time.sleep(READ_EVERY_S)

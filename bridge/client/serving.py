@@ -179,7 +179,10 @@ class SessionProducer:
             if due:
                 self._look()
             if self._renewal.age is Age.DOUBTFUL:
-                self._fail("a destination does not hear this id any more, or what is on its way is too old to count")
+                self._fail(
+                    "a destination no longer accepts the id of this session, or records without acknowledgement are "
+                    "too old to count"
+                )
             if self._failure:
                 if not self._renewal.wanting:
                     self._replace_producer()

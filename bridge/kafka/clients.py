@@ -99,7 +99,7 @@ class Kafka:
 
     def not_taken(self, topic: str, error: KafkaException | KafkaError) -> KafkaUnavailable:
         """Error for a record that a topic did not take."""
-        return self.unavailable(f"{topic} takes no record", error, Need.topic("WRITE", topic))
+        return self.unavailable(f"no record can be written to {topic}", error, Need.topic("WRITE", topic))
 
     def check_taken(self, topic: str, outcomes: Iterable[object]) -> None:
         """Raise AccessDenied when one of these outcomes of records for the topic is an authorization error."""

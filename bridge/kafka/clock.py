@@ -77,8 +77,8 @@ class OpenTopic:
         self._kafka.check_taken(self.name, [failure])
         if failure is not None or message is None:
             raise KafkaUnavailable(
-                f"{self.name} takes no record: {failure}. Sessions and age queries need Kafka's time, which "
-                "comes with the acknowledgement. Check that the broker runs and is reachable"
+                f"no record can be written to {self.name}: {failure}. Sessions and age queries need Kafka's time, "
+                "which comes with the acknowledgement. Check that the broker runs and is reachable"
             )
         kind, time_ms = message.timestamp()
         if kind != TIMESTAMP_LOG_APPEND_TIME:

@@ -101,7 +101,8 @@ class LogReader:
                 elif message is None or time.monotonic() > progress + self._timeout_s:  # events are no progress
                     self._failed = True
                     raise KafkaUnavailable(
-                        f"{topic}/{partition} gave nothing at {at} of {end} for {self._timeout_s} s{_said(message)}"
+                        f"no record of {topic}/{partition} could be read at offset {at} for {self._timeout_s} s, and "
+                        f"its log ends at {end}{_said(message)}"
                         f"{self._held_up(topic, partition, at)}"
                     )
         finally:

@@ -139,7 +139,12 @@ class QueueLogs:
     def _let_go(self, topic: str, partition: int, error: KafkaUnavailable | LogTruncated) -> Appended:
         """Event that stops the owner, to recover later: Kafka is away, or does not serve records that it has."""
         self._trouble = error
-        log.warning("%s/%d is released, because a log cannot be read: %s", topic, partition, error)
+        log.warning(
+            "the owner of %s/%d stops, because a log cannot be read, and the partition is recovered again: %s",
+            topic,
+            partition,
+            error,
+        )
         return Appended(None)
 
     def unreadable(self, what: str) -> KafkaUnavailable:

@@ -4,8 +4,8 @@ A reader has no thread of its own. Each call that asks for a transaction also dr
 acknowledgements and outcomes from Kafka, commits finished work and hands over outputs. Several threads may ask. One of
 them at a time waits for Kafka (`_pumping`); owners are changed with `_lock` held only.
 
-`Reader` iterates over transactions and calls handlers. Its bases are `Operating` for operators, and `Receiving` for
-RECEIVE WHERE and batches. `OwnerHost` answers running transactions: it locks another group, or a further one.
+`Reader` iterates over transactions and calls handlers. `Reader.operations` has the operators' commands. `OwnerHost`
+answers running transactions: it locks another group, or a further one.
 """
 
 from __future__ import annotations

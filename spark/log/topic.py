@@ -231,7 +231,8 @@ class Topic:
     def _stalled(self, partition: int, position: int) -> KafkaUnavailable:
         trouble = f" ({self._client.trouble})" if self._client.trouble else ""
         return KafkaUnavailable(
-            f"partition {partition} of {self._where} gave nothing at offset {position} for {STALL_S_MAX:.0f} s"
+            f"no record of partition {partition} of {self._where} could be read at offset {position} for "
+            f"{STALL_S_MAX:.0f} s"
             f"{trouble}; check that its leader is alive"
         )
 

@@ -136,7 +136,7 @@ class Delivery:
             if isinstance(error, KafkaException):
                 self._fail(_failure(error.args[0], address.topic, self._settings))
             if time.monotonic() > deadline:
-                self._fail(KafkaUnavailable(f"Kafka takes no records for {address.topic}; check that it runs"))
+                self._fail(KafkaUnavailable(f"no record can be written to {address.topic}; check that Kafka runs"))
             self._poll(0.05)
             self._check()
             try:
