@@ -8,27 +8,20 @@ from typing import Final
 from konverse.bridge.runtime.log_throttle import LogThrottle
 from konverse.dialog.fold.journal import UNDECODABLE
 from konverse.dialog.owner.owner import Owner
-from konverse.dialog.state.recent import FORGED
 
 log: Final = logging.getLogger("konverse.owner")
 
 
-def _kind_of(text: str) -> tuple[str, str]:
-    """Throttle key: the alarm's kind and the last digit of its offset. A few alarms at once are logged, a flood not."""
-    words = text.split()
-    return words[1], words[5][-1]
-
-
-def raise_alarms(owner: Owner, journal: str, said: LogThrottle) -> None:
+def log_alarms(owner: Owner, journal: str, said: LogThrottle) -> None:
     """Log the pending alarms of an owner. `journal` is the topic name; `said` throttles alarms of one kind."""
     where, feed = owner.fold.head.where, owner.fold.journal
     undecodable = ""
     while feed.alarms:
-        text = feed.alarms.popleft()
-        if UNDECODABLE in text:
+        text, kind = feed.alarms.popleft()
+        if kind == UNDECODABLE:
             undecodable = undecodable or text
             continue
-        count = said.due((where, _kind_of(text))) if text.startswith(FORGED) else 1
+        count = said.due((where, kind)) if kind else 1
         if count:
             log.error("%s%s", text, f". This is alarm {count:,} of its kind for this partition" if count > 1 else "")
     if undecodable and said.due((where, UNDECODABLE)):

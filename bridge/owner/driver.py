@@ -61,7 +61,7 @@ from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.identifiers import LogIdentity, journal_topic, snapshot_topic
 from konverse.schemas.limits import UNCOMMITTED_MS_MAX
 
-from .alarms import raise_alarms
+from .alarms import log_alarms
 from .catalog_changes import CatalogChanges
 from .effects import EffectMethod, run_effects
 from .end_news import EndNews
@@ -156,7 +156,7 @@ class OwnerDriver:
         self.owners[number] = owner
         self.handing_out.join(owner)
         self._do(owner, owner.step(bounds, now_ms()))
-        raise_alarms(owner, self._journal, self._kafka.alarms)
+        log_alarms(owner, self._journal, self._kafka.alarms)
         while owner.phase is not Phase.LEADING:
             if owner.phase in (Phase.STOPPED, Phase.HALTED):
                 return None
@@ -210,14 +210,14 @@ class OwnerDriver:
         owner = self.owners.get(number)
         if owner is not None:
             self._do(owner, owner.step(self._reading.data_gone(number, owner.fold.data_to), now_ms()))
-            raise_alarms(owner, self._journal, self._kafka.alarms)
+            log_alarms(owner, self._journal, self._kafka.alarms)
 
     def _data_begins(self, number: int, offset: int) -> None:
         """The data log begins at `offset`: tell the owner if its last snapshot needs data from before it."""
         owner = self.owners.get(number)
         if owner is not None and owner.phase is Phase.LEADING and owner.snapshots.rests_on(offset):
             self._do(owner, owner.step(DataGone(offset), now_ms()))
-            raise_alarms(owner, self._journal, self._kafka.alarms)
+            log_alarms(owner, self._journal, self._kafka.alarms)
 
     def stopped(self) -> list[tuple[int, Owner, Stopped | Halted]]:
         """Owners lost since the last call, with partition and reason. A partition may have another owner by now."""
@@ -328,7 +328,7 @@ class OwnerDriver:
         while outcomes:
             owner, outcome = outcomes.popleft()
             self._do(owner, owner.step(outcome, now_ms()))
-            raise_alarms(owner, self._journal, self._kafka.alarms)
+            log_alarms(owner, self._journal, self._kafka.alarms)
 
     def _read(self, number: int, owner: Owner, effect: Question) -> list[Effect]:
         return owner.step(self._reading.answer(number, effect), now_ms())

@@ -16,14 +16,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from konverse.dialog.state.recent import Alarm
 from konverse.schemas.errors import MalformedRecord, PartitionHalted
 from konverse.schemas.identifiers import LogIdentity
 from konverse.schemas.limits import ALARMS_MAX
 from konverse.schemas.wire.journal import FOLD_VERSION, GENESIS_HASH, Claim, Commit, Part, decode
 from konverse.schemas.wire.snapshot import SnapshotEnd
 
-UNDECODABLE: Final = "is undecodable"
-"""Part of each alarm about a journal record that cannot be decoded; drivers recognise the alarm by it."""
+UNDECODABLE: Final = "undecodable"
+"""Kind of the alarms about journal records that cannot be decoded."""
 
 
 class NewerFold(PartitionHalted):
@@ -137,9 +138,8 @@ class JournalFeed:
     """Turns the raw records of one journal into CLAIMs and COMMITs."""
 
     def __init__(self, where: str) -> None:
-        self.alarms: deque[str] = deque(maxlen=ALARMS_MAX)
-        """Texts for an operator: undecodable records, forgeries, lost data. The driver removes those that it has
-        reported."""
+        self.alarms: deque[Alarm] = deque(maxlen=ALARMS_MAX)
+        """About undecodable records, forgeries, lost data. The driver removes those that it has logged."""
         self.undecodable = 0
         """Number of undecodable records so far."""
         self._where = where
@@ -161,7 +161,8 @@ class JournalFeed:
                     record, decision = whole  # noqa: PLW2901  # the part completes a COMMIT
             except MalformedRecord as error:
                 self.undecodable += 1
-                self.alarms.append(f"journal record {record.offset} of {self._where} {UNDECODABLE}: {error}")
+                text = f"journal record {record.offset} of {self._where} is undecodable: {error}"
+                self.alarms.append(Alarm(text, UNDECODABLE))
             else:
                 yield record, decision
 

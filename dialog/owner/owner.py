@@ -25,6 +25,7 @@ from konverse.dialog.fold.fold import Fold, Overtaken
 from konverse.dialog.rules.batches import overflowing
 from konverse.dialog.state.endpoint import Endpoint
 from konverse.dialog.state.ready import NOTHING_READY, Ranked
+from konverse.dialog.state.recent import Alarm
 from konverse.dialog.transaction.received import Rule
 from konverse.dialog.transaction.transaction import Transaction
 from konverse.dialog.window import Window
@@ -451,12 +452,13 @@ class LossDetector:
         how = "deleted before they were received"
         if self._accepted:
             how = "deleted, or are useless without the deleted ones, and an operator has given them up"
-        fold.journal.alarms.append(
+        alarm = Alarm(
             f"LOST: the records {lost.start} to {lost.end - 1} of {fold.head.where} were {how}. The conversations of "
             "this partition get an Error on both sides. A conversation that a session began in these records gets "
             "an Error at its home when its next message arrives. A conversation entirely in these records gets none: "
             "compare the data of both sides. Find out which program deletes the records"
         )
+        fold.journal.alarms.append(alarm)
         return lost
 
 

@@ -21,6 +21,7 @@ from konverse.dialog.rules.attempts import attempts_of
 from konverse.dialog.state.endpoint import Endpoint, bytes_of
 from konverse.dialog.state.partition import Partition
 from konverse.dialog.state.ready import counts_of
+from konverse.dialog.state.recent import Alarm
 from konverse.dialog.transaction.transaction import Transaction
 from konverse.schemas.limits import (
     ATTEMPTS_MAX,
@@ -76,7 +77,7 @@ class PoisonWatch:
         self._condemned: list[Endpoint] = []
         """Groups that failed too often by killing their owners. The next COMMIT suspends them."""
         self._orders = staging.locks.orders
-        self._news: list[str] = []
+        self._news: list[Alarm] = []
         """Alarms for the operator, to be raised when the COMMIT in flight counts."""
         self._parked = NOTHING_PARKED
         self._endings = 0
@@ -213,7 +214,7 @@ class PoisonWatch:
             self._parked = Parked(min(messages, SUSPENDED_RECORDS_MAX), min(size_bytes, SUSPENDED_BYTES_MAX))
             self._endings = state.endings
 
-    def counted(self) -> list[str]:
+    def counted(self) -> list[Alarm]:
         """The COMMIT counts: hand out the groups of its TRY. Returns alarms for the operator."""
         chosen, self._chosen = self._chosen, None
         if chosen and self._staging.tried is not None:
@@ -245,11 +246,12 @@ class PoisonWatch:
 
     def _suspend(self, endpoint: Endpoint, attempts: int, reason: str) -> Suspend:
         identity = self._state.identity
-        self._news.append(
+        text = (
             f"conversation {endpoint.id} of {identity.data_topic}/{identity.partition} is suspended after {attempts} "
-            f"attempts that failed; what comes for it waits. Mend its handler and `konverse resume {endpoint.id}`, or "
-            "skip its first message (`konverse skip`), or end it (`konverse end`)"
+            f"attempts that failed; its messages wait. Mend its handler and `konverse resume {endpoint.id}`, or skip "
+            "its first message (`konverse skip`), or end it (`konverse end`)"
         )
+        self._news.append(Alarm(text))
         return Suspend(endpoint.index, reason_of(reason), ordered=False)
 
     # ---------------------------------------------------------------------------------------------------- the next TRY

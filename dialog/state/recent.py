@@ -36,6 +36,8 @@ Key = tuple[bytes, int]
 WRITER: Final = slice(3, 23)
 """Slice of a header that holds incarnation tag and writer."""
 FORGED: Final = "FORGED"
+_APART: Final = 10
+"""Number of kinds of alarms about forged records."""
 """Start of each alarm about a forged record."""
 TAG_BYTES: Final = 4
 """Length of the incarnation tag, which stands before the writer."""
@@ -265,29 +267,39 @@ def _taken_back(envelope: Envelope, came: _KeptRecord, known: Contents) -> bool:
     return envelope.kind is Kind.VOID or _digest(_KeptRecord(came.offset, void, b"")) in known
 
 
-def alarm_of(forgery: Forgery, where: str) -> str:
-    """The alarm about a forged record, for the operator of the partition."""
-    return (
+class Alarm(NamedTuple):
+    """A text for the operator of a partition."""
+
+    text: str
+    kind: str = ""
+    """Drivers log alarms of one kind seldom, since a foreign producer can cause many; "": they log each."""
+
+
+def alarm_of(forgery: Forgery, where: str) -> Alarm:
+    """The alarm about a forged record. A few of them at once are of different kinds, a flood is not."""
+    return Alarm(
         f"{FORGED}: the records {forgery.taken} and {forgery.contested} of {where} have the same writer "
         f"({forgery.writer.hex()}) and counter ({forgery.counter}) but different content: a foreign producer writes "
         "under the id of a sender. Both were accepted, because one of them is the sender's own. Compare both, find out "
-        "which principals may write to the topic, and revoke the right of the foreign one"
+        "which principals may write to the topic, and revoke the right of the foreign one",
+        f"{FORGED} {forgery.taken % _APART}",
     )
 
 
-def alarm_of_session(notice: Notice) -> str:
+def alarm_of_session(notice: Notice) -> Alarm:
     """Alarm of a session's home about a forged record elsewhere; the session reports it too, if it asks the home."""
     at = notice.at
-    return (
+    return Alarm(
         f"{FORGED}: another producer writes to {at.topic}/{at.partition} under the id of session {notice.writer.hex()}"
         f". Counter {notice.next} was the first one. The records of both are received. Find out which principals may "
-        "write to the topic, and revoke the right of the foreign one"
+        "write to the topic, and revoke the right of the foreign one",
+        f"{FORGED} elsewhere {at.partition % _APART}",
     )
 
 
-def alarm_of_unknown(offset: int, where: str) -> str:
+def alarm_of_unknown(offset: int, where: str) -> Alarm:
     """The alarm, raised once, about duplicates that cannot be compared."""
-    return (
+    return Alarm(
         f"NOT COMPARED: record {offset} of {where} has a counter that its writer used long ago, and the record "
         "accepted then is no longer in memory. The later record was dropped as a duplicate without comparison, and "
         "others may be, too. `konverse verify` compares all records in the topic"

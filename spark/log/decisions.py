@@ -97,7 +97,7 @@ class DecisionJudge:
             part = None
         if self._feed.alarms or not isinstance(part, Part):
             self.parts_from = None
-            return JudgedRecord(record, part, JournalVerdict.malformed, self._feed.alarms.pop())
+            return JudgedRecord(record, part, JournalVerdict.malformed, self._feed.alarms.pop().text)
         if part.part == 0:
             self.parts_from = record.offset
         return JudgedRecord(record, part, JournalVerdict.part)

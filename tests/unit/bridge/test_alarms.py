@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from konverse.bridge.owner.alarms import raise_alarms
+from konverse.bridge.owner.alarms import log_alarms
 from konverse.bridge.runtime import log_throttle as seldom
 from konverse.bridge.runtime.log_throttle import LogThrottle
 from konverse.dialog.fold.journal import JournalFeed, JournalRecord
-from konverse.dialog.state.recent import Forgery, alarm_of, alarm_of_session
+from konverse.dialog.state.recent import Alarm, Forgery, alarm_of, alarm_of_session
 from konverse.schemas.identifiers import Address, session_writer
 from konverse.schemas.wire.records import Notice, NoticeReason
 
@@ -23,14 +23,23 @@ def owner_of(place: str, journal: JournalFeed) -> Any:
 
 def test_a_stranger_that_writes_on_and_on_is_spoken_of_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
     notice = Notice(session_writer(1_000, 7), 3, Address("sales.Orders", 0, b"tag!"), NoticeReason.FORGED)
-    kinds = [alarm_of(Forgery(notice.writer, 5, 7, 9), "sales.Orders/0"), alarm_of_session(notice), "records were lost"]
+    forged = alarm_of(Forgery(notice.writer, 5, 7, 9), "sales.Orders/0"), alarm_of_session(notice)
+    alarms = [*forged, Alarm("records were lost")]
     said = LogThrottle()
     for place in ("sales.Orders/0", "sales.Orders/1"):
         feed = JournalFeed(place)
-        feed.alarms = deque(kinds * 3)
-        raise_alarms(owner_of(place, feed), "sales.Orders.queue.journal", said)
+        feed.alarms = deque(alarms * 3)
+        log_alarms(owner_of(place, feed), "sales.Orders.queue.journal", said)
         assert not feed.alarms
-    assert caplog.messages == [*kinds, *kinds[2:] * 2] * 2
+    texts = [alarm.text for alarm in alarms]
+    assert caplog.messages == [*texts, *texts[2:] * 2] * 2
+
+
+def test_a_few_forgeries_at_once_are_logged_each_and_a_flood_is_not(caplog: pytest.LogCaptureFixture) -> None:
+    writer, feed = session_writer(1_000, 7), JournalFeed("sales.Orders/0")
+    feed.alarms = deque(alarm_of(Forgery(writer, at, at, at + 1), "sales.Orders/0") for at in range(100, 150))
+    log_alarms(owner_of("sales.Orders/0", feed), "sales.Orders.queue.journal", LogThrottle())
+    assert len(caplog.messages) == 10
 
 
 def test_undecodable_records_of_a_journal_are_counted_in_one_line_that_names_the_remedy(
@@ -41,7 +50,7 @@ def test_undecodable_records_of_a_journal_are_counted_in_one_line_that_names_the
     before, feed = JournalFeed("sales.Orders/0"), JournalFeed("sales.Orders/0")
     for one in (before, feed):  # the partition is claimed again
         assert not [*one.decisions(garbage)]
-        raise_alarms(owner_of("sales.Orders/0", one), topic, said)
+        log_alarms(owner_of("sales.Orders/0", one), topic, said)
         assert not one.alarms
     (line,) = caplog.messages
     assert "sales.Orders/0 is undecodable: " in line
@@ -51,14 +60,14 @@ def test_undecodable_records_of_a_journal_are_counted_in_one_line_that_names_the
     later = LogThrottle()
     for at in (600, 601):
         assert not [*feed.decisions([JournalRecord(at, b"garbage", at)])]
-        raise_alarms(owner_of("sales.Orders/0", feed), topic, later)
+        log_alarms(owner_of("sales.Orders/0", feed), topic, later)
     assert [text for text in caplog.messages if "502 records" in text] == caplog.messages[2:]
 
 
 def test_one_undecodable_record_is_one(caplog: pytest.LogCaptureFixture) -> None:
     feed = JournalFeed("sales.Orders/0")
     assert not [*feed.decisions([JournalRecord(7, b"", 7)])]
-    raise_alarms(owner_of("sales.Orders/0", feed), "sales.Orders.queue.journal", LogThrottle())
+    log_alarms(owner_of("sales.Orders/0", feed), "sales.Orders.queue.journal", LogThrottle())
     (line,) = caplog.messages
     assert line.startswith("journal record 7 of sales.Orders/0 is undecodable: ")
     assert "1 record is undecodable so far; it has no effect" in line

@@ -101,7 +101,7 @@ def test_what_is_given_up_is_lost_from_the_last_state_to_the_last_commit_and_all
     after = accept(before, 3, acceptance)
     assert (acceptance.first_offset, acceptance.ingested_to, acceptance.commits) == (2, 4, 1)
     assert said_lost(after) == [Lost(2, 4)]
-    (alarm,) = after.owner.fold.journal.alarms
+    ((alarm, _),) = after.owner.fold.journal.alarms
     assert "LOST: the records 2 to 3" in alarm
     endpoint = after.state.endpoint(Role.TARGET, identifier("a"))
     assert endpoint is not None

@@ -79,7 +79,7 @@ def test_the_fifth_failure_suspends_the_group_behaviour_207(driver: Driver) -> N
     assert said(driver) == [Attempt([0]), Suspend(0, "ValueError: no such order", ordered=False)]
     assert (one.attempts, one.suspended) == (ATTEMPTS_MAX, True)
     assert taken(driver) == []
-    (alarm,) = driver.owner.fold.journal.alarms
+    ((alarm, _),) = driver.owner.fold.journal.alarms
     assert f"conversation {one.id} of orders/0 is suspended after 5 attempts" in alarm
 
 

@@ -161,7 +161,7 @@ def test_an_undecodable_record_changes_nothing_and_raises_an_alarm(fold: Fold, j
     fold.feed_journal(journal.records)
     assert fold.advance() is None
     assert (fold.head.number, fold.head.offset) == (1, 2)
-    (alarm,) = fold.journal.alarms
+    ((alarm, _),) = fold.journal.alarms
     assert "journal record 1 of orders/0 is undecodable" in alarm
 
 
@@ -173,7 +173,7 @@ def test_a_record_with_the_header_of_data_changes_nothing_in_a_journal(fold: Fol
     fold.feed_journal(journal.records)
     assert fold.advance() is None
     assert (fold.head.epoch, fold.head.number, fold.head.offset) == (1, 1, 2)
-    (alarm,) = fold.journal.alarms
+    ((alarm, _),) = fold.journal.alarms
     assert "journal record 1 of orders/0 is undecodable: it has the header of a data record" in alarm
     judge = JournalJudge(ids)
     judged = [judge.hear(Record(one.offset, one.header, one.data, one.timestamp_ms)) for one in journal.records]

@@ -274,7 +274,7 @@ def test_the_fold_raises_an_alarm_that_names_the_partition_and_both_offsets() ->
     header = client.message(fold.state.address, identifier("c"))
     fold.feed_data(columns_of([(header, record(b"forged")), (header, record(b"honest"))]))
     fold.ingest_to(2)
-    (alarm,) = fold.journal.alarms
+    ((alarm, _),) = fold.journal.alarms
     assert alarm.startswith("FORGED: the records 0 and 1 of orders/0 ")
     assert client.id.hex() in alarm
 
@@ -287,7 +287,7 @@ def test_a_duplicate_that_cannot_be_compared_is_reported_once(monkeypatch: pytes
     for offset, header in enumerate([*headers, headers[0], headers[1]]):
         fold.feed_data(columns_of([(header, record(b"body"))], offset))
         fold.ingest_to(offset + 1)
-    (alarm,) = fold.journal.alarms
+    ((alarm, _),) = fold.journal.alarms
     assert alarm.startswith("NOT COMPARED: record 4 of orders/0 ")
 
 
@@ -324,7 +324,7 @@ def test_the_home_of_a_session_raises_an_alarm_of_its_own() -> None:
     fold.state.keep_answer(said)
     fold.feed_data(columns_of([(None, record())]))
     fold.ingest_to(1)
-    (alarm,) = fold.journal.alarms
+    ((alarm, _),) = fold.journal.alarms
     assert alarm.startswith(f"FORGED: another producer writes to orders/3 under the id of session {(b'w' * 16).hex()}")
 
 

@@ -125,7 +125,7 @@ def test_an_owner_says_what_is_gone_and_goes_on_behind_it(driver: Driver) -> Non
 
 def test_an_operator_learns_what_is_gone(driver: Driver) -> None:
     driver.step(DataGone(delete(driver)))
-    (alarm,) = driver.owner.fold.journal.alarms
+    ((alarm, _),) = driver.owner.fold.journal.alarms
     assert "LOST: the records 2 to 4 of orders/0 were deleted" in alarm
 
 

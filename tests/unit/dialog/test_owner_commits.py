@@ -167,7 +167,7 @@ def test_records_that_do_not_count_may_stand_before_the_commit(driver: Driver) -
     assert emits(driver.acknowledge(append)) == [b"reply"]
     assert driver.owner.phase is Phase.LEADING
     assert (driver.owner.fold.head.number, driver.owner.fold.head.offset) == (1, 3)
-    assert "journal record 2 of orders/0 is undecodable" in driver.owner.fold.journal.alarms[0]
+    assert "journal record 2 of orders/0 is undecodable" in driver.owner.fold.journal.alarms[0].text
 
 
 def test_after_a_gap_was_judged_the_next_commit_needs_no_reading(driver: Driver) -> None:

@@ -216,7 +216,7 @@ def test_an_undecodable_record_raises_an_alarm_and_nothing_else(worked: Driver) 
     effects = next_owner.lead()
     assert isinstance(effects[0], Leading)
     assert next_owner.recovered == digest(worked.state)
-    (alarm,) = next_owner.owner.fold.journal.alarms
+    ((alarm, _),) = next_owner.owner.fold.journal.alarms
     assert "journal record 1 of orders/0 is undecodable" in alarm
 
 
