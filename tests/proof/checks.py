@@ -22,6 +22,8 @@ SEEDS: Final = 50_000
 PART: Final = 2_500
 """Seeds of one part. An interrupted check continues behind the last complete part of the same code."""
 EXAMPLES: Final = 20_000
+WORDS_MIN: Final = 3
+"""A printed line with so many words is a sentence, and no row of a table or picture."""
 
 
 _SIMULATION: Final = (sys.executable, "-m", "tests.simulation")
@@ -46,7 +48,7 @@ class Check(NamedTuple):
 
 
 def _program(*arguments: str, **environment: str) -> Callable[[str], Result]:
-    """A check that runs a program. The result is its exit code and the last line with words."""
+    """A check that runs a program. The result is its exit code and its last sentence, or else its last line."""
 
     def run(_commit: str) -> Result:
         CACHE.mkdir(parents=True, exist_ok=True)
@@ -62,8 +64,10 @@ def _program(*arguments: str, **environment: str) -> Callable[[str], Result]:
             ).returncode
         printed = log.read_text("utf-8", "replace").splitlines()
         lines = [line.strip(" =") for line in printed if any(map(str.isalnum, line))]
+        sentences = [line for line in lines if sum(map(str.isalpha, line.split())) >= WORDS_MIN]
+        last = [*lines[-1:], *sentences[-1:]]
         return Result(
-            code == 0, (lines[-1] if lines else "it printed nothing") + ("" if code == 0 else f" (exit {code})")
+            code == 0, (last[-1] if last else "it printed nothing") + ("" if code == 0 else f" (exit {code})")
         )
 
     return run
