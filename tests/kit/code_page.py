@@ -30,7 +30,8 @@ Find the code that you want to change here. Read [how it works](how-it-works.md)
    ([dialog/owner/owner.py](../dialog/owner/owner.py)).
 4. `ingest` ([dialog/fold/ingest.py](../dialog/fold/ingest.py)) accepts each record once and in order. The rule of its
    kind ([dialog/rules](../dialog/rules/__init__.py)) puts the message into the queue of its endpoint.
-5. `Staging` ([dialog/owner/staging.py](../dialog/owner/staging.py)) chooses the next group. The handler gets a
+5. `HandingOut` ([dialog/owner/handing_out.py](../dialog/owner/handing_out.py)) chooses the partition, and `Staging`
+   ([dialog/owner/staging.py](../dialog/owner/staging.py)) the next group in it. The handler gets a
    `Transaction` ([dialog/transaction/transaction.py](../dialog/transaction/transaction.py)), and its calls are staged
    there.
 6. The owner encodes a COMMIT ([schemas/wire/journal.py](../schemas/wire/journal.py)) and appends it to the journal. The

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.proof import checks
-from tests.proof.checks import CHECKS
+from tests.proof.checks import CHECKS, Result
 
 WHOLE = json.dumps({"paths": {"walked": 1}, "failures": [], "choices": 5}).encode()
 FAILED = json.dumps({"paths": {"walked": 1}, "failures": [{"seed": 3}], "choices": 5}).encode()
@@ -60,6 +61,24 @@ def test_a_program_that_crashed_is_told_stops_the_check_and_leaves_no_part(
     programs[:] = [(0, WHOLE), (0, WHOLE)]  # it continues behind the last complete part
     assert CHECKS["seeds"].run("abc").holds
     assert programs == []
+
+
+@pytest.mark.parametrize(
+    ("printed", "words"),
+    [
+        ("one | 2 | 3\nall checks hold\n│ 22:2 │ 7 │\n", "all checks hold"),
+        ("│ 22:2 │ 7 │\n== 5 passed ==\n", "5 passed"),
+        ("", "it printed nothing"),
+    ],
+)
+def test_of_a_program_its_last_sentence_is_kept(
+    printed: str, words: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(checks, "CACHE", tmp_path)
+    check = checks._program(sys.executable, "-c", f"print({printed!r})")
+    assert check("a commit") == Result(holds=True, words=words)
+    failing = checks._program(sys.executable, "-c", f"print({printed!r}); raise SystemExit(3)")
+    assert failing("a commit") == Result(holds=False, words=f"{words} (exit 3)")
 
 
 def test_a_part_with_a_seed_that_failed_is_whole(programs: list[tuple[int, bytes]], tmp_path: Path) -> None:
