@@ -91,8 +91,25 @@ class Diary:
             time.sleep(0.1)
 
 
+class Running(NamedTuple):
+    """A running `konverse run`."""
+
+    diary: Diary
+    process: subprocess.Popen[bytes]
+    """The process that starts readers, and starts them again when they have died."""
+
+    @contextmanager
+    def without_restarts(self) -> Iterator[None]:
+        """Start no process again meanwhile: a new one would be given the partitions of a dead one."""
+        self.process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)
+
+
 @contextmanager
-def running(place: Place, readers: int) -> Iterator[Diary]:
+def running(place: Place, readers: int) -> Iterator[Running]:
     """Run `konverse run` with `readers` reader processes."""
     with tempfile.TemporaryDirectory() as folder:
         diary = Path(folder, "diary")
@@ -109,7 +126,7 @@ def running(place: Place, readers: int) -> Iterator[Diary]:
         line += ["run", "bench_app:app", "--readers", "processes"]
         process = subprocess.Popen(line, cwd=folder, stderr=subprocess.DEVNULL)  # `konverse run` itself
         try:
-            yield Diary(diary)
+            yield Running(Diary(diary), process)
         finally:
             process.send_signal(signal.SIGTERM)
             try:
@@ -138,19 +155,24 @@ def talking(opened: list[Dialog]) -> Iterator[None]:
 
 
 def failover(place: Place, load: Load) -> Figures:
-    """Seconds from the `kill -9` of one of two workers to the first message of its partitions in the other one."""
+    """Seconds from the `kill -9` of one of two workers to the first message of its partitions in the other one.
+
+    The dead worker is not started again: its successor would be given these partitions.
+    """
     with conversations.connect(place) as broker:
         conversations.create(broker)
         opened = conversations.dialogs(broker, load.conversations)
-        with running(place, 2) as diary, talking(opened):
+        with running(place, 2) as worker, talking(opened):
+            diary = worker.diary
             diary.until(2)
             entries = diary.entries()
             victim = entries[-1].process
             orphans = conversations_of(entries, victim)
             killed_at = time.time()
             survivors = at_work(entries, killed_at) - {victim}
-            os.kill(victim, signal.SIGKILL)
-            return {"seconds": _went_on(diary, orphans, survivors, killed_at) - killed_at}
+            with worker.without_restarts():
+                os.kill(victim, signal.SIGKILL)
+                return {"seconds": _went_on(diary, orphans, survivors, killed_at) - killed_at}
 
 
 def at_work(entries: list[Entry], now: float) -> set[int]:
@@ -185,7 +207,7 @@ def poison(place: Place, load: Load) -> Figures:
     with conversations.connect(place) as broker:
         conversations.create(broker)
         opened = conversations.dialogs(broker, load.conversations)
-        with running(place, 1) as diary, talking(opened):
+        with running(place, 1) as (diary, _), talking(opened):
             diary.until(1)
             began = time.time()
             (guilty,) = conversations.dialogs(broker, 1)
