@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger("konverse.operator")
 
 LOOK_EVERY_S: Final = 0.5
+TOGETHER_MS: Final = 1_000
+"""Instructions to several queues about one conversation belong to one command if Kafka got them within this time."""
 
 
 class InstructionListener:
@@ -56,6 +58,11 @@ class InstructionListener:
         """Offset in the topic -> time until which the instruction counts, by Kafka's clock, and the instruction."""
         self._followed: dict[int, Followed] = {}
         """Offset -> instruction that was carried out and whose result is not known to be in the journal yet."""
+        self._commands: dict[tuple[bytes, Action], tuple[str, int]] = {}
+        """Conversation and action -> queue of the last command's first instruction, and Kafka's time of it."""
+        self._further = set[int]()
+        """Offsets of kept instructions that are not the first of their command: where the first one is carried out, the
+        command is logged, perhaps in another process."""
         self._reported: dict[tuple[bytes, Action], None] = {}
         """Conversation and action already logged: each queue with a side of the conversation gets an instruction."""
         self._position: int | None = None
@@ -101,10 +108,24 @@ class InstructionListener:
                 with suppress(MalformedRecord):  # written by a stranger
                     instruction = decode(message.value() or b"")
                     if instruction.database == self._database:
-                        self._kept[message.offset() or 0] = (message.timestamp()[1] + INSTRUCTION_MS_MAX, instruction)
+                        self._keep(message.offset() or 0, message.timestamp()[1], instruction)
             self._position = position
         while len(self._kept) > INSTRUCTION_ENTRIES_MAX:
             self._forget(next(iter(self._kept)))
+
+    def _keep(self, place: int, at_ms: int, instruction: Instruction) -> None:
+        self._kept[place] = (at_ms + INSTRUCTION_MS_MAX, instruction)
+        if instruction.first:
+            return
+        about = (instruction.conversation, instruction.action)
+        queue, began_ms = self._commands.pop(about, (instruction.queue, at_ms))
+        if queue != instruction.queue and at_ms - began_ms <= TOGETHER_MS:
+            self._further.add(place)
+            self._commands[about] = (queue, began_ms)
+            return
+        self._commands[about] = (instruction.queue, at_ms)
+        if len(self._commands) > INSTRUCTION_ENTRIES_MAX:
+            del self._commands[next(iter(self._commands))]
 
     def _obey(self) -> None:
         for place, (until_ms, instruction) in list(self._kept.items()):
@@ -116,7 +137,7 @@ class InstructionListener:
                 self._followed.pop(place, None)
                 if followed is not None:
                     self._followed[place] = followed
-                    if followed.sides:
+                    if followed.sides and place not in self._further:
                         self._report(instruction)
             if counts or self._now_ms > until_ms:
                 self._forget(place)
@@ -135,6 +156,7 @@ class InstructionListener:
 
     def _forget(self, place: int) -> None:
         del self._kept[place]
+        self._further.discard(place)
         self._followed.pop(place, None)
 
 

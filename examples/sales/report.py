@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
+from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from rich.console import Console
-from rich.table import Table
 
+from konverse.bridge.cli.tables import print_table
 from konverse.deploy.java.java import find_java, spark_java_home
 from konverse.spark.read.ledger import conversations
 from konverse.spark.session import local_session
@@ -41,20 +43,23 @@ def sales_per_region(orders: DataFrame) -> DataFrame:
     )
 
 
-def table(title: str, frame: DataFrame, rows: int) -> Table:
-    """The first rows of a frame as a table for the terminal."""
-    out = Table(title=title, title_justify="left")
-    for name in frame.columns:
-        out.add_column(name, justify="right")
-    for row in frame.limit(rows).collect():
-        out.add_row(*map(_shown, row))
-    return out
+def print_rows(title: str, columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:
+    """Print rows of Spark as a table, or as paragraphs in a terminal that is too narrow for it."""
+    print_table(title, columns, [[_shown(cell) for cell in row] for row in rows])
 
 
-def _shown(value: Any) -> str:
-    if isinstance(value, bytes | bytearray):
-        return bytes(value).hex()[:8] + "…"
-    return f"{value:,}" if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
+def _shown(value: Any) -> object:
+    match value:
+        case bytes() | bytearray():
+            return UUID(bytes=bytes(value))
+        case bool():  # an int, too
+            return str(value)
+        case float():
+            return f"{value:,}"
+        case datetime():
+            return f"{value:%Y-%m-%d %H:%M:%S}"
+        case _:
+            return value
 
 
 def main(bootstrap: str, database: str) -> None:
@@ -62,16 +67,13 @@ def main(bootstrap: str, database: str) -> None:
     spark = local_session("konverse sales", java_home=spark_java_home(find_java()))
     try:
         orders = messages(spark, bootstrap, database).cache()
-        console = Console()
-        console.print(table("Sales per region (Spark, from the queue's topic)", sales_per_region(orders), 20))
+        sales = sales_per_region(orders)
+        print_rows("Sales per region (Spark, from the queue's topic)", sales.columns, sales.limit(20).collect())
         ledger = conversations(orders)
-        console.print(table(f"Ledger: the largest of {ledger.count():,} conversations", _largest(ledger), 5))
+        largest = ledger.orderBy(F.desc("messages")).limit(5).collect()
+        print_rows(f"Ledger: the largest of {ledger.count():,} conversations", ledger.columns, largest)
     finally:
         spark.stop()
-
-
-def _largest(ledger: DataFrame) -> DataFrame:
-    return ledger.orderBy(F.desc("messages"))
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from konverse.spark.connection.settings import (
     bootstrap_servers,
     client_setting,
 )
+from konverse.spark.connection.settings import OPTIONS as READ_OPTIONS
 
 FROM_SERVICE: Final = "from_service"
 """The option that every writer needs and no reader has."""
@@ -94,7 +95,7 @@ def parse_writer(options: Mapping[str, str], *, streaming: bool = False) -> Writ
         elif lower in known:
             given[known[lower]] = value
         elif lower not in _SPARKS_OWN:
-            raise InvalidSettings(_unknown(option))
+            raise InvalidSettings(_unfit(option, value))
         elif lower == "checkpointlocation":
             checkpoint = _location(value)
     for kind in ("instance", "database"):
@@ -138,7 +139,14 @@ def _client(option: str) -> str:
     return setting
 
 
-def _unknown(option: str) -> str:
+def _unfit(option: str, value: str) -> str:
+    """Why a writer does not take the option: it is one of a read, such as those of a view, or nobody knows it."""
+    if option.lower() in {name.lower() for name in READ_OPTIONS}:
+        return (
+            f"option {option!r} (here {value!r}) is one of a read, and these options are used to write: remove it to "
+            "write. A view of the format konverse cannot be written to (INSERT INTO): write with df.write.format("
+            f"'konverse') and the option {FROM_SERVICE!r}"
+        )
     near = get_close_matches(option, OPTIONS, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return (

@@ -16,7 +16,7 @@ import time
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from konverse.bridge.client.dialog import Dialog
 from tests.bench import conversations
@@ -48,31 +48,68 @@ def handle(transaction):
 """
 
 
+class Entry(NamedTuple):
+    """A handled message."""
+
+    at: float
+    """Seconds since the epoch."""
+    process: int
+    conversation: str
+
+
 class Diary:
     """The handlers' log: time, process and conversation of each message."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def entries(self) -> list[tuple[float, int, str]]:
+    def entries(self) -> list[Entry]:
         """All complete lines."""
         if not self._path.exists():
             return []
         lines = self._path.read_text("utf-8").splitlines(keepends=True)
         entries = (line.split() for line in lines if line.endswith("\n"))
-        return [(float(at), int(process), conversation) for at, process, conversation in entries]
+        return [Entry(float(at), int(process), conversation) for at, process, conversation in entries]
 
     def until(self, processes: int) -> None:
         """Wait until `processes` processes have handled a message within the last second."""
         deadline = time.monotonic() + DEADLINE_S
-        while len({process for at, process, _ in self.entries() if at > time.time() - 1}) < processes:
+        while len(at_work(self.entries(), time.time())) < processes:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{processes} processes do not work after {DEADLINE_S:g} s")
             time.sleep(0.1)
 
+    def all_of(self, conversations: set[str], since: float) -> list[Entry]:
+        """All entries, once each conversation has one after `since`, or after the deadline."""
+        deadline = time.monotonic() + DEADLINE_S
+        while True:
+            entries = self.entries()
+            if conversations <= {one.conversation for one in entries if one.at > since}:
+                return entries
+            if time.monotonic() > deadline:
+                return entries
+            time.sleep(0.1)
+
+
+class Running(NamedTuple):
+    """A running `konverse run`."""
+
+    diary: Diary
+    process: subprocess.Popen[bytes]
+    """The process that starts readers, and starts them again when they have died."""
+
+    @contextmanager
+    def without_restarts(self) -> Iterator[None]:
+        """Start no process again meanwhile: a new one would be given the partitions of a dead one."""
+        self.process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)
+
 
 @contextmanager
-def running(place: Place, readers: int) -> Iterator[Diary]:
+def running(place: Place, readers: int) -> Iterator[Running]:
     """Run `konverse run` with `readers` reader processes."""
     with tempfile.TemporaryDirectory() as folder:
         diary = Path(folder, "diary")
@@ -89,7 +126,7 @@ def running(place: Place, readers: int) -> Iterator[Diary]:
         line += ["run", "bench_app:app", "--readers", "processes"]
         process = subprocess.Popen(line, cwd=folder, stderr=subprocess.DEVNULL)  # `konverse run` itself
         try:
-            yield Diary(diary)
+            yield Running(Diary(diary), process)
         finally:
             process.send_signal(signal.SIGTERM)
             try:
@@ -118,29 +155,51 @@ def talking(opened: list[Dialog]) -> Iterator[None]:
 
 
 def failover(place: Place, load: Load) -> Figures:
-    """Seconds from the `kill -9` of one of two workers to the first message of its partitions in the other one."""
+    """Seconds from the `kill -9` of one of two workers to the first message of its partitions in the other one.
+
+    The dead worker is not started again: its successor would be given these partitions.
+    """
     with conversations.connect(place) as broker:
         conversations.create(broker)
         opened = conversations.dialogs(broker, load.conversations)
-        with running(place, 2) as diary, talking(opened):
+        with running(place, 2) as worker, talking(opened):
+            diary = worker.diary
             diary.until(2)
             entries = diary.entries()
-            victim = entries[-1][1]
-            latest = {one: process for _, process, one in entries}  # partitions change hands when a worker joins
-            orphans = {one for one, process in latest.items() if process == victim}
+            victim = entries[-1].process
+            orphans = conversations_of(entries, victim)
             killed_at = time.time()
-            os.kill(victim, signal.SIGKILL)
-            return {"seconds": _first(diary, orphans, victim, killed_at) - killed_at}
+            survivors = at_work(entries, killed_at) - {victim}
+            with worker.without_restarts():
+                os.kill(victim, signal.SIGKILL)
+                return {"seconds": _went_on(diary, orphans, survivors, killed_at) - killed_at}
 
 
-def _first(diary: Diary, orphans: set[str], victim: int, killed_at: float) -> float:
+def at_work(entries: list[Entry], now: float) -> set[int]:
+    """Processes that have handled a message within the last second."""
+    return {one.process for one in entries if one.at > now - 1}
+
+
+def conversations_of(entries: list[Entry], process: int) -> set[str]:
+    """Conversations whose last message this process has handled: partitions change hands when a worker joins."""
+    latest = {one.conversation: one.process for one in entries}
+    return {conversation for conversation, last in latest.items() if last == process}
+
+
+def taken_over_at(entries: list[Entry], orphans: set[str], survivors: set[int], killed_at: float) -> float | None:
+    """When a survivor handled the first message of an orphan; the process that replaces the victim does not count."""
+    found = (one.at for one in entries if one.process in survivors and one.conversation in orphans)
+    return min((at for at in found if at > killed_at), default=None)
+
+
+def _went_on(diary: Diary, orphans: set[str], survivors: set[int], killed_at: float) -> float:
     deadline = time.monotonic() + DEADLINE_S
     while time.monotonic() < deadline:
-        for at, process, conversation in diary.entries():
-            if process != victim and conversation in orphans and at > killed_at:
-                return at
+        at = taken_over_at(diary.entries(), orphans, survivors, killed_at)
+        if at is not None:
+            return at
         time.sleep(0.02)
-    raise TimeoutError(f"nobody goes on after {DEADLINE_S:g} s")
+    raise TimeoutError(f"no worker that was alive goes on after {DEADLINE_S:g} s")
 
 
 def poison(place: Place, load: Load) -> Figures:
@@ -148,7 +207,7 @@ def poison(place: Place, load: Load) -> Figures:
     with conversations.connect(place) as broker:
         conversations.create(broker)
         opened = conversations.dialogs(broker, load.conversations)
-        with running(place, 1) as diary, talking(opened):
+        with running(place, 1) as (diary, _), talking(opened):
             diary.until(1)
             began = time.time()
             (guilty,) = conversations.dialogs(broker, 1)
@@ -159,18 +218,18 @@ def poison(place: Place, load: Load) -> Figures:
                     raise TimeoutError(f"the message is not suspended after {DEADLINE_S:g} s")
                 time.sleep(0.1)
             suspended_at = time.time()
-            diary.until(1)
-            entries = diary.entries()  # the diary is deleted when the processes end
-        others = {dialog.id for dialog in opened}
-        waits = [_longest(entries, str(one), began) for one in others]
-        deaths = len({process for _, process, _ in entries}) - 1
+            others = {str(dialog.id) for dialog in opened}
+            entries = diary.all_of(others, suspended_at)  # the diary is deleted when the processes end
+            ended = time.time()
+        waits = [longest_wait(entries, one, began, ended) for one in others]
+        deaths = len({one.process for one in entries}) - 1
         return {"suspended_s": suspended_at - began, "waited_s": max(waits), "deaths": deaths}
 
 
-def _longest(entries: list[tuple[float, int, str]], conversation: str, since: float) -> float:
-    """The longest time between two handled messages of a conversation."""
-    times = [at for at, _, one in entries if one == conversation and at >= since - 1]
-    return max((later - before for before, later in pairwise(times)), default=DEADLINE_S)
+def longest_wait(entries: list[Entry], conversation: str, since: float, until: float) -> float:
+    """The longest time between `since` and `until` without a handled message of a conversation."""
+    times = sorted(one.at for one in entries if one.conversation == conversation and since < one.at < until)
+    return max(later - before for before, later in pairwise([since, *times, until]))
 
 
 _FEW: Final = Load(messages=1, batch=1, conversations=8 * PARTITIONS)

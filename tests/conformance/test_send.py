@@ -29,6 +29,7 @@ from tests.kit.shop import (
     NOTE,
     ORDER,
     ORDER_SERVICE,
+    ORDER_XSD,
     ORDERING,
     RECEIPT,
     SHOP_SERVICE,
@@ -94,26 +95,46 @@ def test_047_each_side_sends_what_the_contract_lets_it(broker: Broker) -> None:
         transaction.send(transaction.dialog, RECEIPT)
 
 
+def refused_as_null(send: Callable[..., object], *which: object) -> None:
+    """Sending None is refused with 8433."""
+    with pytest.raises(NullBody, match="None") as null:
+        send(*which, None)
+    assert null.value.number == 8433
+
+
 def test_048_a_body_may_be_omitted_or_empty_but_is_never_null(broker: Broker) -> None:
     dialog = begin(broker)
-
-    def refused(send: Callable[..., object], *which: object) -> None:
-        with pytest.raises(NullBody, match="None") as null:
-            send(*which, None)
-        assert null.value.number == 8433
-
-    refused(dialog.send, ORDER)
-    with broker.transaction() as staged:
-        refused(staged.send, dialog, ORDER)
+    refused_as_null(dialog.send, ORDER)
     dialog.send(ORDER)
     dialog.send(ORDER, b"")
     broker.flush()
 
     def reply(transaction: Transaction) -> None:
         assert [message.body for message in transaction] == [b"", b""]
-        refused(transaction.send, transaction.dialog, RECEIPT)
+        refused_as_null(transaction.send, transaction.dialog, RECEIPT)
 
     handle(broker, "Orders", reply)
+
+
+@pytest.mark.parametrize("validation", ["NONE", "EMPTY", "WELL_FORMED_XML", "VALID_XML"])
+@pytest.mark.parametrize("way", ["dialog", "pool", "transaction"])
+def test_048_null_is_refused_whatever_the_validation_and_the_way_of_sending(
+    broker: Broker, validation: str, way: str
+) -> None:
+    collection = "//sales/Orders" if validation == "VALID_XML" else ""
+    if collection:
+        broker.admin.create_xml_schema_collection(collection, [ORDER_XSD])
+    broker.admin.alter_message_type(ORDER, validation, schema_collection=collection)
+    match way:
+        case "dialog":
+            refused_as_null(begin(broker).send, ORDER)
+        case "pool":
+            refused_as_null(broker.pool(SHOP_SERVICE, ORDER_SERVICE, ORDERING, end_of_stream=NOTE).send, ORDER)
+        case _:
+            with broker.transaction() as staged:
+                refused_as_null(staged.send, begin(broker), ORDER)
+    broker.flush()
+    assert drain(broker, "Orders") == []
 
 
 def test_049_an_unknown_handle_fails(broker: Broker) -> None:

@@ -15,8 +15,8 @@ from konverse.bridge.reader.reader import Reader
 from konverse.dialog.owner import snapshots as snapshotting
 from konverse.schemas.errors import InvalidState, PartitionHalted
 from konverse.schemas.system_messages import ERROR, read_error
-from tests.integration.test_commands import run
 from tests.integration.test_topics_changed import reading
+from tests.kit.commands import run
 from tests.kit.oracle import snapshots_of
 from tests.kit.servers import Servers
 from tests.kit.shop import (

@@ -14,21 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from konverse.bridge.cli.main import app
 from konverse.deploy.host.processes import ProcessId
 from konverse.deploy.servers.state import ServerState, StackState
+from tests.kit.commands import run
 from tests.kit.servers import Servers
 from tests.kit.shop import DEADLINE_S, answer, connected, open_shop, pumped, send_orders, until
 
 COMMAND = [sys.executable, "-c", "from konverse.bridge.cli.main import app; app()"]
 NOBODY = "kafka://127.0.0.1:1"
-
-
-def run(*arguments: str, **variables: str) -> tuple[int, str, str]:
-    answered = CliRunner(env={"COLUMNS": "80", **variables}).invoke(app, arguments)
-    return answered.exit_code, answered.stdout, answered.stderr
 
 
 @pytest.mark.stack

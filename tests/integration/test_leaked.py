@@ -18,7 +18,8 @@ from konverse.bridge.broker import Broker
 from konverse.bridge.client.dialog import Dialog
 from konverse.schemas.errors import BadInput, BrokerClosed, OutcomeUnknown, QueueNotFound
 from tests.conformance.test_cleanup import cleaned, worked
-from tests.integration.test_commands import COMMAND, run
+from tests.integration.test_commands import COMMAND
+from tests.kit.commands import run
 from tests.kit.oracle import verify
 from tests.kit.servers import Servers
 from tests.kit.shop import (

@@ -403,3 +403,45 @@ def test_a_handler_that_ends_its_process_is_said_to_and_the_process_is_started_a
             worker.wait_for("a handler ended this process by raising SystemExit (enough)", 2)
             assert worker.wait_for("it is restarted")
         assert "Traceback" not in worker.text
+
+
+BOTH_SIDES = f"""
+from pathlib import Path
+
+import konverse
+
+app = konverse.App()
+
+
+@app.activate("Orders", max_readers=2)
+def answer(transaction):
+    for message in transaction:
+        transaction.send(message.dialog, {RECEIPT!r}, message.body)
+
+
+@app.activate("Shop")
+def note(transaction):
+    for message in transaction:
+        Path(bytes(message.body).decode()).touch()
+"""
+
+
+def test_one_cleanup_of_both_sides_is_logged_once_though_several_processes_listen(
+    servers: Servers, database: str, tmp_path: Path
+) -> None:
+    """Each side lives in a process of its own, and a third process has neither."""
+    (tmp_path / "both_sides.py").write_text(BOTH_SIDES, "utf-8")
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker, partitions=2)
+        options = ("--readers", "processes")
+        with Run(servers, database, tmp_path, *options, app="both_sides:app", cwd=tmp_path) as worker:
+            worker.wait_for("reading queue", 3)
+            cleaned = list[str]()
+            for body in (b"one", b"two"):
+                cleaned.append(str(send(broker, body)))
+                until((tmp_path / body.decode()).exists, "the answer is received")
+                assert run(servers, database, "end", cleaned[-1], "--cleanup")[::2] == (0, "")
+                worker.wait_for(f"conversation {cleaned[-1]}: CLEANUP")
+            assert worker.stop() == 0
+            told = [line["message"].split()[1].rstrip(":") for line in worker.said(": CLEANUP, requested")]
+            assert told == cleaned, worker.text

@@ -21,6 +21,7 @@ from konverse.schemas.system_messages import END_DIALOG, read_error
 from konverse.schemas.wire.envelope import HEADER, decode, encode_envelope, encode_suffix, head
 from konverse.schemas.wire.records import NO_SEQUENCE, Kind, Suffix
 from konverse.schemas.wire.varint import varint
+from tests.kit.commands import run
 from tests.kit.oracle import read_raw
 from tests.kit.servers import Servers
 from tests.kit.shop import (
@@ -236,7 +237,14 @@ def test_a_forged_next_counter_loses_nothing_that_was_acknowledged_and_is_refute
         code, said = verify()
         (state,) = broker.operations.reading_states("Orders")
         *_, sides = broker.why(dialog.id)
+        view = ["view", "Orders", "--kafka", f"kafka://{servers.bootstrap}", "--database", database]
+        shown, shown_as_json = run(*view), run(*view, "--json")
     assert (state.forged, state.forged_at) == (2, 5)
+    assert shown[0] == shown_as_json[0] == 0
+    assert "Orders/0: FORGED: 2 records have" in shown[1]
+    assert "the last one at offset 5;" in shown[1]
+    partition = json.loads(shown_as_json[1])["partitions"]["0"]
+    assert (partition["forged"], partition["forged_at"]) == (2, 5)
     (target,) = [side for side in sides if side.role == "target"]
     assert any(why.startswith("FORGED: 2 records") and "offset 5;" in why for why in target.reasons)
     for pair in ("1 and 3", "4 and 5"):
@@ -249,6 +257,45 @@ def test_a_forged_next_counter_loses_nothing_that_was_acknowledged_and_is_refute
     facts = said["partitions"][f"{orders.topic}/0"]
     assert (facts["foreign"], facts["malformed"], facts["copied"], facts["duplicates"]) == (1, 0, 0, 0)
     assert facts["forged"] == 2
+
+
+def test_the_command_counts_records_of_strangers_and_copies_and_refutes_nothing(
+    servers: Servers, database: str
+) -> None:
+    """A record with a broken header, a copy of a record, a record for another queue, and one without a header."""
+    options = ["--kafka", f"kafka://{servers.bootstrap}", "--database", database]
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        topic = queue_of(broker, "Orders").topic
+        begin(broker).send(ORDER, b"an order")
+        broker.flush()
+        raw = read_raw(servers.bootstrap, topic, 0)
+        (sent,) = [record for record in raw if record.value == b"an order"]
+        header = dict(sent.headers)[HEADER] or b""
+        elsewhere = encode_envelope(decode(header)._replace(tag=bytes(byte ^ 255 for byte in decode(header).tag)))
+        with Producer({"bootstrap.servers": servers.bootstrap}) as stranger:
+            stranger.produce(topic, b"broken", b"key", 0, headers={HEADER: b"garbage"})
+            stranger.produce(topic, sent.value, sent.key, 0, headers=dict(sent.headers))
+            stranger.produce(topic, b"for another queue", b"key", 0, headers={HEADER: elsewhere})
+            stranger.produce(topic, b"no header of ours", b"key", 0)
+            assert stranger.flush(DEADLINE_S) == 0
+        with broker.reader("Orders", timeout=1) as reader:
+            assert bodies_of(reader) == [b"an order"]
+        code, out, err = run("verify", "Orders", *options)
+        as_json = run("verify", "Orders", *options, "--json")
+    assert (code, err) == (0, "")
+    assert "Verified" in out
+    for told in (
+        "1 records with a broken konverse header",
+        "1 records without a konverse header",
+        "1 records that were copied from another queue, or from an earlier one of this name",
+    ):
+        assert f"Orders/0: {told}\n" in out
+    report = json.loads(as_json[1])
+    assert (as_json[0], report["holds"], report["findings"]) == (0, True, [])
+    (facts,) = report["partitions"].values()
+    assert (facts["malformed"], facts["duplicates"], facts["copied"], facts["foreign"]) == (1, 1, 1, 1)
+    assert (facts["accepted"], facts["forged"]) == (1, 0)
 
 
 def test_a_log_that_an_open_transaction_holds_up_is_not_refuted_and_not_called_whole(

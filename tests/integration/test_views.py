@@ -17,7 +17,7 @@ from konverse.bridge.views.rows import ConversationEndpointRow
 from konverse.bridge.views.views import COLUMNS
 from konverse.dialog.transaction.received import Message
 from konverse.schemas.system_messages import END_DIALOG
-from tests.integration.test_commands import run
+from tests.kit.commands import run
 from tests.kit.readme import readme
 from tests.kit.servers import Servers
 from tests.kit.shop import (

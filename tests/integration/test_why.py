@@ -14,7 +14,7 @@ from confluent_kafka import Producer
 from konverse.bridge.broker import Broker
 from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.limits import ATTEMPTS_MAX
-from tests.integration.test_commands import run
+from tests.kit.commands import run
 from tests.kit.servers import Servers
 from tests.kit.shop import DEADLINE_S, ORDER, begin, connected, fill, handle, living, open_shop, pumped, receive, until
 

@@ -114,13 +114,19 @@ def test_options_of_a_write_are_refused_in_words_where_something_is_read(spark: 
         spark.sql(f"CREATE TEMPORARY VIEW to_be_written USING konverse OPTIONS ({written})")
 
 
-def test_inserting_into_a_view_is_refused_and_writes_nothing(spark: SparkSession, new_log: NewLog) -> None:
+def test_inserting_into_a_view_is_refused_with_the_remedy_and_writes_nothing(
+    spark: SparkSession, new_log: NewLog
+) -> None:
     log = new_log()
     options = ", ".join(f"{name} '{value}'" for name, value in log.options().items())
     spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW only_read USING konverse OPTIONS ({options})")
     with pytest.raises(PySparkException) as refused:
         spark.sql("INSERT INTO only_read SELECT * FROM only_read")
-    assert str(refused.value)
+    told = str(refused.value)
+    assert "InvalidSettings" in told
+    assert f"option 'topic' (here '{log.options()['topic']}') is one of a read" in told
+    assert "INSERT INTO" in told
+    assert "write with df.write.format('konverse') and the option 'from_service'" in told
     assert rows(log.read(spark), "offset") == []
 
 

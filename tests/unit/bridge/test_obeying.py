@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pytest
 
-from konverse.bridge.admin.listener import InstructionListener, follow
+from konverse.bridge.admin.listener import TOGETHER_MS, InstructionListener, follow
 from konverse.bridge.reader.operations import ReaderOperations, waits
 from konverse.dialog.owner.events import Phase
 from konverse.dialog.state.transitions import State
@@ -140,6 +140,7 @@ def listener() -> Any:
     """An InstructionListener without a thread, with one instruction."""
     found: Any = InstructionListener.__new__(InstructionListener)
     found._kept, found._followed, found._reported = {5: (math.inf, instruction(Action.RESUME))}, {}, {}
+    found._commands, found._further = {}, set()
     found._now_ms = 0
     return found
 
@@ -175,6 +176,30 @@ def test_what_was_done_on_both_sides_of_a_conversation_is_logged_once(
         listener._obey()
     assert (len(orders.done), len(shop.done)) == (1, 1)
     assert sum("requested by an operator" in message for message in caplog.messages) == lines
+
+
+def test_of_one_command_for_several_queues_the_first_instruction_is_logged_and_of_the_next_command_too(
+    listener: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """This process reads the second queue alone: another process logs the command, and this one a later command."""
+    shop = Reader()
+    shop.queue.name = "Shop"
+    listener._readers = SimpleNamespace(open=lambda: [shop])
+    listener._kept = {}
+    first_ms, later_ms = 1_000_000, 1_000_000 + TOGETHER_MS + 1
+    listener._keep(5, first_ms, instruction(Action.CLEANUP, queue="Orders", first=0))
+    listener._keep(6, first_ms, instruction(Action.CLEANUP, queue="Shop", first=0))
+    shop.outcomes = [True, True]
+    with caplog.at_level(logging.INFO):
+        listener._obey()
+        listener._obey()
+        assert len(shop.done) == 1
+        assert not caplog.messages
+        listener._keep(7, later_ms, instruction(Action.CLEANUP, queue="Shop", first=0))
+        listener._obey()
+    assert len(shop.done) == 2
+    (line,) = caplog.messages
+    assert "CLEANUP, requested by an operator" in line
 
 
 @pytest.mark.parametrize("closed", [True, False])

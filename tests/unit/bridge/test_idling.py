@@ -1,0 +1,91 @@
+"""When iteration over an idle reader ends, by a clock that moves only while the reader polls Kafka."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from konverse.bridge.reader import reader as module
+from konverse.bridge.reader.passed_over import PassedOver
+from konverse.bridge.reader.reader import WAIT_S, Reader
+from konverse.bridge.runtime.settings import ReaderOptions
+
+ROUNDING_S = 1e-9
+
+
+class IdleQueue:
+    """The clock, and Kafka's answers to the polls of a reader: nothing, or a record at some times."""
+
+    def __init__(self, *records_at_s: float) -> None:
+        self.now = 100.0
+        self.polls = 0
+        self._records_at = [100.0 + at for at in records_at_s]
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def fetch(self, wait_s: float) -> bool:
+        """Wait for a record: it comes within the wait, or the whole wait passes. It makes no message ready."""
+        if self._records_at and self._records_at[0] <= self.now + wait_s:
+            self.now = max(self.now, self._records_at.pop(0))
+            return True
+        self.polls += wait_s > 0
+        self.now += wait_s
+        return False
+
+
+def idle_reader(queue: IdleQueue, timeout: float | None) -> Reader:
+    """A reader at rest that owns no partition, between a driver without work and the answers of `queue`."""
+    reader: Any = Reader.__new__(Reader)
+    reader.options = ReaderOptions(timeout=timeout)
+    reader._lock, reader._pumping = threading.RLock(), threading.Lock()
+    reader._closed = reader._stopping = False
+    reader._advance_at, reader._plenty = 0.0, 1
+    reader._passed = PassedOver("Orders")
+    reader._driver = SimpleNamespace(
+        owners={},
+        busy=False,
+        commit=None,
+        pump=lambda *_: None,
+        catalog_changes=SimpleNamespace(read=lambda: None, check_enabled=lambda: None),
+    )
+    reader._handing_out = SimpleNamespace(
+        next_group=lambda _: None,
+        hand_out_again=lambda _: None,
+        scarce=lambda _: True,
+        ready=False,
+        resting=(),
+    )
+    reader._assignment = SimpleNamespace(
+        check=lambda: None,
+        see_stopped=lambda: None,
+        hear=lambda: False,
+        fetch=queue.fetch,
+        rests=True,
+        waiting=False,
+        lost=0,
+    )
+    made: Reader = reader
+    return made
+
+
+@pytest.mark.parametrize("timeout", [0.0, 0.12, 1.0])
+def test_iteration_ends_at_the_timeout_and_one_poll_later_at_most(
+    timeout: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = IdleQueue()
+    monkeypatch.setattr(module, "time", queue)
+    assert list(idle_reader(queue, timeout)) == []
+    assert timeout <= queue.now - 100.0 + ROUNDING_S
+    assert queue.now - 100.0 <= timeout + WAIT_S + ROUNDING_S
+    assert queue.polls <= timeout / WAIT_S + 1 + ROUNDING_S
+
+
+def test_a_record_begins_the_timeout_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = IdleQueue(0.62)
+    monkeypatch.setattr(module, "time", queue)
+    assert list(idle_reader(queue, 1.0)) == []
+    assert 1.62 - ROUNDING_S <= queue.now - 100.0 <= 1.62 + WAIT_S + ROUNDING_S
