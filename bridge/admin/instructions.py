@@ -13,10 +13,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, Message
 
 from konverse.bridge.catalog.judge import CatalogJudge
 from konverse.bridge.client.connection import Connection
@@ -27,12 +28,14 @@ from konverse.bridge.reader.operations import first_of, meant, waits
 from konverse.dialog.state.endpoint import Endpoint
 from konverse.dialog.state.partition import Partition
 from konverse.schemas.catalog.objects import Queue
-from konverse.schemas.errors import DialogNotFound, InvalidState, OutcomeUnknown
+from konverse.schemas.errors import DialogNotFound, InvalidState, KonverseError, OutcomeUnknown
 from konverse.schemas.identifiers import Role, instruction_topic
 from konverse.schemas.limits import INSTRUCTION_ENTRIES_MAX
 from konverse.schemas.wire.instruction import Action, Instruction, encode
 
 from .completion import Awaited, late_sweep, until_none, wait_for
+
+log: Final = logging.getLogger("konverse.operator")
 
 SWEEP_CONVERSATIONS: Final = INSTRUCTION_ENTRIES_MAX // 2
 """Instructions written at a time by a command for many conversations. A listener keeps twice as many."""
@@ -106,8 +109,10 @@ class Instructions:
             places = [(each, following, one) for each, following, one in found if one in chosen]
             awaited = [Awaited(command.action, following, one, ahead=ahead) for _, following, one in places]
             told = dict.fromkeys((each.name, one.first) for (each, _, _), one in zip(places, awaited, strict=True))
-            self.tell(*(Instruction(self._database, name, conversation.bytes, first, *command) for name, first in told))
+            said = [Instruction(self._database, name, conversation.bytes, first, *command) for name, first in told]
+            offsets = self.tell(*said)
             wait_for(awaited, conversation, timeout_s)
+            self._done(said, offsets)
 
     def _places(
         self,
@@ -154,8 +159,10 @@ class Instructions:
                     part = sides[at : at + SWEEP_CONVERSATIONS]
                     wanted = {(one.role, one.conversation) for one in part}
                     conversations = dict.fromkeys(one.conversation for one in part)
-                    self.tell(*(Instruction(self._database, each.name, one, 0, action) for one in conversations))
+                    said = [Instruction(self._database, each.name, one, 0, action) for one in conversations]
+                    offsets = self.tell(*said)
                     _wait_for_ends(following, wanted, meant, deadline)
+                    self._done(said, offsets)
         return len(found)
 
     def not_found(self, conversation: UUID) -> DialogNotFound:
@@ -165,17 +172,35 @@ class Instructions:
             "another database"
         )
 
-    def tell(self, *instructions: Instruction) -> None:
-        """Write instructions to their topic. Raises OutcomeUnknown when Kafka does not answer."""
+    def _done(self, instructions: list[Instruction], offsets: list[int]) -> None:
+        """Say of instructions about conversations as they are that they were carried out.
+
+        Without that, a reader that begins within their time would obey them again, although the conversation was
+        resumed, or begun anew under its id, since.
+        """
+        places = zip(instructions, offsets, strict=True)
+        said = [
+            Instruction(*one[:3], place, Action.DONE, 0, one.action.value) for one, place in places if not one.first
+        ]
+        try:
+            self.tell(*said)
+        except KonverseError as error:  # the result stands all the same
+            log.warning("readers that begin within ten minutes may obey a finished instruction again: %s", error)
+
+    def tell(self, *instructions: Instruction) -> list[int]:
+        """Write instructions to their topic, and return their offsets. OutcomeUnknown when Kafka does not answer."""
         topic = instruction_topic(self._settings.instance)
         ensure_topic(self._topics, topic)
         producer = self._kafka.plain_producer(self._settings.append_timeout_s)
-        failures: list[object] = []
+        failures, offsets = list[object](), dict[int, int]()
+
+        def delivered(number: int, error: object, message: Message) -> None:
+            failures.append(error)
+            offsets[number] = message.offset() or 0
+
         try:
-            for instruction in instructions:
-                producer.produce(
-                    topic, encode(instruction), None, 0, on_delivery=lambda error, _message: failures.append(error)
-                )
+            for number, instruction in enumerate(instructions):
+                producer.produce(topic, encode(instruction), None, 0, on_delivery=partial(delivered, number))
             with suppress(KafkaException):  # answers are missing then, which is handled below
                 producer.flush(self._settings.append_timeout_s + 1)
         except KafkaException as error:
@@ -186,6 +211,7 @@ class Instructions:
                 f"whether the instruction was written to {topic} is unknown: Kafka gave no answer. Give it again; it "
                 "takes effect only once"
             )
+        return [offsets[number] for number in range(len(instructions))]
 
     def parked(
         self, following: Follower, queue: Queue, partition: int, wanted: Callable[[Suspended], bool]

@@ -42,7 +42,8 @@ class InstructionListener:
 
     An instruction counts for ten minutes, by Kafka's time, never by this machine's. Within that time it is kept if its
     conversation does not live here, because the partition may come here. An instruction that was carried out is kept
-    until the result stands in the journal, because the partition may be lost before and come back.
+    until the result stands in the journal, because the partition may be lost before and come back. When the operator
+    has seen the result, a DONE in the topic ends it for all listeners, also those that begin later.
     RESUME and SKIP name the message that waits first, so an instruction is not carried out after another process has
     done so. One exception: a conversation that was resumed and suspended again on the same message may be resumed
     twice.
@@ -107,7 +108,9 @@ class InstructionListener:
             for message in messages:
                 with suppress(MalformedRecord):  # written by a stranger
                     instruction = decode(message.value() or b"")
-                    if instruction.database == self._database:
+                    if instruction.action is Action.DONE:
+                        self._done(instruction)
+                    elif instruction.database == self._database:
                         self._keep(message.offset() or 0, message.timestamp()[1], instruction)
             self._position = position
         while len(self._kept) > INSTRUCTION_ENTRIES_MAX:
@@ -126,6 +129,13 @@ class InstructionListener:
         self._commands[about] = (instruction.queue, at_ms)
         if len(self._commands) > INSTRUCTION_ENTRIES_MAX:
             del self._commands[next(iter(self._commands))]
+
+    def _done(self, done: Instruction) -> None:
+        """An instruction was carried out: forget it and its copies, which a producer that asked again has written."""
+        about = (*done[:3], done.description)
+        for place, (_, one) in list(self._kept.items()):
+            if place <= done.first and (*one[:3], one.action.value) == about:
+                self._forget(place)
 
     def _obey(self) -> None:
         for place, (until_ms, instruction) in list(self._kept.items()):
@@ -155,7 +165,7 @@ class InstructionListener:
             del self._reported[next(iter(self._reported))]
 
     def _forget(self, place: int) -> None:
-        del self._kept[place]
+        self._kept.pop(place, None)
         self._further.discard(place)
         self._followed.pop(place, None)
 

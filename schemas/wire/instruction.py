@@ -32,6 +32,9 @@ class Action(StrEnum):
     """Fail the conversation if it is open: both sides get an Error (behaviour 136)."""
     SUSPEND = "SUSPEND"
     """Deliver nothing of it any more."""
+    DONE = "DONE"
+    """An earlier instruction, and copies of it before it in the topic, were carried out: nobody obeys them again. Its
+    operator, who has seen the result, writes it."""
 
 
 class Instruction(NamedTuple):
@@ -43,13 +46,13 @@ class Instruction(NamedTuple):
     first: int
     """For RESUME and SKIP: identifies the first waiting entry; the instruction is void once another entry is first.
 
-    2 (offset + 1) for a message, 2 (due time in ms) + 1 for a DialogTimer; 0 for all other actions, which are meant for
-    the conversation as it is.
+    2 (offset + 1) for a message, 2 (due time in ms) + 1 for a DialogTimer. For DONE: the offset of the instruction
+    that was carried out. 0 for all other actions, which are meant for the conversation as it is.
     """
     action: Action
     error: int = 0
     description: str = ""
-    """Description of the error; for SUSPEND the reason."""
+    """Description of the error; for SUSPEND the reason; for DONE the action that was carried out."""
 
 
 def encode(instruction: Instruction) -> bytes:
@@ -67,7 +70,7 @@ def decode(data: bytes) -> Instruction:
             raise MalformedRecord("no instruction of an operator")
         value = cast("dict[str, Any]", schemaless_reader(source, _SCHEMA, None))
         found = Instruction(**{**value, "action": Action(value["action"])})
-        if found.action is not Action.SUSPEND:
+        if found.action not in {Action.SUSPEND, Action.DONE}:
             check_error(found.error, found.description)
         whole = source.tell() == len(data) and encode(found) == data
     except (MalformedRecord, InvalidError) as error:

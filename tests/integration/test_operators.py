@@ -8,18 +8,20 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 
 from konverse.bridge.broker import Broker
 from konverse.bridge.reader.reader import Reader
+from konverse.dialog.transaction.received import Message
+from konverse.dialog.transaction.transaction import Transaction
 from konverse.schemas.errors import InvalidSettings, InvalidState, OutcomeUnknown
-from konverse.schemas.system_messages import ERROR, read_error
+from konverse.schemas.system_messages import END_DIALOG, ERROR, read_error
 from tests.integration.test_run import run
 from tests.kit.answering import HOLD, POISON, READERS, Run, answer
 from tests.kit.servers import Servers
-from tests.kit.shop import ORDER, connected, drain, open_shop, receive, sent, until
+from tests.kit.shop import ORDER, begin, connected, drain, open_shop, receive, sent, until
 from tests.kit.workers import read_diary
 
 pytestmark = pytest.mark.stack
@@ -167,3 +169,80 @@ def test_all_are_resumed_only_for_a_reason_or_an_age(servers: Servers, database:
                 one.id
             ]
             assert not any(broker.operations.suspended())
+
+
+@contextmanager
+def kept_up(*readers: Reader) -> Iterator[None]:
+    """These readers carry out what operators want, in a thread."""
+    over = threading.Event()
+
+    def keep_up() -> None:
+        while not over.is_set():
+            for reader in readers:
+                reader.keep_up()
+            over.wait(0.05)
+
+    thread = threading.Thread(target=keep_up)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def test_a_suspension_that_was_undone_is_not_obeyed_again_by_the_next_reader(servers: Servers, database: str) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        dialog = sent(broker, b"0")
+        with broker.reader("Orders", timeout=1) as reader:
+            reader.wait_for_partitions(1)
+            with kept_up(reader):
+                broker.operations.suspend(dialog.id, reason="look into it", queue="Orders")
+                broker.operations.resume(dialog.id, queue="Orders")
+            assert [message.body for transaction in reader for message in taken(transaction)] == [b"0"]
+            reader.settle()
+        dialog.send(ORDER, b"1")
+        broker.flush()
+        with connected(servers.bootstrap, database) as another, another.reader("Orders", timeout=5) as reader:
+            assert [message.body for transaction in reader for message in taken(transaction)] == [b"1"]
+            assert reader.operations.suspended == []
+
+
+def test_an_end_is_not_obeyed_again_on_a_conversation_that_was_begun_anew_under_its_id(
+    servers: Servers, database: str
+) -> None:
+    conversation = uuid4()
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        begin(broker, conversation_id=conversation).send(ORDER, b"old")
+        broker.flush()
+        with broker.reader("Orders", timeout=1) as orders, broker.reader("Shop", timeout=1) as shop:
+            orders.wait_for_partitions(1)
+            shop.wait_for_partitions(1)
+            with kept_up(orders, shop):
+                broker.operations.end(conversation)
+            for reader in (orders, shop, orders, shop):
+                for transaction in reader:
+                    with transaction:
+                        for message in transaction:
+                            if message.type == END_DIALOG:
+                                transaction.end(message.dialog)
+            until(lambda: not list(broker.operations.conversations()), "both sides are over")
+        with connected(servers.bootstrap, database) as another:
+            dialog = begin(another, conversation_id=conversation, anew=True)
+            dialog.send(ORDER, b"new")
+            another.flush()
+            with another.reader("Orders", timeout=5) as orders, another.reader("Shop", timeout=0.1) as shop:
+                shop.wait_for_partitions(1)
+                with kept_up(shop):
+                    bodies = [message.body for transaction in orders for message in taken(transaction)]
+            assert bodies == [b"new"]
+            states = {(side.role, side.state) for side in another.operations.conversations()}
+    assert states == {("initiator", "SO"), ("target", "CO")}
+
+
+def taken(transaction: Transaction) -> list[Message]:
+    """Receive all messages of a transaction, and commit."""
+    with transaction:
+        return [*transaction]

@@ -202,6 +202,26 @@ def test_of_one_command_for_several_queues_the_first_instruction_is_logged_and_o
     assert "CLEANUP, requested by an operator" in line
 
 
+@pytest.mark.parametrize(
+    ("done", "left"),
+    [
+        ({"first": 7}, [8]),
+        ({"first": 6}, [7, 8]),
+        ({"first": 9, "description": "END"}, [5, 6, 7, 8]),
+        ({"first": 9, "queue": "Shop"}, [5, 6, 7, 8]),
+        ({"first": 9, "conversation": ANOTHER.bytes}, [5, 6, 7, 8]),
+        ({"first": 9, "database": "stock"}, [5, 6, 7, 8]),
+    ],
+)
+def test_what_its_operator_has_seen_done_is_forgotten_with_its_copies(
+    listener: Any, done: dict[str, Any], left: list[int]
+) -> None:
+    told = instruction(Action.SUSPEND, first=0, description="look into it")
+    listener._kept = dict.fromkeys((5, 6, 7, 8), (math.inf, told))
+    listener._done(instruction(Action.DONE, description="SUSPEND")._replace(**done))
+    assert [*listener._kept] == left
+
+
 @pytest.mark.parametrize("closed", [True, False])
 def test_what_was_lost_with_its_partition_is_followed_again_when_that_comes_back(listener: Any, closed: bool) -> None:
     lost, again = Reader(), Reader()
