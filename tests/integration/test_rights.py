@@ -21,7 +21,7 @@ from konverse.schemas.system_messages import ERROR
 from tests.kit.guarded import Guarded, Right, guarded_stack, in_words
 from tests.kit.pools import open_stream, pool_of
 from tests.kit.regions import open_regions, service_of
-from tests.kit.rights import DESCRIBE, NEW, OF_LOSS, OPEN, READ, RIGHTS, SHOP, WRITE
+from tests.kit.rights import DESCRIBE, NEW, OF_LOSS, OPEN, ORDERS, READ, RIGHTS, SHOP, WRITE
 from tests.kit.shop import (
     DEADLINE_S,
     ORDER,
@@ -121,9 +121,8 @@ ACTS: Final[dict[str, Callable[[Broker], None]]] = {
 def _seldom(user: str, right: Right) -> bool:
     """Whether the acts above do not need the right.
 
-    Snapshots come later, a router answers messages that it cannot forward, an operator uses ages only sometimes, and
-    the
-    records of an empty queue are not read before it is dropped.
+    Snapshots come later, a router answers messages that it cannot forward, an operator uses ages only sometimes,
+    nothing waits for the transmitter, and the records of an empty queue are not read before it is dropped.
     """
     _, name, operation = right
     return (
@@ -132,6 +131,8 @@ def _seldom(user: str, right: Right) -> bool:
         in {
             ("router", SHOP),
             ("operator", OPEN),
+            ("transmitter", ORDERS),
+            ("transmitter", SHOP),
         }
         or ((user, operation) == ("administrator", READ) and name.startswith(NEW))
     )
