@@ -166,10 +166,11 @@ class Reader:
         """The ready messages of the next conversation group. Use it in a `with` block: its end commits or rolls back.
 
         The end of the block hands the work to the next commit, which up to `batch` groups share. If the process dies
-        before that, the messages are received again. Raises QueueDisabled while the queue's STATUS is OFF (77),
-        PartitionHalted when Kafka contradicts itself, SteppedDown when another process claims a partition that the
-        caller has named for this reader, OutcomeUnknown when `timeout` would end the iteration and Kafka has not
-        acknowledged all finished work.
+        before that, the messages are received again. Raises QueueDisabled while the queue's STATUS is OFF (77): an
+        ALTER QUEUE of this broker counts at once, one of another process within seconds, since RECEIVE does not ask
+        Kafka for the catalog. Raises PartitionHalted when Kafka contradicts itself, SteppedDown when another process
+        claims a partition that the caller has named for this reader, OutcomeUnknown when `timeout` would end the
+        iteration and Kafka has not acknowledged all finished work.
         """
         idle_since = time.monotonic()
         while True:

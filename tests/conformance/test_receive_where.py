@@ -304,6 +304,7 @@ def test_077_what_was_received_before_is_committed(broker: Broker) -> None:
 def test_078_a_receive_that_waits_fails_when_its_queue_is_disabled_by_another_process(
     servers: Servers, database: str, broker: Broker, where: bool
 ) -> None:
+    """Deviates: a change by another process is noticed within seconds; one by the reader's own broker at once."""
     dialog = begin(broker)
     dialog.send(ORDER)
     broker.flush()

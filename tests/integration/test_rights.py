@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import count
 from typing import Any, Final
 from uuid import UUID
@@ -16,12 +16,25 @@ from confluent_kafka import TopicPartition
 from konverse.bridge.broker import Broker
 from konverse.dialog.transaction.received import Message
 from konverse.schemas.catalog.objects import Queue
-from konverse.schemas.errors import InvalidState, OutcomeUnknown, QueueNotFound
+from konverse.schemas.errors import InvalidState, KonverseError, OutcomeUnknown, QueueNotFound
 from konverse.schemas.system_messages import ERROR
-from tests.kit.guarded import Guarded, Right, guarded_stack, in_words
+from tests.kit.guarded import TOPIC, Guarded, Right, guarded_stack, in_words
 from tests.kit.pools import open_stream, pool_of
 from tests.kit.regions import open_regions, service_of
-from tests.kit.rights import DESCRIBE, NEW, OF_LOSS, OPEN, READ, RIGHTS, SHOP, WRITE
+from tests.kit.rights import (
+    DESCRIBE,
+    INSTRUCTIONS,
+    LOST,
+    NEW,
+    OF_LOSS,
+    OPEN,
+    ORDERS,
+    READ,
+    RIGHTS,
+    SETTINGS,
+    SHOP,
+    WRITE,
+)
 from tests.kit.shop import (
     DEADLINE_S,
     ORDER,
@@ -30,6 +43,7 @@ from tests.kit.shop import (
     SHOP_SERVICE,
     answer,
     begin,
+    connected,
     fill,
     open_shop,
     receive,
@@ -121,9 +135,8 @@ ACTS: Final[dict[str, Callable[[Broker], None]]] = {
 def _seldom(user: str, right: Right) -> bool:
     """Whether the acts above do not need the right.
 
-    Snapshots come later, a router answers messages that it cannot forward, an operator uses ages only sometimes, and
-    the
-    records of an empty queue are not read before it is dropped.
+    Snapshots come later, a router answers messages that it cannot forward, an operator uses ages only sometimes,
+    nothing waits for the transmitter, and the records of an empty queue are not read before it is dropped.
     """
     _, name, operation = right
     return (
@@ -132,6 +145,8 @@ def _seldom(user: str, right: Right) -> bool:
         in {
             ("router", SHOP),
             ("operator", OPEN),
+            ("transmitter", ORDERS),
+            ("transmitter", SHOP),
         }
         or ((user, operation) == ("administrator", READ) and name.startswith(NEW))
     )
@@ -139,6 +154,13 @@ def _seldom(user: str, right: Right) -> bool:
 
 ACCEPTOR: Final = "acceptor"
 """The user that accepts a loss; it has a test of its own, since each loss is accepted once."""
+
+NOT_FOR_LOSS: Final[set[Right]] = {
+    *(right for right in OF_LOSS if right[1].startswith(LOST) and right[2] is SETTINGS),
+    (TOPIC, INSTRUCTIONS, READ),
+    (TOPIC, SHOP, WRITE),
+}
+"""Rights of a reader of the queue, without which the loss of the test is accepted all the same."""
 
 EACH: Final = [
     pytest.param(user, right, id=f"{user}: {in_words(right)}")
@@ -204,30 +226,58 @@ def _received_of(broker: Broker, conversation: UUID) -> Message:
     raise AssertionError(f"no message of {conversation} in the shop's queue")
 
 
+@contextmanager
+def _loss(guarded: Guarded, administrator: Broker) -> Iterator[UUID]:
+    """A queue whose only message was deleted before it was received; yields its conversation."""
+    lost = administrator.admin.create_queue("Lost")
+    administrator.admin.create_service("//lost/Service", queue="Lost", contracts=[ORDERING])
+    try:
+        with connected(guarded.plain, "sales") as sender:  # its session is over before the queue is dropped
+            dialog = sender.begin_dialog(SHOP_SERVICE, "//lost/Service", ORDERING)
+            dialog.send(ORDER, b"deleted before it is received")
+            sender.flush()
+        with administrator.reader("Lost", timeout=1) as reader:
+            fill(reader, 1)
+            reader.settle()
+        place = TopicPartition(lost.topic, 0, 1)
+        guarded.admin.delete_records([place])[place].result(DEADLINE_S)
+        yield dialog.id
+    finally:
+        administrator.admin.drop_service("//lost/Service")
+        administrator.admin.drop_queue("Lost", force=True)
+
+
 def test_a_loss_is_accepted_with_the_rights_that_the_operating_page_names(
     stack: tuple[Guarded, Broker], caplog: pytest.LogCaptureFixture
 ) -> None:
     guarded, administrator = stack
-    lost = administrator.admin.create_queue("Lost")
-    administrator.admin.create_service("//lost/Service", queue="Lost", contracts=[ORDERING])
-    dialog = administrator.begin_dialog(SHOP_SERVICE, "//lost/Service", ORDERING)
-    dialog.send(ORDER, b"deleted before it is received")
-    administrator.flush()
-    with administrator.reader("Lost", timeout=1) as reader:
-        fill(reader, 1)
-        reader.settle()
-    place = TopicPartition(lost.topic, 0, 1)
-    guarded.admin.delete_records([place])[place].result(DEADLINE_S)
     guarded.grant(ACCEPTOR, OF_LOSS)
-    try:
+    with _loss(guarded, administrator) as conversation:
         with caplog.at_level(logging.WARNING, "konverse"), guarded.as_user(ACCEPTOR) as broker:
-            assert broker.operations.accept_loss("Lost", 0).last == 0
-        told = _received_of(administrator, dialog.id)
-        assert told.type == ERROR
-    finally:
-        administrator.admin.drop_service("//lost/Service")
-        administrator.admin.drop_queue("Lost", force=True)
+            assert broker.operations.accept_loss("Lost", 0).first == 0
+        assert _received_of(administrator, conversation).type == ERROR
     assert "uthorization" not in caplog.text
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("right", [pytest.param(one, id=in_words(one)) for one in OF_LOSS if one not in NOT_FOR_LOSS])
+def test_for_each_right_that_accept_loss_misses_an_error_or_a_log_line_names_what_to_grant(
+    stack: tuple[Guarded, Broker], right: Right, caplog: pytest.LogCaptureFixture
+) -> None:
+    guarded, administrator = stack
+    guarded.grant(ACCEPTOR, OF_LOSS)
+    said = ""
+    with _loss(guarded, administrator):
+        guarded.revoke(ACCEPTOR, right)
+        try:
+            with caplog.at_level(logging.WARNING, "konverse"), guarded.as_user(ACCEPTOR) as broker:
+                broker.operations.accept_loss("Lost", 0)
+        except KonverseError as error:
+            said = f"{type(error).__name__}: {error}"
+        finally:
+            guarded.grant(ACCEPTOR, OF_LOSS)
+    named = (in_words(right), in_words((right[0], right[1], DESCRIBE)))  # as in the test of all kinds of process
+    assert any(f"rant {words} to User:{ACCEPTOR}" in f"{said} {caplog.text}" for words in named), (said, caplog.text)
 
 
 @pytest.mark.nightly

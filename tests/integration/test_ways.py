@@ -11,6 +11,7 @@ import pytest
 from konverse.bridge.broker import Broker
 from konverse.bridge.client.dialog import Dialog
 from konverse.bridge.reader.reader import Reader
+from konverse.dialog.transaction.transaction import Transaction
 from konverse.schemas.errors import ConversationEnded, InvalidState, OutcomeUnknown
 from konverse.schemas.identifiers import Role
 from konverse.schemas.system_messages import END_DIALOG, ERROR
@@ -22,7 +23,9 @@ from tests.kit.shop import (
     RECEIPT,
     begin,
     connected,
+    drain,
     end_at_target,
+    handle,
     open_shop,
     receive,
     sent,
@@ -164,8 +167,9 @@ def test_050_a_send_behind_an_end_that_nobody_has_received_is_refused_by_every_w
 
 @pytest.mark.parametrize("error", [0, 7])
 @pytest.mark.parametrize("returning", [True, False])
-def test_050_what_is_sent_where_nobody_knows_of_the_end_comes_back_or_the_end_tells_of_it(
-    broker: Broker, servers: Servers, database: str, instance: str, *, error: int, returning: bool
+@pytest.mark.parametrize("way", [Side.send_directly, Side.send_in_a_transaction])
+def test_050_what_is_sent_where_nobody_knows_of_the_end_comes_back_or_the_end_tells_of_it(  # fixtures
+    broker: Broker, servers: Servers, database: str, instance: str, *, error: int, returning: bool, way: Way
 ) -> None:
     """Another process reads the queue, so the sender cannot know of the Error or EndDialog in it (and 110)."""
     dialog = begin(broker, returning=returning)
@@ -176,18 +180,58 @@ def test_050_what_is_sent_where_nobody_knows_of_the_end_comes_back_or_the_end_te
         with elsewhere.reader("Shop") as reader:
             eventually(reader, lambda: bool(state_of(reader, Role.INITIATOR, dialog)), "the dialog at home")
             eventually(reader, lambda: state_of(reader, Role.INITIATOR, dialog) in {"DI", "ER"}, "the end")
-            dialog.send(ORDER, b"1")
-            dialog.flush()
+            way(Side(broker, reader, dialog), b"1")
             if not returning:
-                transaction = reader.receive(dialog=dialog.id, timeout=PATIENCE_S)
-                assert transaction is not None
-                with transaction:
-                    assert [message.type for message in transaction] == [ERROR if error else END_DIALOG]
+                assert _received(reader, dialog) == [ERROR if error else END_DIALOG]
                 return
             with elsewhere.reader("Orders") as target:
                 eventually(target, lambda: _came_back(reader, dialog), "what came back")
     (back,) = dialog.bounced(timeout=PATIENCE_S)
     assert (back.body, back.reason) == (b"1", BounceReason.PEER_ENDED)
+
+
+@pytest.mark.parametrize("error", [0, 7])
+@pytest.mark.parametrize("returning", [True, False])
+def test_050_the_end_tells_of_what_a_handler_of_another_process_sends_before_it_knows_of_the_end(  # fixtures
+    broker: Broker, servers: Servers, database: str, instance: str, *, error: int, returning: bool
+) -> None:
+    """And 110. A handler's message is none of the session's, so it does not come back on a returning dialog either."""
+    dialog = begin(broker, returning=returning)
+    dialog.send(ORDER, b"0")
+    dialog.flush()
+    _answer_one(broker)
+    dialog.send(ORDER, b"1")
+    dialog.flush()
+    with (
+        connected(servers.bootstrap, database, instance=instance) as elsewhere,
+        elsewhere.reader("Shop") as reader,
+    ):
+        transaction = reader.receive(dialog=dialog.id, timeout=PATIENCE_S)
+        assert transaction is not None
+        with transaction:
+            assert [message.type for message in transaction] == [RECEIPT]
+            end_at_target(broker, error)
+            transaction.send(transaction.dialog, NOTE, b"2")
+        reader.settle()
+        assert _received(reader, dialog) == [ERROR if error else END_DIALOG]
+        assert drain(broker, "Orders") == []
+        assert dialog.bounced() == []
+
+
+def _answer_one(broker: Broker) -> None:
+    def answer(transaction: Transaction) -> None:
+        (message,) = transaction
+        transaction.send(message.dialog, RECEIPT)
+
+    handle(broker, "Orders", answer)
+
+
+def _received(home: Reader, dialog: Dialog) -> list[str]:
+    """Types of the next messages of a dialog."""
+    transaction = home.receive(dialog=dialog.id, timeout=PATIENCE_S)
+    assert transaction is not None
+    with transaction:
+        return [message.type for message in transaction]
 
 
 def _came_back(home: Reader, dialog: Dialog) -> bool:

@@ -27,11 +27,12 @@ from konverse.bridge.reader.reader import Reader
 from konverse.dialog.session.adoption import FoundState
 from konverse.dialog.transaction.received import Message
 from konverse.dialog.transaction.transaction import Transaction
-from konverse.schemas.errors import InvalidState
+from konverse.schemas.errors import ConversationEnded, InvalidState
+from konverse.schemas.identifiers import Role
 from konverse.schemas.system_messages import END_DIALOG
 from konverse.schemas.wire.records import BounceReason
-from tests.integration.test_ways import PATIENCE_S, WAYS, Side, woken
-from tests.kit.pools import open_stream, pool_of
+from tests.integration.test_ways import PATIENCE_S, WAYS, Side, eventually, woken
+from tests.kit.pools import Taker, open_stream, pool_of, taking
 from tests.kit.servers import Servers
 from tests.kit.shop import (
     NOTE,
@@ -41,9 +42,13 @@ from tests.kit.shop import (
     RECEIPT,
     SHOP_SERVICE,
     connected,
+    end_at_target,
+    handle,
     open_shop,
     pumped,
     receive,
+    sent,
+    state_of,
     until,
 )
 
@@ -197,3 +202,60 @@ def test_what_a_pool_and_its_handlers_send_arrives_in_the_order_of_the_calls_als
                 expected.append(b"%d %s of another" % (number, way.__name__.encode()))
                 way(expected[-1])
         assert arrived(broker, len(expected)) == {conversation: expected}
+
+
+@pytest.mark.parametrize(("error", "state"), [(0, "DI"), (7, "ER")])
+def test_050_a_send_on_an_adopted_dialog_behind_an_end_that_nobody_has_received_is_refused(  # noqa: PLR0917  # fixtures
+    broker: Broker, servers: Servers, database: str, instance: str, error: int, state: str
+) -> None:
+    """And 51. A direct send, and a handler; an adopted dialog takes no other."""
+    ways = (Side.send_directly, Side.send_in_a_handler)
+    dialogs = [sent(broker, b"0") for _ in ways]
+    wanted = [BeginClauses(SHOP_SERVICE, ORDER_SERVICE, ORDERING, conversation_id=dialog.id) for dialog in dialogs]
+    with connected(servers.bootstrap, database, instance=instance) as successor:
+        with owned(broker):
+            found = successor._client.adopt(wanted)
+        assert {one.standing for one in found} == {FoundState.OPEN}
+        for _ in found:
+            end_at_target(successor, error)
+        with successor.reader("Shop") as reader:
+            for way, (dialog, _) in zip(ways, found, strict=True):
+                eventually(reader, lambda: state_of(reader, Role.INITIATOR, dialog) == state, "the end")  # noqa: B023  # called here
+                with pytest.raises((ConversationEnded, InvalidState)) as refused:
+                    way(Side(successor, reader, dialog), b"1")
+                assert refused.value.number == 8429, way.__name__
+
+
+@pytest.mark.parametrize(("error", "state"), [(0, "DI"), (7, "ER")])
+def test_225_a_pool_begins_a_new_dialog_behind_an_end_that_nobody_has_received(
+    broker: Broker, error: int, state: str
+) -> None:
+    """What it sends is received once, in order: a reader of the target tells it that nothing comes back."""
+    with pool_of(broker, read=False) as pool:
+        pool.send(ORDER, b"first", b"key")
+        pool.flush()
+
+        def end(transaction: Transaction) -> bytes:
+            (message,) = transaction
+            transaction.end(message.dialog, error=error, description="no more" if error else "")
+            return message.dialog.conversation
+
+        first = handle(broker, "Orders", end)
+
+        def known(home: Reader) -> bool:
+            endpoint = home.ask(0, lambda partition: partition.endpoint(Role.INITIATOR, first))
+            return endpoint is not None and endpoint.state.code == state
+
+        with broker.reader("Shop") as reader:
+            eventually(reader, lambda: known(reader), "the end")
+            with broker.reader("Orders") as target, pumped(reader, target):
+                pool.send(ORDER, b"second", b"key")
+                pool.flush()
+        with taking(broker, pool.answer, "Shop"), taking(broker, Taker()) as taker:
+            until(lambda: pool.statistics.replaced, "the end is received")
+            pool.send(ORDER, b"third", b"key")
+            until(lambda: len(taker.bodies) == 2, "all is received")  # second and third
+            assert taker.bodies == [b"second", b"third"]
+            assert first not in {message.dialog.conversation for message in taker.taken}
+            assert pool.statistics.begun == 2  # a second dialog, for both
+            pool.close()

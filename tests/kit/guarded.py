@@ -53,6 +53,8 @@ class Guarded:
     bootstrap: str
     """The SASL listener."""
     admin: AdminClient
+    plain: str
+    """The listener whose clients are superusers."""
 
     def client(self, user: str) -> dict[str, str]:
         """Client settings of a process that authenticates as `user`."""
@@ -111,4 +113,7 @@ def guarded_stack(users: Collection[str]) -> Iterator[tuple[Guarded, Broker]]:
     except StackError as error:
         missing(error)
     with stack, connected(stack.bootstrap, "sales") as administrator:
-        yield Guarded(f"{HOST}:{sasl}", AdminClient({"bootstrap.servers": stack.bootstrap})), administrator
+        yield (
+            Guarded(f"{HOST}:{sasl}", AdminClient({"bootstrap.servers": stack.bootstrap}), stack.bootstrap),
+            administrator,
+        )

@@ -43,7 +43,7 @@ SENDS: Final = [*KNOWS, *DATES, *on_topic(ORDERS, WRITE), *on_topic(SHOP, WRITE)
 RIGHTS: Final[dict[str, list[Right]]] = {
     "sender": SENDS,
     "client": [*SENDS, *on_topic(TRANSMISSION, WRITE), *owns(TRANSMISSION)],
-    "transmitter": [*KNOWS, *DATES, *on_topic(INSTRUCTIONS, READ), *owns(TRANSMISSION)],
+    "transmitter": [*SENDS, *on_topic(INSTRUCTIONS, READ), *owns(TRANSMISSION)],
     "worker": [*KNOWS, *DATES, *on_topic(INSTRUCTIONS, READ), *owns(ORDERS), *on_topic(SHOP, WRITE)],
     "router": [
         *KNOWS, *DATES, *on_topic(INSTRUCTIONS, READ), *owns(ORDERS), *on_topic(SHOP, WRITE), *on_topic(NORTH, WRITE)
@@ -70,6 +70,7 @@ OF_LOSS: Final = [
     *reads(ORDERS, SHOP, NORTH),
     *[right for right in owns(LOST) if right[0] is not GROUP],
     *on_topic(INSTRUCTIONS, READ, WRITE),
+    *on_topic(SHOP, WRITE),
 ]
 """Rights of `konverse accept-loss` for that queue."""
 
@@ -88,7 +89,7 @@ OF_SPARK: Final[dict[str, list[Right]]] = {
     "spark_conversations": [*KNOWS, *DATES, *reads(ORDERS)],
     "spark_stream": [*KNOWS, *on_topic(ORDERS, READ), (GROUP, f"{ORDERS}.queue.spark-{ANY}", READ)],
     "spark_write": WRITES,
-    "spark_write_stream": [*WRITES, *on_topic(SHOP, READ), *on_topic(SUCCESSIONS, READ)],
+    "spark_write_stream": [*WRITES, *on_topic(SHOP, READ), *on_topic(SUCCESSIONS, READ, WRITE)],
     "spark_process": RIGHTS["worker"],
     "spark_map_arrow": RIGHTS["worker"],
 }
