@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
 from typing import Any, Final, Self
@@ -22,7 +22,7 @@ from konverse.bridge.client.connection import Connection
 from konverse.bridge.client.dialog import Dialog
 from konverse.bridge.client.pool.pool import Pool
 from konverse.bridge.client.pool.pools import Pools
-from konverse.bridge.client.transaction import ClientTransaction
+from konverse.bridge.client.transaction import ClientTransaction, checked_dialog
 from konverse.bridge.client.transmission import ensure_queue, transmitter
 from konverse.bridge.kafka.clients import Kafka
 from konverse.bridge.kafka.topics import Topics
@@ -160,16 +160,17 @@ class Broker(RouterRegistry):
         return self._client.begin(clauses)
 
     @checked
-    def send(self, dialogs: list[Dialog], message_type: str = DEFAULT, body: Body = b"") -> None:
+    def send(self, dialogs: Sequence[Dialog | None], message_type: str = DEFAULT, body: Body = b"") -> None:
         """SEND ON CONVERSATION (a, b, …): the same message on each of these dialogs, all of them or none (59, 60).
 
         The message goes through a transaction. Raises BadInput for an empty list or a dialog that is given twice (61),
-        and the errors of `ClientTransaction.send`.
+        NullHandle for None among them (49), and the errors of `ClientTransaction.send`.
         """
-        if not dialogs or len({dialog.id for dialog in dialogs}) < len(dialogs):
+        given = [checked_dialog(dialog) for dialog in dialogs]
+        if not given or len({dialog.id for dialog in given}) < len(given):
             raise BadInput("send takes one dialog or more, and each of them once")
         with self.transaction() as transaction:
-            for dialog in dialogs:
+            for dialog in given:
                 transaction.send(dialog, message_type, body)
 
     @checked

@@ -153,7 +153,9 @@ class Instructions:
         deadline, found = time.monotonic() + timeout_s, set[bytes]()
         for each, partition in self.partitions(queue):
             with Follower(self._kafka, each, partition) as following:
-                sides = [one for one in following.catch_up().live() if meant(one)]
+                ahead = self.foreseen(following)  # a handler may have what the journal does not know yet
+                present = {(one.role, one.conversation): one for one in (*ahead.live(), *following.catch_up().live())}
+                sides = [one for one in present.values() if meant(one)]
                 found.update(one.conversation for one in sides)
                 for at in range(0, len(sides), SWEEP_CONVERSATIONS):
                     part = sides[at : at + SWEEP_CONVERSATIONS]
@@ -161,7 +163,7 @@ class Instructions:
                     conversations = dict.fromkeys(one.conversation for one in part)
                     said = [Instruction(self._database, each.name, one, 0, action) for one in conversations]
                     offsets = self.tell(*said)
-                    _wait_for_ends(following, wanted, meant, deadline)
+                    _wait_for_ends(following, wanted, meant, ahead.ingest_to, deadline)
                     self._done(said, offsets)
         return len(found)
 
@@ -242,14 +244,25 @@ def suspended_sides(state: Partition) -> list[Endpoint]:
 
 
 def _wait_for_ends(
-    following: Follower, wanted: set[tuple[Role, bytes]], meant: Callable[[Endpoint], bool], deadline: float
+    following: Follower,
+    wanted: set[tuple[Role, bytes]],
+    meant: Callable[[Endpoint], bool],
+    seen_to: int,
+    deadline: float,
 ) -> None:
-    """Return when `meant` no longer holds for any of these sides, by the journal. Raises OutcomeUnknown."""
+    """Return when `meant` no longer holds for any of these sides, by the journal. Raises OutcomeUnknown.
 
-    def look() -> list[Endpoint]:
+    A side that is not there may be one that the journal does not know yet, while it has ingested less than `seen_to`.
+    """
+    unseen = {side for side in wanted if following.state.endpoint(*side) is None}
+
+    def look() -> list[tuple[Role, bytes]]:
         state = following.catch_up()
-        sides = (state.endpoint(role, conversation) for role, conversation in wanted)
-        return [one for one in sides if one is not None and meant(one)]
+        if state.ingest_to >= seen_to:
+            unseen.clear()
+        unseen.difference_update([side for side in unseen if state.endpoint(*side) is not None])
+        sides = ((side, state.endpoint(*side)) for side in wanted)
+        return [side for side, one in sides if (side in unseen if one is None else meant(one))]
 
     until_none(look, deadline, lambda left: late_sweep(len(left), unowned=following.head.clean))
 

@@ -75,7 +75,7 @@ class Operations:
     def suspend(
         self, conversation: UUID, *, reason: str = "", queue: str | None = None, timeout: Seconds = OBEYED_S
     ) -> None:
-        """Deliver no more messages of a conversation and its group, until it is resumed, skipped or ended.
+        """Deliver no more messages of a conversation and its group, until it is resumed or skipped.
 
         Possible at any time; if a transaction has the group, the suspension follows it. Returns when the owner of the
         partition, in whatever process, has committed the suspension. `reason` is shown by `suspended`. `queue` limits

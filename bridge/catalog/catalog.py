@@ -107,7 +107,7 @@ class Catalog:
         if found is None:
             raise MISSING[kind](
                 f"there is no {kind_of(kind)} {name!r} in database {self.database!r}; names are compared byte by byte. "
-                f"Create it with broker.{creator_of(kind)}(…)"
+                f"Create it with broker.admin.{creator_of(kind)}(…)"
             )
         return found
 

@@ -64,7 +64,7 @@ def suspend(  # noqa: PLR0917  # options of a command
     kafka: Kafka = None,
     database: Database = None,
 ) -> None:
-    """Stop the delivery of a conversation and its group, until it is resumed, skipped or ended.
+    """Stop the delivery of a conversation and its group, until it is resumed or skipped.
 
     The owner of its partition does this after the transaction that holds the group; the command returns when it is
     committed.

@@ -172,11 +172,15 @@ class ClientTransaction:
 
 
 def _staged(dialog: object) -> SessionDialog:
-    """The session's record of a dialog; NullHandle for None, BadInput for anything else that is not a `Dialog`."""
+    return checked_dialog(dialog).staged
+
+
+def checked_dialog(dialog: object) -> Dialog:
+    """The dialog; NullHandle for None (49), BadInput for anything else that is not a `Dialog`."""
     if dialog is None:
         raise NullHandle("None is no dialog; give the dialog that begin_dialog or this transaction's begin returned")
     if not isinstance(dialog, Dialog):
         raise BadInput(
             f"{dialog!r} is no dialog; give the dialog that begin_dialog or this transaction's begin returned"
         )
-    return dialog.staged
+    return dialog

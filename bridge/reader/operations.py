@@ -47,7 +47,7 @@ class ReaderOperations:
 
     @checked
     def suspend(self, conversation: UUID, *, reason: str = "") -> None:
-        """Hand out no messages of a conversation and its group until it is resumed, skipped or ended.
+        """Hand out no messages of a conversation and its group until it is resumed or skipped.
 
         If a transaction has the group, this takes effect after it. `reason` is what `suspended` shows. Raises
         DialogNotFound when the conversation lives in no partition of this reader, InvalidState when it is suspended

@@ -39,7 +39,12 @@ def _unread(endpoint: Endpoint) -> Iterator[str]:
     waits += ["a DialogTimer"] if endpoint.rings else []
     waits += ["an Error"] if endpoint.error else []
     if not waits:
-        if endpoint.committed is not State.DISCONNECTED_OUTBOUND:
+        if endpoint.suspended:
+            yield (
+                "Nothing waits to be received. What comes will wait until an operator resumes the conversation, as its "
+                "group is suspended."
+            )
+        elif endpoint.committed is not State.DISCONNECTED_OUTBOUND:
             yield "Nothing waits to be received."
         return
     what = " and ".join(waits)

@@ -153,6 +153,10 @@ def test_049_an_unknown_handle_fails(broker: Broker) -> None:
     handle(broker, "Orders", try_handles)
     with broker.transaction() as transaction, pytest.raises(NullHandle):
         transaction.send(cast("Any", None), ORDER)
+    for dialogs in ([None], [begin(broker), None]):
+        with pytest.raises(NullHandle) as null:
+            broker.send(cast("Any", dialogs), ORDER)
+        assert null.value.number == 8418
 
 
 @pytest.mark.parametrize("error", [0, 7])

@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from uuid import UUID, uuid4
@@ -21,7 +22,7 @@ from konverse.schemas.system_messages import END_DIALOG, ERROR, read_error
 from tests.integration.test_run import run
 from tests.kit.answering import HOLD, POISON, READERS, Run, answer
 from tests.kit.servers import Servers
-from tests.kit.shop import ORDER, begin, connected, drain, open_shop, receive, sent, until
+from tests.kit.shop import DEADLINE_S, ORDER, RECEIPT, begin, connected, drain, handle, open_shop, receive, sent, until
 from tests.kit.workers import read_diary
 
 pytestmark = pytest.mark.stack
@@ -240,6 +241,31 @@ def test_an_end_is_not_obeyed_again_on_a_conversation_that_was_begun_anew_under_
             assert bodies == [b"new"]
             states = {(side.role, side.state) for side in another.operations.conversations()}
     assert states == {("initiator", "SO"), ("target", "CO")}
+
+
+def test_a_cleanup_removes_a_side_too_that_a_handler_has_and_the_journal_does_not_know_yet(
+    servers: Servers, database: str
+) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        dialog = sent(broker, b"0")
+        handle(broker, "Orders", lambda transaction: transaction.send(transaction.dialog, RECEIPT))
+        with (
+            broker.reader("Orders", timeout=1) as orders,
+            broker.reader("Shop", timeout=DEADLINE_S) as shop,
+            ThreadPoolExecutor(1) as pool,
+        ):
+            orders.wait_for_partitions(1)
+            transaction = next(shop)
+            with kept_up(orders):
+                with transaction:
+                    assert [message.type for message in transaction] == [RECEIPT]
+                    ending = pool.submit(broker.operations.end, dialog.id, cleanup=True)
+                    with pytest.raises(TimeoutError):
+                        ending.result(4.0)  # the other side is still there
+                with kept_up(shop):
+                    ending.result()
+                assert list(broker.operations.conversations()) == []
 
 
 def taken(transaction: Transaction) -> list[Message]:

@@ -8,6 +8,7 @@ from konverse.dialog.queries.standing import _STATES, standing
 from konverse.dialog.state.transitions import State
 from konverse.schemas.identifiers import Role
 from konverse.schemas.limits import ATTEMPTS_MAX
+from konverse.schemas.wire.operations import Suspend
 from tests.kit.builders import Pair, conversations, identifier
 from tests.kit.driver import Driver
 
@@ -53,6 +54,18 @@ def test_attempts_that_failed(driver: Driver) -> None:
         if attempt == 1:
             assert told(driver)[1].endswith("after 1 attempt that failed.")
     assert "is suspended after 5 attempts that failed" in told(driver)[1]
+
+
+def test_a_suspension_is_told_also_when_nothing_waits(driver: Driver) -> None:
+    driver.arrive(*conversations("a"))
+    driver.handle()
+    driver.commit()
+    one = driver.state.endpoint(Role.TARGET, identifier("a"))
+    assert one is not None
+    driver.owner.trial.order(one, Suspend(one.index, "look into it", ordered=True))
+    driver.commit()
+    assert one.suspended
+    assert "What comes will wait until an operator resumes" in told(driver)[1]
 
 
 def test_a_group_is_handed_out_as_one() -> None:
