@@ -138,10 +138,10 @@ def peer_ends(state: Partition, endpoint: Endpoint, entry: Entry, *, failed: boo
     state.touch(endpoint)
     endpoint.committed = next_state(endpoint.committed, Event.PEER_FAILED if failed else Event.PEER_ENDED)
     state.shut(endpoint)
+    state.tell_end(endpoint)
     if endpoint.committed is State.CLOSED:
         state.forget(endpoint)
         return
-    state.tell_end(endpoint)
     if failed:
         _put_error(state, endpoint, entry)
     else:

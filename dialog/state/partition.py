@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain, count
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from konverse.schemas.errors import PartitionHalted
 from konverse.schemas.groups import founders, own_group
@@ -79,6 +79,9 @@ class Cleaned(NamedTuple):
     """Partition of its initiator."""
     at_ms: int
     """When it was cleaned up, by the partition's time."""
+
+
+_PEER_IS_OVER: Final = (State.DISCONNECTED_INBOUND, State.ERROR, State.CLOSED)
 
 
 class Partition:
@@ -313,7 +316,7 @@ class Partition:
 
     def tell_end(self, endpoint: Endpoint) -> None:
         """Tell the local session when the peer has ended, received or not: nothing more may be sent."""
-        if self.on_peer_end is not None and endpoint.committed in (State.DISCONNECTED_INBOUND, State.ERROR):
+        if self.on_peer_end is not None and endpoint.committed in _PEER_IS_OVER:
             self.on_peer_end(self, endpoint)
 
     def judged_by(self, judge: Judge | None) -> None:

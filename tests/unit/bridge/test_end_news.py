@@ -18,6 +18,7 @@ from konverse.dialog.state.mailbox import Bounced
 from konverse.dialog.state.partition import Partition
 from konverse.dialog.state.transitions import State
 from konverse.schemas.errors import ConversationEnded
+from konverse.schemas.identifiers import Role
 from konverse.schemas.wire.records import Notice, WriterClosed
 from tests.kit.builders import Pair, Scribe, address_of, begin_block, identifier, record
 
@@ -173,3 +174,18 @@ def test_the_home_tells_a_session_that_its_id_is_not_heard_any_more(
     if not leads_before:
         news.follow(world.home)
     assert world.doubted is closed
+
+
+@pytest.mark.parametrize("code", [0, 7])
+def test_050_it_is_refused_too_when_home_was_ended_by_another_way_before_its_peer(world: World, code: int) -> None:
+    """An operator or a handler has ended the initiator. With its peer's end it is over, and its id is free."""
+    EndNews(lambda: cast("Any", world)).follow(world.home)
+    world.pair.home.end(world.pair.initiator(CONVERSATION))
+    world.pair.home.deliver(world.pair.target)
+    world.pair.target.end(world.pair.receiver(CONVERSATION), code, "it does not work" if code else "")
+    world.pair.target.deliver(world.pair.home)
+    assert world.home.endpoint(Role.INITIATOR, CONVERSATION) is None
+    assert world.conversations == []
+    with pytest.raises(ConversationEnded) as refused:
+        world.send()
+    assert refused.value.number == 8429
