@@ -30,12 +30,12 @@ WAITING: Final = "waiting_offsets"
 """Property of `PartitionVerdict`: how much of the partition was not judged."""
 
 RARE: Final = {
-    "void": "void journal records",
-    "undecodable": "undecodable journal records",
-    "forged": "accepted records with the writer and counter of another record and different content",
-    "foreign": "records without a konverse header",
-    "malformed": "records with a broken konverse header",
-    "copied": "records that were copied from another queue, or from an earlier one of this name",
+    "void": "void journal {records}",
+    "undecodable": "undecodable journal {records}",
+    "forged": "accepted {records} with the writer and counter of another record and different content",
+    "foreign": "{records} without a konverse header",
+    "malformed": "{records} with a broken konverse header",
+    "copied": "{records} copied from another queue, or from an earlier one of this name",
 }
 """Properties of `PartitionVerdict` that are printed only if they are not 0, and what they count."""
 
@@ -154,8 +154,9 @@ def _print(queues: list[Queue], verdicts: list[PartitionVerdict], findings: list
         if verdict.waiting_offsets:
             typer.echo(f"{name}: {verdict.waiting_offsets:,} offsets wait that no owner has ingested")
         for rare, meaning in RARE.items():
-            if getattr(verdict, rare):
-                typer.echo(f"{name}: {getattr(verdict, rare):,} {meaning}")
+            count = getattr(verdict, rare)
+            if count:
+                typer.echo(f"{name}: {count:,} {meaning.format(records='record' if count == 1 else 'records')}")
     for sentence in stalled:
         console.print(f"Not judged: {sentence}", markup=False)
     for finding in findings[:FINDINGS_SHOWN]:
@@ -164,7 +165,7 @@ def _print(queues: list[Queue], verdicts: list[PartitionVerdict], findings: list
         console.print(f"and {len(findings) - FINDINGS_SHOWN} more; --json has all of them")
     waiting = sum(verdict.waiting_offsets for verdict in verdicts)
     if findings:
-        console.print(f"REFUTED: {len(findings)} findings", style="bold red")
+        console.print(f"REFUTED: {len(findings)} finding{'' if len(findings) == 1 else 's'}", style="bold red")
     elif stalled:
         console.print(
             "NOT WHOLE: verified up to the open transactions; records after them were not judged", style="yellow"

@@ -286,9 +286,9 @@ def test_the_command_counts_records_of_strangers_and_copies_and_refutes_nothing(
     assert (code, err) == (0, "")
     assert "Verified" in out
     for told in (
-        "1 records with a broken konverse header",
-        "1 records without a konverse header",
-        "1 records that were copied from another queue, or from an earlier one of this name",
+        "1 record with a broken konverse header",
+        "1 record without a konverse header",
+        "1 record copied from another queue, or from an earlier one of this name",
     ):
         assert f"Orders/0: {told}\n" in out
     report = json.loads(as_json[1])
@@ -365,7 +365,7 @@ def test_what_it_says_to_people(servers: Servers, database: str) -> None:
         forge(servers, broker, counter=0)
         result = CliRunner().invoke(app, ["verify", *options])
         assert result.exit_code == 1
-        assert "REFUTED: 1 findings" in result.stdout
+        assert "REFUTED: 1 finding" in result.stdout
         assert "false output (I8): offset 0 holds output 0" in " ".join(result.stdout.split())
         result = CliRunner().invoke(app, ["verify", "Nowhere", *options])
         assert (result.exit_code, result.stderr.strip().startswith("konverse: ")) == (2, True)
