@@ -36,9 +36,9 @@ from konverse.bridge.redis.view import ViewStore, ViewWriter
 from konverse.bridge.router.registry import RouterRegistry
 from konverse.bridge.runtime.arguments import Body, Partitions, Seconds, Timeout, checked
 from konverse.bridge.runtime.collector import prepare_collector
-from konverse.bridge.runtime.forks import closed_in_children
+from konverse.bridge.runtime.forks import close_after_fork
 from konverse.bridge.runtime.settings import PoolOptions, ReaderOptions, Settings
-from konverse.bridge.runtime.shutdown import DEPARTING
+from konverse.bridge.runtime.shutdown import SHUTDOWN_FILTER
 from konverse.bridge.validation.validator import Validator
 from konverse.bridge.views.views import Views
 from konverse.bridge.views.why import SideState, explain
@@ -100,7 +100,7 @@ class Broker(RouterRegistry):
             lambda queue: self._read(queue, ReaderOptions(partitions=(), substitute=True)),
         )
         self._closed = False
-        closed_in_children(self)
+        close_after_fork(self)
 
     # ----------------------------------------------------------------------------------------------- conversations
 
@@ -215,7 +215,7 @@ class Broker(RouterRegistry):
         options = ReaderOptions(batch, max_messages, timeout, None if partitions is None else (*partitions,), standby)
         options.check(known)
         self._topics.check_queue(known)
-        self.catalog.keep_fresh()
+        self.catalog.refresh_every()
         self._client.fire_and_forget.reads(known.topic)
         reader = self._keep(self._read(known, options))
         beside = len(self._readers.of_topic(known.topic))
@@ -343,7 +343,7 @@ class Broker(RouterRegistry):
             if self._closed:
                 return
             self._closed = True
-        with DEPARTING.closing(), ExitStack() as exits:  # runs in reverse order, and to the end whatever fails
+        with SHUTDOWN_FILTER.closing(), ExitStack() as exits:  # runs in reverse order, and to the end whatever fails
             exits.callback(self.catalog.close)
             exits.callback(self._validator.close)
             exits.callback(self._client.close)

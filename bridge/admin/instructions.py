@@ -39,7 +39,7 @@ log: Final = logging.getLogger("konverse.operator")
 
 SWEEP_CONVERSATIONS: Final = INSTRUCTION_ENTRIES_MAX // 2
 """Instructions written at a time by a command for many conversations. A listener keeps twice as many."""
-OBEYED_S: Final = 15.0
+COMMIT_WAIT_S: Final = 15.0
 """Default time that an operator waits for the owner's commit."""
 INSTRUCTION_CONFIG: Final = {
     "cleanup.policy": "delete",

@@ -16,7 +16,7 @@ from konverse.bridge.kafka.topics import Topics
 from konverse.bridge.reader.operations import first_of, waits
 from konverse.bridge.reader.readers import Readers
 from konverse.bridge.runtime.log_throttle import LogThrottle
-from konverse.bridge.runtime.threads import AGAIN_S, FORESEEN, in_background
+from konverse.bridge.runtime.threads import AGAIN_S, EXPECTED_ERRORS, in_background
 from konverse.dialog.owner.owner import Owner
 from konverse.dialog.state.endpoint import Endpoint
 from konverse.dialog.state.transitions import SENDING, State
@@ -87,7 +87,7 @@ class InstructionListener:
                         reader = LogReader(self._kafka)
                     self._read(reader)
                     self._away.over()
-                except (*FORESEEN, LogTruncated) as error:
+                except (*EXPECTED_ERRORS, LogTruncated) as error:
                     if isinstance(error, LogTruncated):
                         self._position = None
                     if self._away.due():
@@ -152,7 +152,7 @@ class InstructionListener:
             if counts or self._now_ms > until_ms:
                 self._forget(place)
         for reader in self._readers.open() if self._kept else ():
-            with suppress(*FORESEEN):  # the application's own call raises the same error
+            with suppress(*EXPECTED_ERRORS):  # the application's own call raises the same error
                 reader.keep_up()  # commits for a reader whose only thread is in a handler
 
     def _report(self, instruction: Instruction) -> None:

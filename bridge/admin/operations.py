@@ -27,7 +27,7 @@ from konverse.schemas.system_messages import check_error
 from konverse.schemas.wire.instruction import Action
 
 from .instructions import (
-    OBEYED_S,
+    COMMIT_WAIT_S,
     SWEEP_CONVERSATIONS,
     Command,
     Instructions,
@@ -73,7 +73,7 @@ class Operations:
 
     @checked
     def suspend(
-        self, conversation: UUID, *, reason: str = "", queue: str | None = None, timeout: Seconds = OBEYED_S
+        self, conversation: UUID, *, reason: str = "", queue: str | None = None, timeout: Seconds = COMMIT_WAIT_S
     ) -> None:
         """Deliver no more messages of a conversation and its group, until it is resumed or skipped.
 
@@ -87,7 +87,7 @@ class Operations:
         self._instructions.instruct(conversation, queue, Command(Action.SUSPEND, 0, reason_of(reason)), timeout)
 
     @checked
-    def resume(self, conversation: UUID, *, queue: str | None = None, timeout: Seconds = OBEYED_S) -> None:
+    def resume(self, conversation: UUID, *, queue: str | None = None, timeout: Seconds = COMMIT_WAIT_S) -> None:
         """Deliver the messages of a suspended conversation again, with five new attempts.
 
         Arguments and errors as for `suspend`; InvalidState when it is not suspended.
@@ -101,7 +101,7 @@ class Operations:
         reason: str | None = None,
         older_than: Seconds | None = None,
         queue: str | None = None,
-        timeout: Seconds = OBEYED_S,
+        timeout: Seconds = COMMIT_WAIT_S,
     ) -> list[Suspended]:
         """Resume the suspended conversations of a queue, or of the database; returns them.
 
@@ -139,7 +139,7 @@ class Operations:
         return [one for group in found for one in group.shown]
 
     @checked
-    def skip(self, conversation: UUID, *, queue: str | None = None, timeout: Seconds = OBEYED_S) -> None:
+    def skip(self, conversation: UUID, *, queue: str | None = None, timeout: Seconds = COMMIT_WAIT_S) -> None:
         """Drop the first waiting message of a conversation, and resume the conversation.
 
         Arguments and errors as for `suspend`. Raises InvalidState when nothing waits, when the first waiting message is
@@ -156,7 +156,7 @@ class Operations:
         description: str | None = "",
         cleanup: bool = False,
         queue: str | None = None,
-        timeout: Seconds = OBEYED_S,
+        timeout: Seconds = COMMIT_WAIT_S,
     ) -> None:
         """End a conversation; `error` > 0 means WITH ERROR. Arguments and errors as for `suspend`.
 
@@ -176,7 +176,7 @@ class Operations:
         self._instructions.instruct(conversation, queue, Command(Action.END, error, description), timeout)
 
     @checked
-    def error_broker_conversations(self, *, queue: str | None = None, timeout: Seconds = OBEYED_S) -> int:
+    def error_broker_conversations(self, *, queue: str | None = None, timeout: Seconds = COMMIT_WAIT_S) -> int:
         """Fail every open conversation of the database, or of one queue: Error -9719 on both sides.
 
         ALTER DATABASE … SET ERROR_BROKER_CONVERSATIONS (behaviour 136), for a database whose logs were restored from a
@@ -210,7 +210,7 @@ class Operations:
         return sides.leaked(self._kafka, kafka_time_ms(self._kafka), older_than, only)
 
     @checked
-    def end_leaked(self, leaked: Leaks, *, timeout: Seconds = OBEYED_S) -> list[UUID]:
+    def end_leaked(self, leaked: Leaks, *, timeout: Seconds = COMMIT_WAIT_S) -> list[UUID]:
         """End conversations returned by `leaked`, WITH CLEANUP: both sides are removed, with all waiting messages.
 
         They are judged again first: a conversation with activity since then goes on. The owners of the partitions do

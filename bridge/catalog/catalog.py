@@ -17,7 +17,7 @@ from confluent_kafka import Message
 
 from konverse.bridge.kafka.clients import Kafka
 from konverse.bridge.kafka.headers import header_of
-from konverse.bridge.runtime.threads import FORESEEN, in_background
+from konverse.bridge.runtime.threads import EXPECTED_ERRORS, in_background
 from konverse.schemas.catalog.objects import (
     CatalogObject,
     Change,
@@ -111,7 +111,7 @@ class Catalog:
             )
         return found
 
-    def heard_of(self, kind: type[Object], name: str) -> Object | None:
+    def get_known(self, kind: type[Object], name: str) -> Object | None:
         """The object of that name, as far as known here; Kafka is not asked."""
         return self._known(kind, name)
 
@@ -219,7 +219,7 @@ class Catalog:
             )
         allowed.add((contract, role, message_type))
 
-    def keep_fresh(self, every_s: float = FRESH_EVERY_S) -> None:
+    def refresh_every(self, every_s: float = FRESH_EVERY_S) -> None:
         """Refresh in the background from here on, at least every `every_s` seconds."""
         with self._lock:
             hurry, self._every_s = every_s < self._every_s, min(every_s, self._every_s)
@@ -238,7 +238,7 @@ class Catalog:
                 self.refresh()
             except TopicMismatch as error:
                 self._log.say(error)
-            except FORESEEN as error:  # a lookup that needs the journal raises the error itself
+            except EXPECTED_ERRORS as error:  # a lookup that needs the journal raises the error itself
                 log.debug("the catalog cannot be read: %s", error)
             else:
                 self._log.look()

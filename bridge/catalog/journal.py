@@ -10,12 +10,12 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from konverse.bridge.kafka.clients import Kafka, LogTruncated, acquaint, discard
+from konverse.bridge.kafka.clients import Kafka, LogTruncated, connect_producer, discard
 from konverse.bridge.kafka.log_reader import LogReader
 from konverse.bridge.kafka.topic_watch import WATCH_EVERY_S
 from konverse.bridge.kafka.topics import JOURNAL_CONFIG, Topics
 from konverse.bridge.runtime.log_throttle import LogThrottle
-from konverse.bridge.runtime.threads import FORESEEN
+from konverse.bridge.runtime.threads import EXPECTED_ERRORS
 from konverse.schemas.errors import OutcomeUnknown, TopicMismatch
 from konverse.schemas.identifiers import catalog_topic
 
@@ -78,7 +78,7 @@ class CatalogLog:
         if self._producer is None:
             self._open()  # the topic exists
             self._producer = self._kafka.journal_producer()
-            acquaint(self._producer, self._topic)
+            connect_producer(self._producer, self._topic)
         outcome: list[int | KafkaError] = []
 
         def on_delivery(error: Any, message: Any) -> None:
@@ -114,7 +114,7 @@ class CatalogLog:
                 raise self._lost(f"lacks its first {self._first} offsets, so a process that starts now cannot read it")
         except TopicMismatch as error:
             self.say(error)
-        except FORESEEN as error:
+        except EXPECTED_ERRORS as error:
             log.debug("the settings of the catalog topic cannot be checked: %s", error)
 
     def say(self, problem: TopicMismatch) -> None:

@@ -184,7 +184,7 @@ class CatalogJudge:
 
     def receives(self, queue: Queue) -> bool:
         """Whether the STATUS of the queue is ON, as far as known here. True for a queue that was dropped."""
-        known = self._catalog.heard_of(Queue, queue.name)
+        known = self._catalog.get_known(Queue, queue.name)
         return known is None or known.incarnation != queue.incarnation or known.status
 
     def letter(self, message_type: str) -> str:

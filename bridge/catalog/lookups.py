@@ -29,7 +29,7 @@ class _Services:
         self._due_s = 0.0
 
     def __call__(self, name: str) -> bool:
-        if self._catalog.heard_of(Service, name) is not None:
+        if self._catalog.get_known(Service, name) is not None:
             return True
         now_s = self._clock()
         if now_s < self._due_s:
@@ -45,7 +45,7 @@ def bound(catalog: Catalog, classify: Any) -> Any:
     """
     if not isinstance(classify, Classifier):
         return classify
-    catalog.keep_fresh(ROUTED_FRESH_EVERY_S)
+    catalog.refresh_every(ROUTED_FRESH_EVERY_S)
     return classify.bound(lookup_of(catalog))
 
 

@@ -12,7 +12,7 @@ from typing import Final, TextIO
 
 import typer
 
-from konverse.bridge.runtime.exit_codes import FAILED, NOBODY_READS
+from konverse.bridge.runtime.exit_codes import BROKEN_PIPE, FAILED
 
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 """Errors of a disk, to be mended outside of konverse."""
@@ -37,10 +37,10 @@ def failures_of_output() -> Iterator[None]:
         yield
     except BrokenPipeError as error:
         _silence(sys.stdout)
-        raise typer.Exit(NOBODY_READS) from error
+        raise typer.Exit(BROKEN_PIPE) from error
     except SystemExit as ended:  # how rich exits on a closed pipe
         if isinstance(ended.__context__, BrokenPipeError):
-            raise typer.Exit(NOBODY_READS) from ended
+            raise typer.Exit(BROKEN_PIPE) from ended
         raise
     except OSError as error:
         if not hinders_output(error):

@@ -158,7 +158,7 @@ class Dialog:
         changes nothing. Raises ConversationEnded after an end, QueueFull as `send`.
         """
         session, staged = self._sender.session, self._staged
-        self._sender.decide_with_care(staged, lambda: session.finish(staged))
+        self._sender.decide_with_room(staged, lambda: session.finish(staged))
 
     @checked
     def set_timer(self, timeout: Timeout) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from konverse.bridge.kafka.clients import Kafka
 from konverse.bridge.owner.follower import CATCH_UP_S
 from konverse.bridge.reader.readers import Readers
-from konverse.bridge.runtime.threads import FORESEEN, in_background
+from konverse.bridge.runtime.threads import EXPECTED_ERRORS, in_background
 from konverse.dialog.queries.hearing import needs_another_id
 from konverse.dialog.queries.offering import Decisions
 from konverse.dialog.session.dialogs import SessionDialog
@@ -187,7 +187,7 @@ class Mailboxes:
                     answers[home] = self._tell(dialog)
                 except BrokerClosed:
                     return
-                except FORESEEN as error:
+                except EXPECTED_ERRORS as error:
                     log.warning("cannot check whether redirected messages have arrived, retrying: %s", error)
                     again_at[home] = time.monotonic() + RETRY_S
             self._awaken.wait(POLL_S if awaited else REST_S)

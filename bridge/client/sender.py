@@ -148,7 +148,7 @@ class Sender(SessionProducer):
                 if not counter & SERVE_MASK:
                     self._serve(0)
                 return sequence
-        return self._send_with_care(dialog, message_type, body)
+        return self._send_slowly(dialog, message_type, body)
 
     def end(self, dialog: SessionDialog, error_body: bytes = b"") -> None:
         """End a dialog; its home tells the peer when everything that was sent before counts.
@@ -400,7 +400,7 @@ class Sender(SessionProducer):
 
     # ------------------------------------------------------------------------------------------------------ inside
 
-    def _send_with_care(self, dialog: SessionDialog, message_type: str, body: bytes) -> int:
+    def _send_slowly(self, dialog: SessionDialog, message_type: str, body: bytes) -> int:
         """The slow path of `send`: BEGIN does not count yet, no room, a failure, or an ended dialog."""
         numbers: list[int] = []
 
@@ -408,10 +408,10 @@ class Sender(SessionProducer):
             numbers.append(dialog.next_sequence)
             return self.session.send(dialog, message_type, body)
 
-        self.decide_with_care(dialog, send)
+        self.decide_with_room(dialog, send)
         return numbers[0]
 
-    def decide_with_care(self, dialog: SessionDialog | None, call: Callable[[], list[Produce]]) -> None:
+    def decide_with_room(self, dialog: SessionDialog | None, call: Callable[[], list[Produce]]) -> None:
         """As `decide`, once there is room on a dialog or (None) for a transaction. QueueFull after `send_timeout_s`."""
         self.check([dialog] if dialog is not None else ())
         self._decide_when(lambda: self._has_room(dialog), call, lambda: (dialog, self._lane_of(dialog)))

@@ -19,10 +19,10 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from konverse.bridge.kafka.clients import PRODUCER_RECORDS_MAX, Headers, Health, Kafka, acquaint, discard
+from konverse.bridge.kafka.clients import PRODUCER_RECORDS_MAX, Headers, Health, Kafka, connect_producer, discard
 from konverse.bridge.kafka.refusals import Need
 from konverse.bridge.runtime.log_throttle import LogThrottle
-from konverse.bridge.runtime.threads import FORESEEN, in_background
+from konverse.bridge.runtime.threads import EXPECTED_ERRORS, in_background
 from konverse.dialog.session.lanes import Produce
 from konverse.dialog.session.rotation import Age, Unheard
 from konverse.schemas.errors import BrokerClosed, KafkaUnavailable, TopicMismatch
@@ -113,7 +113,7 @@ class SessionProducer:
 
     def _new_producer(self) -> Producer:
         producer = self._kafka.data_producer(linger_ms=LINGER_MS)
-        acquaint(producer, self._renewal.topic)
+        connect_producer(producer, self._renewal.topic)
         self._produce = producer.produce
         return producer
 
@@ -208,7 +208,7 @@ class SessionProducer:
                     self._take_answers()
                 self._look_around(seen)
                 served = seen - before < BUSY_SENDS and self._serve(POLL_S)
-            except FORESEEN as error:
+            except EXPECTED_ERRORS as error:
                 served, wait_s, self._last_failure = False, RETRY_S, str(error)
                 log.warning("the sender cannot continue, retrying: %s", error)
             if not served:

@@ -161,7 +161,7 @@ class ClientTransaction:
             return
         try:
             self._sender.check(self._transaction.dialogs)
-            self._sender.decide_with_care(None, lambda: self._sender.session.commit(self._transaction))
+            self._sender.decide_with_room(None, lambda: self._sender.session.commit(self._transaction))
         except BaseException:
             self._transaction.drop()
             raise

@@ -22,7 +22,7 @@ from konverse.bridge.owner.follower import Follower
 from konverse.bridge.reader.reader import Reader
 from konverse.bridge.runtime.log_throttle import LogThrottle
 from konverse.bridge.runtime.settings import ReaderOptions
-from konverse.bridge.runtime.threads import AGAIN_S, FORESEEN, in_background, passes
+from konverse.bridge.runtime.threads import AGAIN_S, EXPECTED_ERRORS, in_background, is_transient
 from konverse.dialog.owner.settings import OwnerSettings
 from konverse.dialog.session.session import Session
 from konverse.routing.partitioning import choose_partition
@@ -164,16 +164,16 @@ class Transmission:
                         pass
                 except BrokerClosed:
                     return  # closed before the first turn
-                except FORESEEN as error:
-                    if not passes(error):
+                except EXPECTED_ERRORS as error:
+                    if not is_transient(error):
                         log.error("this process no longer transmits transactions: %s", error)  # noqa: TRY400  # no traceback
                         return
-                    self._say_away("transactions cannot be transmitted", error)
+                    self._log_unreachable("transactions cannot be transmitted", error)
                     self._closed.wait(AGAIN_S)
                 else:
                     return
 
-    def _say_away(self, what: str, error: Exception) -> None:
+    def _log_unreachable(self, what: str, error: Exception) -> None:
         if self._away.due(what):
             log.warning("%s, retrying: %s", what, error)
 
@@ -191,11 +191,11 @@ class Transmission:
                     self._sender.decide(partial(Session.transmitted, state=state))
                 except BrokerClosed:
                     return
-                except FORESEEN as error:
-                    if not passes(error):
+                except EXPECTED_ERRORS as error:
+                    if not is_transient(error):
                         log.error("this process no longer checks whether transactions have arrived: %s", error)  # noqa: TRY400
                         return
-                    self._say_away("the journal of the transmission queue cannot be read", error)
+                    self._log_unreachable("the journal of the transmission queue cannot be read", error)
                     self._closed.wait(AGAIN_S)
                 else:
                     self._away.over("the journal of the transmission queue cannot be read")

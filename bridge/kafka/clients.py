@@ -22,7 +22,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from konverse.bridge.runtime.log_throttle import LogThrottle, Repeated
 from konverse.bridge.runtime.settings import Settings
-from konverse.bridge.runtime.shutdown import DEPARTING
+from konverse.bridge.runtime.shutdown import SHUTDOWN_FILTER
 from konverse.schemas.errors import InvalidSettings, KafkaUnavailable
 
 from .misfits import too_small
@@ -58,7 +58,7 @@ _BEHIND: Final = frozenset({KafkaError._FATAL, KafkaError._PURGE_QUEUE, KafkaErr
 log.addHandler(logging.NullHandler())
 
 
-log.addFilter(DEPARTING)
+log.addFilter(SHUTDOWN_FILTER)
 
 
 log.addFilter(Repeated())
@@ -264,7 +264,7 @@ def has_joined(consumer: Consumer) -> bool:
     return isinstance(told, bytes) and int.from_bytes(told[7:11], sys.byteorder, signed=True) > 0
 
 
-def acquaint(producer: Producer, topic: str) -> None:
+def connect_producer(producer: Producer, topic: str) -> None:
     """Let a new idempotent producer connect to its brokers. `topic` has to exist.
 
     A record that is produced before that waits half a second: librdkafka 2.16 wants a producer id, knows no broker that

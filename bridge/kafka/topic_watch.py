@@ -110,9 +110,9 @@ class TopicWatch:
         asked, self._asked_settings = self._asked_settings, {}
         for resource, answer in asked.items():
             if answer.exception() is None:
-                self._say_changes(resource.name, {key: str(one.value) for key, one in answer.result().items()})
+                self._log_changes(resource.name, {key: str(one.value) for key, one in answer.result().items()})
 
-    def _say_changes(self, name: str, actual: Mapping[str, str]) -> None:
+    def _log_changes(self, name: str, actual: Mapping[str, str]) -> None:
         replicas = self._replicas.get(name)
         if replicas is None:
             return

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from konverse.bridge.catalog.homes import LATER_S, Altered, Elsewhere
 from konverse.bridge.catalog.judge import CatalogJudge, Rules
-from konverse.bridge.runtime.threads import FORESEEN
+from konverse.bridge.runtime.threads import EXPECTED_ERRORS
 from konverse.dialog.owner.events import Phase
 from konverse.dialog.owner.owner import Owner
 from konverse.dialog.state.relocations import Arrival
@@ -91,7 +91,7 @@ class CatalogChanges:
         try:
             elsewhere = self.altered.read()
             self._read = _CatalogRead(wanted.arrivals, elsewhere, dropped=not judge.keeps(self._queue))
-        except FORESEEN as error:
+        except EXPECTED_ERRORS as error:
             log.debug("cannot determine which objects were dropped: %s", error)
         finally:
             self._wanted = None
@@ -107,7 +107,7 @@ class CatalogChanges:
         try:
             self.altered.read()
             self.dropped = not self._judge.keeps(self._queue)
-        except FORESEEN as error:
+        except EXPECTED_ERRORS as error:
             log.debug("cannot determine whether the queue was dropped: %s", error)
         return time.monotonic()
 
@@ -118,7 +118,7 @@ class CatalogChanges:
         leading = self._leading()
         try:
             gone = [owner for owner in leading if owner.staging.dropping.look(is_here, judge.has_contract)]
-        except FORESEEN as error:
+        except EXPECTED_ERRORS as error:
             log.debug("cannot determine which objects were dropped: %s", error)
             return
         self.altered.see(elsewhere, {owner: reading.arrivals.get(owner, {}) for owner in leading})

@@ -72,7 +72,7 @@ from .logs import Question, QueueLogs
 from .outputs import Outputs
 from .snapshots import SnapshotTopic, Truncation
 from .standby import Standby
-from .unreleased import tell_unreleased
+from .unreleased import log_unreleased
 
 log: Final = logging.getLogger("konverse.owner")
 URGENT_S: Final = 10.0
@@ -302,7 +302,7 @@ class OwnerDriver:
     def close(self) -> None:
         """Give every partition back and stop."""
         with ExitStack() as exits:  # in reverse order, and all of them whatever fails
-            exits.callback(lambda: tell_unreleased(self.queue, self.stopped()))
+            exits.callback(lambda: log_unreleased(self.queue, self.stopped()))
             if self._view is not None:
                 exits.callback(self._view.close)
             exits.callback(self._reading.close)

@@ -100,7 +100,7 @@ class Outputs:
         except KafkaException as error:  # the producer has failed for good
             address = self._handed[0][1]
             self._refusal = (address.topic, address.partition)
-            self._say_refused(self._refusal, "delivered", error)
+            self._log_refused(self._refusal, "delivered", error)
 
     def replace_producer(self, refusal: tuple[str, int] | None = None) -> None:
         """Make a new producer, and have owners emit all outputs that do not count; the destination `refusal` pauses."""
@@ -219,15 +219,15 @@ class Outputs:
                 return True
             except (BufferError, KafkaException) as again:
                 error = again
-        self._say_refused((record[0], record[3]), "accepted", error)
+        self._log_refused((record[0], record[3]), "accepted", error)
         return False
 
     def _on_refusal(self, error: Any, message: Message) -> None:
         """Delivery report of a failure; successes are not reported."""
         self._refusal = (message.topic() or "", message.partition() or 0)
-        self._say_refused(self._refusal, "delivered", error)
+        self._log_refused(self._refusal, "delivered", error)
 
-    def _say_refused(self, place: tuple[str, int], what: str, error: object) -> None:
+    def _log_refused(self, place: tuple[str, int], what: str, error: object) -> None:
         if self._refusals.due(place):
             why = self._kafka.words(error, Need.topic("WRITE", place[0]))
             log.warning("outputs to %s/%d are not %s: %s", *place, what, why)

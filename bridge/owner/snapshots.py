@@ -23,7 +23,7 @@ from konverse.bridge.kafka.clients import Kafka, discard
 from konverse.bridge.kafka.clock import kafka_time_ms
 from konverse.bridge.kafka.log_reader import LogReader
 from konverse.bridge.kafka.refusals import Need
-from konverse.bridge.runtime.threads import said
+from konverse.bridge.runtime.threads import log_exceptions
 from konverse.dialog.owner.events import AppendSnapshot, SnapshotWritten, Truncate
 from konverse.dialog.owner.owner import Owner
 from konverse.schemas.catalog.objects import KEEP_FOR_EVER, Queue
@@ -47,7 +47,7 @@ class Truncation:
     def truncate(self, partition: int, effect: Truncate) -> None:
         """Delete, in the background, unprotected records below the effect's offsets."""
         if self._queue.keep_ms != KEEP_FOR_EVER:
-            self._worker.submit(said, "konverse-truncation", partial(self._truncate, partition, effect))
+            self._worker.submit(log_exceptions, "konverse-truncation", partial(self._truncate, partition, effect))
 
     def close(self) -> None:
         """Finish the truncation that runs, and cancel the others."""

@@ -16,7 +16,7 @@ from typing import Final
 from konverse.bridge.kafka.clients import Kafka
 from konverse.bridge.runtime.clock import now_ms
 from konverse.bridge.runtime.log_throttle import LogThrottle
-from konverse.bridge.runtime.threads import FORESEEN, in_background, passes
+from konverse.bridge.runtime.threads import EXPECTED_ERRORS, in_background, is_transient
 from konverse.dialog.owner.events import (
     AppendSnapshot,
     Effect,
@@ -96,10 +96,10 @@ class Standby:
             while not self._stop.wait(EVERY_S):
                 try:
                     self._look_at_all()
-                except FORESEEN as error:
-                    if not passes(error):
+                except EXPECTED_ERRORS as error:
+                    if not is_transient(error):
                         raise
-                    self._say_away(error)
+                    self._log_unreachable(error)
         finally:
             self._snapshots.close()
             self._reading.close()
@@ -122,7 +122,7 @@ class Standby:
         try:
             bounds = self._reading.bounds(number)
         except KafkaUnavailable as error:
-            self._say_away(error)
+            self._log_unreachable(error)
             return
         self._do(follower, follower.step(Follow(bounds), now_ms()))
         until = time.monotonic() + PIECES_S
@@ -131,7 +131,7 @@ class Standby:
         if follower.phase is Phase.STOPPED:
             del self._followers[number]
 
-    def _say_away(self, error: Exception) -> None:
+    def _log_unreachable(self, error: Exception) -> None:
         if self._away.due():
             log.warning("the standby cannot follow %s, retrying: %s", self._queue.topic, error)
 

@@ -13,7 +13,7 @@ from konverse.schemas.catalog.objects import Queue
 log: Final = logging.getLogger("konverse.owner")
 
 
-def tell_unreleased(queue: Queue, stopped: Iterable[tuple[int, Owner, Stopped | Halted]]) -> None:
+def log_unreleased(queue: Queue, stopped: Iterable[tuple[int, Owner, Stopped | Halted]]) -> None:
     """Log the partitions whose last commit has an unknown outcome, save those that another process has claimed."""
     numbers = sorted({number for number, _, effect in stopped if isinstance(effect, Stopped) and not effect.fenced})
     if numbers:

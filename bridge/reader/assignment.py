@@ -144,7 +144,7 @@ class Assignment:
             events = self._driver.feed(messages)
             del messages, first  # frees them before owners make objects of their columns
             self._flow()
-            self._say_nothing()
+            self._warn_without_partition()
             for event in events:  # after the records that came with them, which are not delivered again
                 try:
                     self._kafka.check_event(event, self._group if self.joining.refused(self.consumer) else "")
@@ -154,7 +154,7 @@ class Assignment:
                     self._begin_with_another(failure)
                     break
                 else:
-                    self._say_event(event)
+                    self._log_event(event)
             return self._driver.ingest() > 0
 
     def _fetch_behind(self, first: Message | None) -> list[Message]:
@@ -182,7 +182,7 @@ class Assignment:
                 self._consumer_of(number).resume(place)
                 self._paused.discard(number)
 
-    def _say_nothing(self) -> None:
+    def _warn_without_partition(self) -> None:
         """Warn when this reader has no partition: with more readers than partitions some would wait in silence."""
         if self._assigned or self._orphans.numbers or self._options.standby or self._options.substitute:
             self._nothing_since = time.monotonic()
@@ -288,7 +288,7 @@ class Assignment:
             self._claim_again_at[number] = time.monotonic() + CLAIM_AGAIN_S
         return offset
 
-    def see_stopped(self) -> None:
+    def maintain(self) -> None:
         """Deal with lost owners, changed topics, consumers to be moved, claims that are due, and orphans.
 
         A lost partition is claimed again while the group suggests it. If the caller named it and another process has
@@ -314,7 +314,7 @@ class Assignment:
             self.failure = error
         if self._driver.catalog_changes.dropped:
             self.failure = QueueNotFound(f"queue {self._driver.queue.name!r} was dropped while it was read")
-        self._say_how_kafka_is()
+        self._log_kafka_health()
         self._transactions.look(self._driver.owners)
         while self._driver.misplaced:
             number = self._driver.misplaced.pop()
@@ -352,7 +352,7 @@ class Assignment:
     def _consumer_of(self, number: int) -> Consumer:
         return self._orphans.consumer_of(number) or self.consumer
 
-    def _say_how_kafka_is(self) -> None:
+    def _log_kafka_health(self) -> None:
         name, silent_s = self._driver.queue.name, self._watch.silent_s
         if silent_s > AWAY_S:
             if self._away.due():
@@ -362,7 +362,7 @@ class Assignment:
         elif silent_s == 0.0 and self._away.over():
             log.warning("Kafka answers again; queue %r goes on", name)
 
-    def _say_event(self, event: Message) -> None:
+    def _log_event(self, event: Message) -> None:
         """Log an event after which the client goes on."""
         error = event.error()
         if error is not None and (code := error.code()) != NO_GROUP and self._events.due((event.partition(), code)):

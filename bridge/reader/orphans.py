@@ -20,7 +20,7 @@ from confluent_kafka.admin import ListOffsetsResultInfo, OffsetSpec
 
 from konverse.bridge.kafka.clients import Kafka, LogTruncated
 from konverse.bridge.kafka.log_reader import LogReader
-from konverse.bridge.runtime.threads import FORESEEN
+from konverse.bridge.runtime.threads import EXPECTED_ERRORS
 from konverse.dialog.owner.owner import Owner
 from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import MalformedRecord
@@ -178,7 +178,7 @@ class UnownedPartitions(Orphans):
             for messages, _ in self._reader.read(self.journal, number, max(0, end - 1), end):
                 last = messages[-1].value() or b"" if messages else last
             record = decode(last) if end else None
-        except (*FORESEEN, LogTruncated, MalformedRecord):
+        except (*EXPECTED_ERRORS, LogTruncated, MalformedRecord):
             return False
         if isinstance(record, Claim):
             return record.owner == self._failed.get(number)

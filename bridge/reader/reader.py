@@ -88,7 +88,7 @@ class OwnerHost:
         self._owner = owner
         self._driver = driver
         self._guard = guard
-        self._tell_ends = tell_ends
+        self._report_peer_ends = tell_ends
         self.done = partial(done, owner)
         """Reports the end of a `with` block to the reader."""
 
@@ -112,7 +112,7 @@ class OwnerHost:
             self._driver.catalog_changes.check_enabled()
             part = take_further(self._owner, transaction)
             if part is not None:
-                self._tell_ends(part)
+                self._report_peer_ends(part)
             return part
 
 
@@ -309,7 +309,7 @@ class Reader:
         for owner, transaction in self._passed.take_back():
             self._handing_out.resting.add(owner, transaction, now_ms())
 
-    def _tell_ends(self, transaction: Transaction) -> None:
+    def _report_peer_ends(self, transaction: Transaction) -> None:
         for endpoint in transaction.members:
             if endpoint.committed in (State.DISCONNECTED_INBOUND, State.ERROR):
                 self._on_ended(endpoint.conversation)
@@ -391,7 +391,7 @@ class Reader:
                     if self._driver.settled:
                         break
                     self._driver.pump(0.01)
-                    self._assignment.see_stopped()
+                    self._assignment.maintain()
                 self._assignment.hear()
             if time.monotonic() > say_at:
                 say_at = deadline + 1
@@ -524,13 +524,13 @@ class Reader:
 
     def _attach(self, owner: Owner) -> None:
         """Have the owner's transactions ask this reader."""
-        owner.staging.context.host = OwnerHost(owner, self._driver, self._lock, self._tell_ends, self._done)
+        owner.staging.context.host = OwnerHost(owner, self._driver, self._lock, self._report_peer_ends, self._done)
 
     def _handed(self, owner: Owner, transaction: Transaction) -> Transaction:
         transaction.await_block()
         self._passed.handed(owner, transaction)
         if transaction.dialog.role is Role.INITIATOR:
-            self._tell_ends(transaction)
+            self._report_peer_ends(transaction)
         return transaction
 
     def _done(self, owner: Owner, transaction: Transaction, commit: bool) -> None:  # noqa: FBT001  # a callback's shape
@@ -538,7 +538,7 @@ class Reader:
             error = "" if commit else failure()
             times = self._handing_out.ended(owner, transaction, commits=commit, error=error, now_ms=now_ms())
             if times:
-                self._say_tired(transaction, times)
+                self._warn_idle_handler(transaction, times)
             if self._others_wait:
                 self._returned.notify()
 
@@ -565,7 +565,7 @@ class Reader:
                 if self._closed:
                     return False
                 self._driver.pump()
-                self._assignment.see_stopped()
+                self._assignment.maintain()
                 self._handing_out.hand_out_again(now_ms())
                 if keep_up:  # before the group may revoke a partition
                     self._commit_finished(acknowledgements=False)
@@ -592,7 +592,7 @@ class Reader:
             if should_commit(owner, acknowledgements=acknowledgements):
                 self._driver.commit(owner)
 
-    def _say_tired(self, transaction: Transaction, times: int) -> None:
+    def _warn_idle_handler(self, transaction: Transaction, times: int) -> None:
         log.warning(
             "a handler of queue %r received nothing from conversation %s %d times in a row; it is now called every "
             "%.0f s. Receive the messages, or end the conversation",

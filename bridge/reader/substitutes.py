@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from konverse.bridge.catalog.catalog import Catalog
 from konverse.bridge.runtime.log_throttle import LogThrottle
-from konverse.bridge.runtime.threads import FORESEEN, in_background
+from konverse.bridge.runtime.threads import EXPECTED_ERRORS, in_background
 from konverse.schemas.catalog.objects import Queue, Service
 
 from .readers import Readers
@@ -80,7 +80,7 @@ class Substitutes:
 
     def _say(self, what: str, error: Exception) -> None:
         """Log an expected error briefly, an unexpected one with its traceback and throttled."""
-        if isinstance(error, FORESEEN):
+        if isinstance(error, EXPECTED_ERRORS):
             log.info("%s: %s", what, error)
         elif self._mistakes.due(what):
             log.error("%s: unexpected error", what, exc_info=error)
@@ -99,7 +99,7 @@ class Substitutes:
                 for name in service.queues_before
             }
             there = {queue.name: queue.incarnation for queue in self._catalog.all(Queue)}
-        except FORESEEN as error:
+        except EXPECTED_ERRORS as error:
             log.debug("cannot determine which queues need a substitute reader: %s", error)
             return
         for name, wish in known.items():

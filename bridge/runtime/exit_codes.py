@@ -22,7 +22,7 @@ BUG: Final = 70
 CUT_OFF: Final = 8
 """`run` was stopped, and some handlers had not finished when the grace period ended."""
 
-NOBODY_READS: Final = 141
+BROKEN_PIPE: Final = 141
 """The reader of the output has gone: the code that a shell reports for a program killed by SIGPIPE."""
 
 

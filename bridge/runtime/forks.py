@@ -21,7 +21,7 @@ class Forkable(Protocol):
 _KNOWN: Final[WeakSet[Forkable]] = WeakSet()
 
 
-def closed_in_children(thing: Forkable) -> None:
+def close_after_fork(thing: Forkable) -> None:
     """Call `thing.forked()` in every child that is forked from now on."""
     _KNOWN.add(thing)
 

@@ -40,4 +40,4 @@ class ShutdownLogFilter(logging.Filter):
         return not (self._leaving and _CONNECTION.search(record.getMessage()))
 
 
-DEPARTING: Final = ShutdownLogFilter()
+SHUTDOWN_FILTER: Final = ShutdownLogFilter()

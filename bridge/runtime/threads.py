@@ -16,18 +16,18 @@ log: Final = logging.getLogger("konverse.background")
 AGAIN_S: Final = 1.0
 """Pause of a background thread after an error that may pass by itself."""
 
-FORESEEN: Final = (KafkaException, KonverseError)
-"""Errors that every background thread has to expect. `passes` tells which of them are worth a retry."""
+EXPECTED_ERRORS: Final = (KafkaException, KonverseError)
+"""Errors that every background thread has to expect. `is_transient` tells which of them are worth a retry."""
 
 
 def in_background(name: str, work: Callable[[], object]) -> threading.Thread:
     """Start a daemon thread that does the work."""
-    thread = threading.Thread(target=said, args=(name, work), name=name, daemon=True)
+    thread = threading.Thread(target=log_exceptions, args=(name, work), name=name, daemon=True)
     thread.start()
     return thread
 
 
-def said(name: str, work: Callable[[], object]) -> None:
+def log_exceptions(name: str, work: Callable[[], object]) -> None:
     """Do the work and log an unexpected exception, since no caller waits for the result."""
     try:
         work()
@@ -35,7 +35,7 @@ def said(name: str, work: Callable[[], object]) -> None:
         log.exception("thread %s ended with an unexpected exception", name)
 
 
-def passes(error: Exception) -> bool:
+def is_transient(error: Exception) -> bool:
     """Whether a retry may help."""
     if isinstance(error, KafkaException):
         return not error.args[0].fatal()

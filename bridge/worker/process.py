@@ -29,7 +29,7 @@ from konverse.bridge.router.registry import RouterRegistry
 from konverse.bridge.runtime.exit_codes import BUG, exit_code
 from konverse.bridge.runtime.logs import log_to_stderr
 from konverse.bridge.runtime.presence import Presence
-from konverse.bridge.runtime.shutdown import DEPARTING
+from konverse.bridge.runtime.shutdown import SHUTDOWN_FILTER
 from konverse.bridge.runtime.threads import in_background
 from konverse.dialog.transaction.transaction import Transaction
 from konverse.schemas.errors import BadInput, KonverseError, PartitionHalted, QueueDisabled, TopicMismatch
@@ -51,7 +51,7 @@ DRAINED: Final = 100
 STOPPED: Final = 101
 AGAIN: Final = 102
 """A failure that may pass: start the process again."""
-IN_VAIN: Final = 110
+PERMANENT_FAILURE: Final = 110
 """A failure that a restart does not mend. The code is this number plus the exit code of `konverse run`."""
 
 _LASTING: Final = (BadInput, PartitionHalted, TopicMismatch)
@@ -180,7 +180,7 @@ def main() -> None:
         code = _do(app, job, Presence(int(sys.argv[2])) if len(sys.argv) > 2 else None)
     except _LASTING as error:
         log.error("%s", error)  # noqa: TRY400  # the text is enough
-        code = IN_VAIN + exit_code(error)
+        code = PERMANENT_FAILURE + exit_code(error)
     except (KonverseError, KafkaException) as error:
         log.error("this process ends: %s", error)  # noqa: TRY400
         code = AGAIN
@@ -205,7 +205,7 @@ def _do(app: App | Broker, job: Job, presence: Presence | None) -> int:
         def stop(*_: object) -> None:
             nonlocal stopped
             stopped = True
-            DEPARTING.begin()
+            SHUTDOWN_FILTER.begin()
             working.stop()
 
         def follow_lifeline() -> None:

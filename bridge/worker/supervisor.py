@@ -18,7 +18,7 @@ from konverse.bridge.runtime.presence import PresenceReader
 from konverse.schemas.catalog.objects import Queue
 
 from .app import App, connection
-from .process import DRAINED, IN_VAIN, Job, command
+from .process import DRAINED, PERMANENT_FAILURE, Job, command
 
 log: Final = logging.getLogger("konverse.run")
 
@@ -35,7 +35,7 @@ So does a death inside a handler at any age, because the next owners find and su
 LONG_SESSION_S: Final = 10.0
 """A session timeout above this is worth a warning: the partitions of a killed worker wait that long."""
 
-_FOR_GOOD: Final = frozenset({IN_VAIN + 2, IN_VAIN + 7})
+_FOR_GOOD: Final = frozenset({PERMANENT_FAILURE + 2, PERMANENT_FAILURE + 7})
 """Codes after which a restart would fail the same way. Any other code may come from a handler that ends its process."""
 
 _STOPS: Final = (signal.SIGTERM, signal.SIGINT)
@@ -200,7 +200,7 @@ class Supervisor:
             finally:
                 for child in self._children:
                     child.kill()
-        return failed - IN_VAIN if failed else CUT_OFF if cut_off else 0
+        return failed - PERMANENT_FAILURE if failed else CUT_OFF if cut_off else 0
 
     def _work(self) -> int:
         """Watch the processes until all are drained, one fails for good, or a signal arrives. Its code, else 0."""
@@ -208,7 +208,7 @@ class Supervisor:
             for child in self._children:
                 child.look()
             codes = [child.code for child in self._children]
-            failed = max((code for code in codes if code is not None and code >= IN_VAIN), default=0)
+            failed = max((code for code in codes if code is not None and code >= PERMANENT_FAILURE), default=0)
             if failed or None not in codes:
                 return failed
             time.sleep(LOOK_EVERY_S)

@@ -39,7 +39,7 @@ class CatalogTable:
     def bound(self, catalog: Catalog) -> CatalogTable:
         """The classifier with the catalog that has the table. Raises RoutingTableNotFound."""
         catalog.get(RoutingTable, self._name)
-        catalog.keep_fresh(ROUTED_FRESH_EVERY_S)
+        catalog.refresh_every(ROUTED_FRESH_EVERY_S)
         return CatalogTable(self._name, self._key, catalog)
 
     def __call__(self, frame: DataFrame) -> DataFrame:

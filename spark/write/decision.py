@@ -20,7 +20,7 @@ from konverse.bridge.kafka.clients import Kafka
 from konverse.bridge.kafka.refusals import Need
 from konverse.bridge.owner.follower import Follower
 from konverse.bridge.reader.reader import Reader
-from konverse.bridge.runtime.threads import FORESEEN, in_background
+from konverse.bridge.runtime.threads import EXPECTED_ERRORS, in_background
 from konverse.dialog.batch.driver import Again, BatchRefused, BatchStart, Close, Decided, Driver, Put, Unclear, look
 from konverse.dialog.batch.task import Report
 from konverse.dialog.state.partition import Partition
@@ -241,7 +241,7 @@ class _Helper:
         log.info("the transmission queue seems to have no owner; this process owns it while it waits for a decision")
         try:
             reader = transmitter(self._kafka, self._queue)
-        except FORESEEN as error:
+        except EXPECTED_ERRORS as error:
             log.warning("this process cannot own the transmission queue: %s", error)
             return
         self._working = reader, in_background("konverse-deciding", lambda: self._work(reader))
@@ -251,7 +251,7 @@ class _Helper:
             with reader:
                 for _ in reader:
                     pass
-        except FORESEEN as error:  # `decide` and `settle` ask again
+        except EXPECTED_ERRORS as error:  # `decide` and `settle` ask again
             log.warning("this process no longer owns the transmission queue: %s", error)
 
     def close(self) -> None:

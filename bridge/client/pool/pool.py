@@ -107,7 +107,7 @@ class Pool:
                 if not 0 <= sequence < self._last:
                     self._recycle_full(name)
                 return sequence
-        return self._send_with_care(name, key, message_type, body)
+        return self._send_slowly(name, key, message_type, body)
 
     def answer(self, transaction: Transaction) -> list[Message]:
         """Receive a transaction's messages from the queue of `from_service`, and handle those that concern pools.
@@ -245,7 +245,7 @@ class Pool:
 
     # ------------------------------------------------------------------------------------------------------ inside
 
-    def _send_with_care(self, name: object, key: str | bytes | None, message_type: str, body: bytes) -> int:
+    def _send_slowly(self, name: object, key: str | bytes | None, message_type: str, body: bytes) -> int:
         """The slow path of `send`: there is no conversation yet, or it was recycled or ended."""
         failure: ConversationEnded | None = None
         for _ in range(POOL_ATTEMPTS_MAX):

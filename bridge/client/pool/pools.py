@@ -17,7 +17,7 @@ from konverse.bridge.client.connection import Connection
 from konverse.bridge.kafka.log_reader import LogReader
 from konverse.bridge.runtime.log_throttle import LogThrottle
 from konverse.bridge.runtime.settings import PoolOptions
-from konverse.bridge.runtime.threads import AGAIN_S, FORESEEN, in_background, passes
+from konverse.bridge.runtime.threads import AGAIN_S, EXPECTED_ERRORS, in_background, is_transient
 from konverse.dialog.pool.recycling import SYSTEM, Farewell, answer, is_pooled
 from konverse.routing.contracts import check_accepts
 from konverse.schemas.catalog.objects import Queue, Service
@@ -149,8 +149,8 @@ class Pools:
                 reader.run(self._answer_own)
             except BrokerClosed:
                 return
-            except FORESEEN as error:
-                if not passes(error):
+            except EXPECTED_ERRORS as error:
+                if not is_transient(error):
                     log.error("pools no longer process EndDialog and Error: %s", error)  # noqa: TRY400  # no traceback
                     return
                 if trouble.due():

@@ -132,7 +132,7 @@ class PoolTakeover:
             slots.use(slot, dialog, now_ms(), adopted=True)
             return
         elif standing is Adoptable.OPEN:
-            sender.decide_with_care(dialog.staged, partial(self._close_stream, dialog))
+            sender.decide_with_room(dialog.staged, partial(self._close_stream, dialog))
         elif standing is Adoptable.NOT_OPENED:
             sender.decide(partial(end_once, dialog=dialog.staged))
         if standing in (Adoptable.OPEN, Adoptable.FINISHED, Adoptable.ENDED):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from konverse.bridge.runtime.clock import now_ms
 from konverse.bridge.runtime.log_throttle import LogThrottle
-from konverse.bridge.runtime.threads import FORESEEN, in_background
+from konverse.bridge.runtime.threads import EXPECTED_ERRORS, in_background
 from konverse.dialog.pool.places import HomeSide, Pooled, Stage
 from konverse.dialog.pool.recycling import rivals_of, standing_of
 from konverse.schemas.errors import BrokerClosed, KafkaUnavailable
@@ -80,7 +80,7 @@ class PoolWorker:
                 busy = self._check()
             except BrokerClosed:
                 break
-            except FORESEEN as error:
+            except EXPECTED_ERRORS as error:
                 log.warning("a pool cannot check its conversations, retrying: %s", error)
                 busy = False
             self._awake.wait(CHECK_S if busy else REST_S)

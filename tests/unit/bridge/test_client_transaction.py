@@ -21,7 +21,7 @@ def transaction_of(decided: list[str]) -> ClientTransaction:
     sender = SimpleNamespace(
         session=Session(identifier("session")),
         check=lambda _dialogs: None,
-        decide_with_care=lambda _dialog, _call: decided.append("committed"),
+        decide_with_room=lambda _dialog, _call: decided.append("committed"),
     )
     return ClientTransaction(cast("Any", sender), cast("Any", None), cast("Any", None), cast("Any", None))
 

@@ -47,7 +47,7 @@ def idle_reader(queue: IdleQueue, timeout: float | None) -> Reader:
     reader._passed = PassedOver("Orders")
     reader._driver = SimpleNamespace(
         owners={},
-        busy=False,
+        settled=True,
         commit=None,
         pump=lambda *_: None,
         catalog_changes=SimpleNamespace(read=lambda: None, check_enabled=lambda: None),
@@ -61,7 +61,7 @@ def idle_reader(queue: IdleQueue, timeout: float | None) -> Reader:
     )
     reader._assignment = SimpleNamespace(
         check=lambda: None,
-        see_stopped=lambda: None,
+        maintain=lambda: None,
         hear=lambda: False,
         fetch=queue.fetch,
         rests=True,

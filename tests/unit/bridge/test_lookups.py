@@ -75,7 +75,7 @@ def test_a_message_type_has_the_schema_that_its_validation_is_by(reading: Readin
 
 def test_functions_of_the_user_are_left_as_they_are(reading: Reading, monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[float] = []
-    monkeypatch.setattr(reading.catalog, "keep_fresh", kept.append)
+    monkeypatch.setattr(reading.catalog, "refresh_every", kept.append)
 
     def classify(_message: object) -> str:
         return "//n"

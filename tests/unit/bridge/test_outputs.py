@@ -39,7 +39,7 @@ class World:
         self.steps: list[Any] = []
         self.produced = 0
         self.queue: Queue | None = ORDERS
-        self.heard_of: Queue | None = ORDERS
+        self.get_known: Queue | None = ORDERS
         self.unread: Exception | None = None
         owner: Any = SimpleNamespace(step=self.step)
         self.owner = owner
@@ -50,12 +50,12 @@ class World:
     @property
     def catalog(self) -> Any:
         def queues() -> dict[str, Queue]:
-            return {queue.topic: queue for queue in (self.heard_of, RECEIPTS) if queue is not None}
+            return {queue.topic: queue for queue in (self.get_known, RECEIPTS) if queue is not None}
 
         def refresh() -> None:
             if self.unread is not None:
                 raise self.unread
-            self.heard_of = self.queue
+            self.get_known = self.queue
 
         return SimpleNamespace(queues=queues, refresh=refresh)
 
@@ -194,7 +194,7 @@ def test_what_goes_where_no_queue_is_counts_and_is_written_nowhere(
 
 
 def test_what_goes_to_a_queue_that_was_just_created_waits_until_the_catalog_was_read(world: World) -> None:
-    world.heard_of = None  # its creation is not known yet
+    world.get_known = None  # its creation is not known yet
     assert world.pump(1) == [ProducerReplaced(None)]
     assert world.produced == 0
     world.emit()

@@ -86,14 +86,14 @@ def led() -> Owner:
 def test_a_partition_that_was_led_is_lost_and_claimed_again(share: Any) -> None:
     share._driver.owners[0] = owner = led()
     share._driver.said.append((0, owner, STOPPED))
-    share.see_stopped()
+    share.maintain()
     assert (share.lost, list(share._driver.owners), list(share._claim_again_at)) == (1, [], [0])
 
 
 def test_a_claim_that_failed_has_lost_nothing(share: Any) -> None:
     share._driver.owners[0] = owner = Driver().owner
     share._driver.said.append((0, owner, STOPPED))
-    share.see_stopped()
+    share.maintain()
     assert (share.lost, list(share._driver.owners), list(share._claim_again_at)) == (0, [], [0])
 
 
@@ -101,7 +101,7 @@ def test_an_owner_that_came_after_the_one_that_stopped_stays(share: Any) -> None
     """The group took the partition and gave it back before the reader looked."""
     share._driver.owners[0] = after = led()
     share._driver.said.append((0, led(), STOPPED))
-    share.see_stopped()
+    share.maintain()
     assert (share.lost, share._driver.owners, share._claim_again_at) == (1, {0: after}, {})
 
 
@@ -116,7 +116,7 @@ def test_a_partition_is_read_from_where_its_claim_has_recovered_to(share: Any, m
     share._on_assign(share.consumer, [TopicPartition("orders", 0)])
     share._driver.owners[0] = owner = led()
     owner.fold.pass_over(7)
-    share.see_stopped()
+    share.maintain()
     assert (share.consumer.at, share.consumer.paused) == ({0: 7}, set())
 
 
@@ -126,5 +126,5 @@ def test_who_has_to_be_fed_anew_is_fed_from_where_the_owner_of_now_stands(share:
     share._driver.misplaced.add(0)
     share._driver.owners[0] = owner = led()
     owner.fold.pass_over(7)
-    share.see_stopped()
+    share.maintain()
     assert (share.consumer.at, share._driver.misplaced) == ({0: 7}, set())

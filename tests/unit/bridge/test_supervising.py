@@ -14,7 +14,7 @@ import pytest
 
 from konverse.bridge.runtime.presence import Presence, PresenceReader
 from konverse.bridge.worker import supervisor as supervising
-from konverse.bridge.worker.process import DRAINED, IN_VAIN, STOPPED, Job
+from konverse.bridge.worker.process import DRAINED, PERMANENT_FAILURE, STOPPED, Job
 from konverse.bridge.worker.supervisor import (
     BACK_OFF_S,
     BACK_OFF_S_MAX,
@@ -68,7 +68,7 @@ def test_a_process_is_started_again_ever_later_and_not_later_than_in_half_a_minu
     assert back_off_s(7) == back_off_s(10**9) == BACK_OFF_S_MAX
 
 
-@pytest.mark.parametrize(("code", "expected"), [(DRAINED, 0), (IN_VAIN + 2, 2), (IN_VAIN + 7, 7)])
+@pytest.mark.parametrize(("code", "expected"), [(DRAINED, 0), (PERMANENT_FAILURE + 2, 2), (PERMANENT_FAILURE + 7, 7)])
 def test_what_a_process_says_for_good_ends_it(supervise: Any, code: int, expected: int) -> None:
     assert supervise(f"sys.exit({code})").run() == expected
 

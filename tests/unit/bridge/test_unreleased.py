@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from konverse.bridge.owner.unreleased import tell_unreleased
+from konverse.bridge.owner.unreleased import log_unreleased
 from konverse.dialog.owner.events import Halted, Stopped
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def test_partitions_whose_last_commit_is_unknown_are_named_and_whether_something
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     unknown = Stopped("the outcome of an append is unknown")
-    tell_unreleased(QUEUE, [(2, OWNER, unknown), (0, OWNER, unknown)])
+    log_unreleased(QUEUE, [(2, OWNER, unknown), (0, OWNER, unknown)])
     (said,) = caplog.messages
     assert "queue 'Orders' was closed before Kafka confirmed the last commit of partitions 0, 2" in said
     assert "are committed, or the next reader receives their messages again" in said
@@ -31,6 +31,6 @@ def test_partitions_whose_last_commit_is_unknown_are_named_and_whether_something
 def test_nothing_is_said_of_partitions_that_others_have_claimed_or_that_halted(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    tell_unreleased(QUEUE, [(0, OWNER, Stopped("claimed", fenced=True)), (1, OWNER, Halted("broken"))])
-    tell_unreleased(QUEUE, [])
+    log_unreleased(QUEUE, [(0, OWNER, Stopped("claimed", fenced=True)), (1, OWNER, Halted("broken"))])
+    log_unreleased(QUEUE, [])
     assert not caplog.messages
