@@ -69,7 +69,7 @@ def test_whoever_waits_for_kafka_to_acknowledge_its_work_still_hears_the_group(
         with broker.reader("Orders") as first, ThreadPoolExecutor(1) as pool:
             first.wait_for_partitions(2)
             silent = first._driver
-            monkeypatch.setattr(OwnerDriver, "busy", property(lambda driver: driver is silent))
+            monkeypatch.setattr(OwnerDriver, "settled", property(lambda driver: driver is not silent))
             settling = pool.submit(first.settle, DEADLINE_S)
             with broker.reader("Orders") as second:
                 second.wait_for_partitions(1, DEADLINE_S / 2)

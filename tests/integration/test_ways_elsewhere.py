@@ -211,6 +211,9 @@ def test_050_a_send_on_an_adopted_dialog_behind_an_end_that_nobody_has_received_
     """And 51. A direct send, and a handler; an adopted dialog takes no other."""
     ways = (Side.send_directly, Side.send_in_a_handler)
     dialogs = [sent(broker, b"0") for _ in ways]
+    with broker.reader("Shop") as home:
+        for dialog in dialogs:  # who adopts it reads the journal of its home
+            eventually(home, lambda: state_of(home, Role.INITIATOR, dialog) == "SO", "the BEGIN")  # noqa: B023  # called here
     wanted = [BeginClauses(SHOP_SERVICE, ORDER_SERVICE, ORDERING, conversation_id=dialog.id) for dialog in dialogs]
     with connected(servers.bootstrap, database, instance=instance) as successor:
         with owned(broker):
