@@ -269,11 +269,11 @@ class Sender(SessionProducer):
         answer_s = min(ANSWER_S, timeout_s / 4)
         deadline = time.monotonic() + timeout_s - answer_s  # the rest is for asking Kafka about the reason
         self.session.check_over()
-        waiting = len(self._producer)
+        producer, waiting = self._producer, len(self._producer)
         done = self._serve_until(reached, min(deadline - time.monotonic(), SILENT_S))
         if not done and timeout_s > SILENT_S:
             self._check_destinations(dialog)
-            if len(self._producer) >= waiting:  # otherwise it makes progress
+            if self._producer is not producer or len(self._producer) >= waiting:  # otherwise it makes progress
                 log.warning(
                     "Kafka has not acknowledged %s yet; waiting %.0f s more (last failure: %s)",
                     what,
