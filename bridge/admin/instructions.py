@@ -175,15 +175,17 @@ class Instructions:
         )
 
     def _done(self, instructions: list[Instruction], offsets: list[int]) -> None:
-        """Say of instructions about conversations as they are that they were carried out.
+        """Write DONE for each of these instructions that names no message.
 
-        Without that, a reader that begins within their time would obey them again, although the conversation was
-        resumed, or begun anew under its id, since.
+        Otherwise a reader that begins before they expire would carry them out again, on a conversation that was resumed
+        since, or begun anew under its id.
         """
         places = zip(instructions, offsets, strict=True)
         said = [
             Instruction(*one[:3], place, Action.DONE, 0, one.action.value) for one, place in places if not one.first
         ]
+        if not said:
+            return
         try:
             self.tell(*said)
         except KonverseError as error:  # the result stands all the same

@@ -155,12 +155,8 @@ class Kafka:
         The client loses questions: it drops them when it replaces its first connection by one to the same broker under
         the broker's id, and it can wait for a controller that only fresh metadata would name.
 
-        Args:
-            ask: Asks, with the time-out of this request in seconds. It must be harmless to ask twice.
-            asked: The question if it has been asked once already.
-
-        Raises:
-            KafkaException: Kafka has refused the question, or has not answered in time.
+        `ask` takes the time-out of one request in seconds; it must be harmless to ask twice. `asked` is the question if
+        it has been asked once already. Raises KafkaException when Kafka refuses it, or does not answer in time.
         """
         deadline = time.monotonic() + self.settings.connect_timeout_s
         left = self.settings.connect_timeout_s

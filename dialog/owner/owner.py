@@ -218,7 +218,7 @@ class Owner:
     def settled(self) -> bool:
         """Whether all finished work is in the journal, and all of its outputs are acknowledged there.
 
-        Whoever sends on the same side afterwards, by any way, sends behind it (section 9c).
+        A later send on the same side then arrives behind that work, whichever way it takes (protocol.md 9c).
         """
         under_way = self.committing or not self.emitter.idle or self.emitter.acknowledged()
         return not (under_way or self.trial.due or self.staging.waiting)

@@ -23,8 +23,8 @@ from .replies import answer, home_of
 _UNHEARD: Final = (NoticeReason.PRUNED, NoticeReason.CLOCK)
 """Reasons for which no record of a writer is heard."""
 NOT_TOLD: Final = -128
-"""Noted about a writer that is not heard when its records have named no home. Whoever asks a question under this id
-sees here that it has no answer (`dialog.session.rotation.reply`)."""
+"""Value of `noticed` for a refused writer that got no NOTICE, because none of its records named a home. A session that
+asks under this id reads here that it gets no answer (`dialog.session.rotation.reply`)."""
 
 
 def admit(state: Partition, envelope: Envelope) -> Writer | None:

@@ -33,8 +33,8 @@ class Action(StrEnum):
     SUSPEND = "SUSPEND"
     """Deliver nothing of it any more."""
     DONE = "DONE"
-    """An earlier instruction, and copies of it before it in the topic, were carried out: nobody obeys them again. Its
-    operator, who has seen the result, writes it."""
+    """Ends an earlier instruction and its copies: owners carry none of them out again. The operator of the instruction
+    writes DONE after it has seen the result."""
 
 
 class Instruction(NamedTuple):

@@ -140,7 +140,7 @@ def _client(option: str) -> str:
 
 
 def _unfit(option: str, value: str) -> str:
-    """Why a writer does not take the option: it is one of a read, such as those of a view, or nobody knows it."""
+    """The reason why a writer refuses an option: the option belongs to reads, as those of a view do, or is unknown."""
     if option.lower() in {name.lower() for name in READ_OPTIONS}:
         return (
             f"option {option!r} (here {value!r}) is one of a read, and these options are used to write: remove it to "

@@ -22,7 +22,20 @@ from konverse.schemas.system_messages import END_DIALOG, ERROR, read_error
 from tests.integration.test_run import run
 from tests.kit.answering import HOLD, POISON, READERS, Run, answer
 from tests.kit.servers import Servers
-from tests.kit.shop import DEADLINE_S, ORDER, RECEIPT, begin, connected, drain, handle, open_shop, receive, sent, until
+from tests.kit.shop import (
+    DEADLINE_S,
+    ORDER,
+    RECEIPT,
+    begin,
+    connected,
+    drain,
+    handle,
+    open_shop,
+    pumped,
+    receive,
+    sent,
+    until,
+)
 from tests.kit.workers import read_diary
 
 pytestmark = pytest.mark.stack
@@ -172,33 +185,13 @@ def test_all_are_resumed_only_for_a_reason_or_an_age(servers: Servers, database:
             assert not any(broker.operations.suspended())
 
 
-@contextmanager
-def kept_up(*readers: Reader) -> Iterator[None]:
-    """These readers carry out what operators want, in a thread."""
-    over = threading.Event()
-
-    def keep_up() -> None:
-        while not over.is_set():
-            for reader in readers:
-                reader.keep_up()
-            over.wait(0.05)
-
-    thread = threading.Thread(target=keep_up)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-
-
 def test_a_suspension_that_was_undone_is_not_obeyed_again_by_the_next_reader(servers: Servers, database: str) -> None:
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker)
         dialog = sent(broker, b"0")
         with broker.reader("Orders", timeout=1) as reader:
             reader.wait_for_partitions(1)
-            with kept_up(reader):
+            with pumped(reader):
                 broker.operations.suspend(dialog.id, reason="look into it", queue="Orders")
                 broker.operations.resume(dialog.id, queue="Orders")
             assert [message.body for transaction in reader for message in taken(transaction)] == [b"0"]
@@ -221,7 +214,7 @@ def test_an_end_is_not_obeyed_again_on_a_conversation_that_was_begun_anew_under_
         with broker.reader("Orders", timeout=1) as orders, broker.reader("Shop", timeout=1) as shop:
             orders.wait_for_partitions(1)
             shop.wait_for_partitions(1)
-            with kept_up(orders, shop):
+            with pumped(orders, shop):
                 broker.operations.end(conversation)
             for reader in (orders, shop, orders, shop):
                 for transaction in reader:
@@ -236,7 +229,7 @@ def test_an_end_is_not_obeyed_again_on_a_conversation_that_was_begun_anew_under_
             another.flush()
             with another.reader("Orders", timeout=5) as orders, another.reader("Shop", timeout=0.1) as shop:
                 shop.wait_for_partitions(1)
-                with kept_up(shop):
+                with pumped(shop):
                     bodies = [message.body for transaction in orders for message in taken(transaction)]
             assert bodies == [b"new"]
             states = {(side.role, side.state) for side in another.operations.conversations()}
@@ -257,13 +250,13 @@ def test_a_cleanup_removes_a_side_too_that_a_handler_has_and_the_journal_does_no
         ):
             orders.wait_for_partitions(1)
             transaction = next(shop)
-            with kept_up(orders):
+            with pumped(orders):
                 with transaction:
                     assert [message.type for message in transaction] == [RECEIPT]
                     ending = pool.submit(broker.operations.end, dialog.id, cleanup=True)
                     with pytest.raises(TimeoutError):
                         ending.result(4.0)  # the other side is still there
-                with kept_up(shop):
+                with pumped(shop):
                     ending.result()
                 assert list(broker.operations.conversations()) == []
 
