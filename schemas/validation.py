@@ -43,7 +43,8 @@ def _not_well_formed(body: bytes) -> str:
 def document_fault(body: bytes) -> str:
     """Why this is not an XML document, in the parser's words; empty when it is one.
 
-    A document type declaration is refused: it may bring entities, which grow without bound or name files.
+    A document type declaration is refused: it may bring entities, which grow without bound or name files. A prefix
+    needs its declaration, as for the `xml` type of SQL Server.
     """
     depth = 0
 
@@ -66,7 +67,7 @@ def document_fault(body: bytes) -> str:
                 f"encoding {encoding} in the XML declaration is incorrect, behind the byte order mark of UTF-8"
             )
 
-    parser = ParserCreate()
+    parser = ParserCreate(namespace_separator=" ")  # else it knows no namespaces and takes any prefix
     parser.XmlDeclHandler = declared
     parser.StartElementHandler, parser.EndElementHandler = deeper, higher
     parser.StartDoctypeDeclHandler = refuse

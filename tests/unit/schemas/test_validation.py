@@ -36,6 +36,7 @@ def test_an_empty_type_has_no_body() -> None:
         "<?xml version='1.0' encoding='UTF-16'?><a>€</a>".encode("utf-16"),
         b"<?xml version='1.0' encoding='iso-8859-1'?><a>\xe9</a>",
         b"<a:b xmlns:a='urn:a'/>",
+        b"<a xml:lang='en'/>",
         b"<a>" * XML_DEPTH_ENTRIES_MAX + b"</a>" * XML_DEPTH_ENTRIES_MAX,
     ],
 )
@@ -56,6 +57,9 @@ def test_a_document_or_no_body_at_all_is_well_formed(body: bytes | None) -> None
         (b"<a></b>", "mismatched"),
         (b"<a/><b/>", "junk"),
         (b"<a>&b;</a>", "undefined entity"),
+        (b"<a:b/>", "unbound prefix"),
+        (b"<a b:c='d'/>", "unbound prefix"),
+        (b"<a xmlns:b='urn:a' xmlns:c='urn:a' b:d='' c:d=''/>", "duplicate attribute"),
         (b"<a>\xff</a>", "invalid token"),
         (b"<?xml version='1.0' encoding='klingon'?><a/>", "encoding"),
         (b"<!DOCTYPE a SYSTEM 'file:///etc/passwd'><a/>", "document type"),
