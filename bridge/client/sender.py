@@ -56,16 +56,17 @@ class Sender(SessionProducer):
         destinations: Destinations | None = None,
         fire_and_forget: FireAndForget | None = None,
     ) -> None:
+        super().__init__(kafka, renewing)
         self._destinations = destinations or Destinations(kafka)
         self._looked_at = (0.0, 0)
         """When the background thread last checked the destinations, and the number of records then."""
         self._leaves = False
         """`close` has begun: records to destinations that are gone are given up, and raise no TopicMismatch."""
-        super().__init__(kafka, renewing)
         self.fire_and_forget = fire_and_forget or FireAndForget(Readers())
         self.awaits_arrival = threading.Event()
         """Set while a caller waits for outputs of transactions; `Transmission` then reads the journal more often."""
         self._awaited = 0
+        self._start()
         leave_at_exit(self)
 
     # -------------------------------------------------------------------------------------------- news from homes

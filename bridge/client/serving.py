@@ -86,6 +86,9 @@ class SessionProducer:
         """`_shut`: sends are refused while `close` waits for earlier records. `_closed`: no thread waits any more."""
         self._carrier: Headers = {HEADER: b""}
         self._producer = self._new_producer()
+
+    def _start(self) -> None:
+        """Start the background thread, once the subclass is complete."""
         self._thread = in_background("konverse-sender", self._run)
 
     def _check_open(self) -> None:
