@@ -13,7 +13,7 @@ from tests.spark.executions import batch_writer, run
 
 pytestmark = [
     pytest.mark.kafka,
-    pytest.mark.xdist_group("spark"),
+    pytest.mark.xdist_group("spark writes"),
     pytest.mark.timeout(300),
     pytest.mark.usefixtures("transmitting"),
 ]

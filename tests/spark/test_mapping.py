@@ -28,7 +28,7 @@ from konverse.spark.receive.mapping import Answerer, Batches, QueueSource
 from tests.kit.servers import Servers
 from tests.kit.shop import ORDER, RECEIPT, drain, sent
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.xdist_group("spark writes"), pytest.mark.timeout(300)]
 
 IDLE_S = 2.0
 

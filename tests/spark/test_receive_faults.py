@@ -27,7 +27,7 @@ from tests.kit.servers import Servers
 from tests.kit.shop import RECEIPT, answer_once, drain, sent, until
 from tests.spark.test_mapping import answered, receipts
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.xdist_group("spark writes"), pytest.mark.timeout(300)]
 
 IDLE_S: Final = 2.0
 TAKEN_OVER_WITHIN_S: Final = 100.0

@@ -12,7 +12,7 @@ import pytest
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.slow,
-    pytest.mark.xdist_group("spark"),
+    pytest.mark.xdist_group("spark writes"),
     pytest.mark.timeout(600),
 ]
 

@@ -33,7 +33,7 @@ from tests.kit.shop import (
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.kafka,
-    pytest.mark.xdist_group("spark"),
+    pytest.mark.xdist_group("spark writes"),
     pytest.mark.timeout(300),
     pytest.mark.usefixtures("transmitting"),
 ]

@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.spark,
     pytest.mark.kafka,
     pytest.mark.slow,
-    pytest.mark.xdist_group("spark"),
+    pytest.mark.xdist_group("spark writes"),
     pytest.mark.timeout(600),
     pytest.mark.usefixtures("spark", "transmitting"),
 ]

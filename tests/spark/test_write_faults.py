@@ -48,7 +48,7 @@ from tests.spark.test_write import by_conversation
 
 pytestmark = [
     pytest.mark.kafka,
-    pytest.mark.xdist_group("spark"),
+    pytest.mark.xdist_group("spark writes"),
     pytest.mark.timeout(120),
     pytest.mark.usefixtures("transmitting"),
 ]

@@ -19,7 +19,7 @@ from tests.spark.executions import batch_writer, execute, run
 
 pytestmark = [
     pytest.mark.kafka,
-    pytest.mark.xdist_group("spark"),
+    pytest.mark.xdist_group("spark writes"),
     pytest.mark.timeout(120),
     pytest.mark.usefixtures("transmitting"),
 ]

@@ -21,7 +21,7 @@ from tests.spark.test_write import by_conversation
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.kafka,
-    pytest.mark.xdist_group("spark"),
+    pytest.mark.xdist_group("spark writes"),
     pytest.mark.timeout(300),
     pytest.mark.usefixtures("transmitting"),
 ]
