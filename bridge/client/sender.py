@@ -17,8 +17,7 @@ from uuid import UUID
 from confluent_kafka import KafkaException
 
 from konverse.bridge.catalog.destinations import ANSWER_S, ANSWER_S_MIN, Destinations, addresses_of, reached_of
-from konverse.bridge.kafka.clients import SILENT_S, Health, Kafka, discard
-from konverse.bridge.kafka.topic_watch import WATCH_EVERY_S
+from konverse.bridge.kafka.clients import SILENT_S, Health, Kafka
 from konverse.bridge.reader.readers import Readers
 from konverse.bridge.runtime.exits import leave_at_exit
 from konverse.dialog.queries.hearing import needs_another_id, on_id_news, on_peer_ended
@@ -46,7 +45,7 @@ GOODBYE_S: Final = 1.0
 """At the end of a program, closing the session at its destinations may take this long. It only frees memory there."""
 
 
-class Sender(SessionProducer):
+class Sender:
     """The calls of an application on the session of its process. Thread-safe."""
 
     def __init__(
@@ -56,51 +55,51 @@ class Sender(SessionProducer):
         destinations: Destinations | None = None,
         fire_and_forget: FireAndForget | None = None,
     ) -> None:
-        super().__init__(kafka, renewing)
+        self.session = renewing.session
+        self._renewal = renewing
+        self._timeout_s = kafka.settings.send_timeout_s
         self._destinations = destinations or Destinations(kafka)
-        self._looked_at = (0.0, 0)
-        """When the background thread last checked the destinations, and the number of records then."""
+        self._producer = SessionProducer(kafka, renewing, self._destinations)
         self._leaves = False
         """`close` has begun: records to destinations that are gone are given up, and raise no TopicMismatch."""
         self.fire_and_forget = fire_and_forget or FireAndForget(Readers())
         self.awaits_arrival = threading.Event()
         """Set while a caller waits for outputs of transactions; `Transmission` then reads the journal more often."""
         self._awaited = 0
-        self._start()
         leave_at_exit(self)
 
     # -------------------------------------------------------------------------------------------- news from homes
 
     def on_peer_ended(self, home: Partition, endpoint: Endpoint) -> None:
         """A home owned by this process has ingested that the peer of an endpoint ended."""
-        with self._lock:
+        with self._producer.lock:
             on_peer_ended(self.session, home, endpoint)
 
     def on_id_news(self, said: Notice | WriterClosed | Bounced) -> None:
         """A home owned by this process has news of a writer, which may mean that the session's id is refused."""
-        with self._lock:
+        with self._producer.lock:
             shut_out = on_id_news(self.session, said)
         if shut_out:
             self.doubt()
 
     def on_home(self, home: Partition) -> None:
         """This process now owns a home, which may have earlier news that the session's id is refused."""
-        with self._lock:
+        with self._producer.lock:
             shut_out = needs_another_id(self.session, home)
         if shut_out:
             self.doubt()
 
     def doubt(self) -> None:
         """A destination refuses the present id: take another one, which asks how far the old one was heard."""
-        with self._changed:
-            if not (self._closed or self.session.closing or self.session.over):
+        with self._producer.changed:
+            if not (self._producer.closed or self.session.closing or self.session.over):
                 self._renewal.give_up()
-                self._look()
-                self._changed.notify_all()
+                self._producer.refresh()
+                self._producer.changed.notify_all()
 
     def ended_by_peer(self, conversation: bytes) -> None:
         """The home of a dialog says that the peer has ended: refuse sends from now on."""
-        with self._lock:
+        with self._producer.lock:
             self.session.ended_by_peer(conversation)
 
     # ------------------------------------------------------------------------------------------------------- calls
@@ -133,21 +132,22 @@ class Sender(SessionProducer):
         Waits only while the window to the target is full; QueueFull after `send_timeout_s`. The usual case is written
         out inline, without any lookup, call or object that it does not need.
         """
-        with self._lock:
+        producer = self._producer
+        with producer.lock:
             target = dialog.target
-            if dialog.open and self._free and target.weight < target.room and len(body) <= BODY_BYTES_MAX:
+            if dialog.open and producer.free and target.weight < target.room and len(body) <= BODY_BYTES_MAX:
                 sequence = dialog.sent
-                carrier = self._carrier
+                carrier = producer.carrier
                 carrier[HEADER] = dialog.stage(message_type, body)
                 topic, partition = target.place
                 try:
-                    self._produce(topic, body, dialog.key, partition, self._failed, None, 0, carrier)
+                    producer.produce(topic, body, dialog.key, partition, producer.failed, None, 0, carrier)
                 except (BufferError, KafkaException):
-                    self._hand(self.session.unsent())
+                    producer.hand(self.session.unsent())
                     return sequence
                 target.window.sent = counter = target.next
                 if not counter & SERVE_MASK:
-                    self._serve(0)
+                    producer.serve(0)
                 return sequence
         return self._send_slowly(dialog, message_type, body)
 
@@ -174,42 +174,42 @@ class Sender(SessionProducer):
     def decide(self, call: Callable[[Session], list[Produce]]) -> None:
         """Call the session under its lock, and hand over the resulting records. For rare operations."""
         self.wait_for_id()
-        with self._lock:
-            self._check_open()
-            self._hand(call(self.session))
+        with self._producer.lock:
+            self._producer.check_open()
+            self._producer.hand(call(self.session))
 
     def hear(self, news: Callable[[Session], list[Produce]]) -> None:
         """As `decide`, but without waiting, since the caller may hold locks. Call `wait_for_id` before.
 
         Raises KafkaUnavailable when the id has become old meanwhile.
         """
-        with self._lock:
-            self._check_open()
+        with self._producer.lock:
+            self._producer.check_open()
             if self._renewal.age:
                 raise KafkaUnavailable("the session needs a new id")
-            self._hand(news(self.session))
+            self._producer.hand(news(self.session))
 
     @property
     def redirecting(self) -> list[SessionDialog]:
         """Dialogs with redirected messages that have not arrived yet."""
-        with self._lock:
-            return [] if self._closed else list(self.session.redirecting)
+        with self._producer.lock:
+            return [] if self._producer.closed else list(self.session.redirecting)
 
     def undelivered(self) -> list[Outgoing]:
         """Messages that are not acknowledged or not handed over yet, with the last failure as their status."""
-        failure = self._last_failure
-        with self._lock:
+        failure = self._producer.last_failure
+        with self._producer.lock:
             status = str(failure) if not isinstance(failure, Health) or failure.troubled else ""
-            return [] if self._closed else unsent(self.session, status)
+            return [] if self._producer.closed else unsent(self.session, status)
 
     def wait_for(self, reached: Callable[[], bool], timeout_s: float) -> bool:
         """Poll the producer until `reached()`; False after `timeout_s`."""
-        return self._serve_until(reached, timeout_s) and reached()
+        return self._producer.serve_until(reached, timeout_s) and reached()
 
     @property
     def conversations(self) -> list[bytes]:
         """Ids of the conversations that this session began and that are not over, as far as it knows."""
-        with self._lock:
+        with self._producer.lock:
             return list(self.session.dialogs)
 
     def flush(self, timeout_s: float | None = None, dialog: SessionDialog | None = None) -> None:
@@ -221,7 +221,7 @@ class Sender(SessionProducer):
         """
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
         deadline = time.monotonic() + timeout_s
-        with self._lock:
+        with self._producer.lock:
             arrived = self.session.transactions.arrived(dialog)
         if dialog is None:
             self.settle(timeout_s)
@@ -234,7 +234,7 @@ class Sender(SessionProducer):
         # after the acknowledgements: the records went to topics that are still those of the queues
         while not self._check_destinations(dialog, max(deadline - time.monotonic(), ANSWER_S_MIN)):
             if time.monotonic() > deadline:
-                raise not_verified(timeout_s, self._last_failure, self._token(dialog))
+                raise not_verified(timeout_s, self._producer.last_failure, self._token(dialog))
             time.sleep(POLL_S)
 
     def settle(self, timeout_s: float | None = None) -> None:
@@ -245,12 +245,12 @@ class Sender(SessionProducer):
         self, arrived: Callable[[], bool], deadline: float, timeout_s: float, dialog: SessionDialog | None
     ) -> None:
         """Wait without pausing other senders, since the awaited outputs do not pass through this producer."""
-        with self._changed:
+        with self._producer.changed:
             self._awaited += 1
             self.awaits_arrival.set()
             try:
-                while not (self._closed or self.session.over or arrived()) and time.monotonic() < deadline:
-                    self._changed.wait(POLL_S)
+                while not (self._producer.closed or self.session.over or arrived()) and time.monotonic() < deadline:
+                    self._producer.changed.wait(POLL_S)
             finally:
                 self._awaited -= 1
                 if not self._awaited:
@@ -258,7 +258,7 @@ class Sender(SessionProducer):
         self.session.check_over()
         if arrived():
             return
-        if self._closed:
+        if self._producer.closed:
             raise BrokerClosed("the broker was closed while it waited")
         self._check_destinations(dialog)
         raise not_arrived(timeout_s, self._token(dialog))
@@ -270,21 +270,21 @@ class Sender(SessionProducer):
         answer_s = min(ANSWER_S, timeout_s / 4)
         deadline = time.monotonic() + timeout_s - answer_s  # the rest is for asking Kafka about the reason
         self.session.check_over()
-        producer, waiting = self._producer, len(self._producer)
-        done = self._serve_until(reached, min(deadline - time.monotonic(), SILENT_S))
+        client, waiting = self._producer.client, len(self._producer.client)
+        done = self._producer.serve_until(reached, min(deadline - time.monotonic(), SILENT_S))
         if not done and timeout_s > SILENT_S:
             self._check_destinations(dialog)
-            if self._producer is not producer or len(self._producer) >= waiting:  # otherwise it makes progress
+            if self._producer.client is not client or len(client) >= waiting:  # otherwise it makes progress
                 log.warning(
                     "Kafka has not acknowledged %s yet; waiting %.0f s more (last failure: %s)",
                     what,
                     timeout_s - SILENT_S,
-                    self._last_failure,
+                    self._producer.last_failure,
                 )
-            done = self._serve_until(reached, deadline - time.monotonic())
+            done = self._producer.serve_until(reached, deadline - time.monotonic())
         if not done:
             self._check_destinations(dialog, answer_s)
-            raise not_acknowledged(what, timeout_s, self._last_failure, self._token(dialog))
+            raise not_acknowledged(what, timeout_s, self._producer.last_failure, self._token(dialog))
         self.session.check_over()
         if not reached():
             raise BrokerClosed("the broker was closed while it waited")
@@ -298,29 +298,16 @@ class Sender(SessionProducer):
 
         False when Kafka does not answer, so that the topics are neither confirmed nor refuted.
         """
-        with self._lock:
+        with self._producer.lock:
             addresses = addresses_of(dialog) if dialog is not None else self._destinations.unverified(self.session)
             reached = reached_of(self.session, addresses)
         answered = self._destinations.look(addresses, timeout_s)
-        self._look()
+        self._producer.refresh()
         if not self._leaves:
             self._destinations.check(*addresses)
             if answered:
                 self._destinations.verified |= reached
         return answered
-
-    def _look_around(self, records: int) -> None:
-        """Check the destinations at intervals, so that `send` reports a lost topic even if `flush` is never called."""
-        at, before = self._looked_at
-        now = time.monotonic()
-        if records != before and now - at >= WATCH_EVERY_S:
-            self._looked_at = (now, records)
-            self._destinations.look([*self.session.lanes], POLL_S)
-            self._look()
-
-    def _look(self) -> None:
-        super()._look()
-        self._free = self._free and not self._destinations.gone
 
     def close(self, timeout_s: float | None = None) -> None:
         """Wait until everything counts, close the session at each destination, and stop. Safe to call twice.
@@ -330,39 +317,34 @@ class Sender(SessionProducer):
         Raises TopicMismatch when Kafka has every record but a topic is no longer its queue's, and OutcomeUnknown when
         Kafka does not say whether that is so.
         """
-        with self._lock:
-            if self._closed:
+        with self._producer.lock:
+            if self._producer.closed:
                 return
         self._leaves, answered = True, True
         try:
             if self.session.lanes and self.session.over is None:
                 self._wait_until(lambda: self.session.idle or bool(self._in_vain()), "some records", timeout_s, None)
-                with self._lock:
+                with self._producer.lock:
                     if self._in_vain():
                         raise self._given_up()
-                    self._shut = True  # in place of the lock, behind which other threads would wait for Kafka
-                    self._look()
+                    self._producer.shut = True  # in place of the lock, behind which other threads would wait for Kafka
+                    self._producer.refresh()
                 self.settle(timeout_s)
-                with self._lock:
+                with self._producer.lock:
                     unverified = self._destinations.unverified(self.session)
                     if self.session.may_close:  # else outputs of its transactions have not arrived (M106)
-                        self._hand(self.session.close())
-                    self._look()
+                        self._producer.hand(self.session.close())
+                    self._producer.refresh()
                 self._wait_until(self._said_goodbye, "a goodbye", timeout_s, None)
                 answered = self._destinations.look(unverified)
                 self._destinations.check_untold(unverified)
         except OutcomeUnknown:
             raise self._given_up() from None
         finally:
-            with self._changed:
-                self._closed = True
-                self._look()
-                self._changed.notify_all()
-            self._thread.join()
+            self._producer.stop()
             self._renewal.close()
-            discard(self._producer)
         if not answered:
-            raise not_verified(ANSWER_S, self._last_failure, self._token(None))
+            raise not_verified(ANSWER_S, self._producer.last_failure, self._token(None))
 
     def _said_goodbye(self) -> bool:
         """Everything counts, except CLOSE_WRITER records to dropped queues, which do not matter."""
@@ -382,22 +364,19 @@ class Sender(SessionProducer):
         return waiting
 
     def _given_up(self) -> OutcomeUnknown:
-        with self._lock:
+        with self._producer.lock:
             waiting = sum(len(lane.origins) for lane in self.session.lanes.values())
-            return given_up(waiting, self._in_vain(), self._last_failure, self._token(None))
+            return given_up(waiting, self._in_vain(), self._producer.last_failure, self._token(None))
 
     def leave(self, timeout_s: float) -> None:
         """Called when the program ends without `close`: see the function `leave`."""
-        if self._closed or self.session.over is not None:
+        if self._producer.closed or self.session.over is not None:
             return
-        leave(self, timeout_s, self._last_failure)
+        leave(self, timeout_s, self._producer.last_failure)
 
     def forked(self) -> None:
         """Be closed in a forked child (`bridge.runtime.forks`)."""
-        self._closed, self._free = True, False
-        self._lock = threading.RLock()
-        self._changed = threading.Condition(self._lock)
-        self._serving = threading.Lock()
+        self._producer.forked()
 
     # ------------------------------------------------------------------------------------------------------ inside
 
@@ -426,30 +405,31 @@ class Sender(SessionProducer):
         """Call as soon as there is room; a session that is over raises that itself. QueueFull names what is `full`."""
         deadline = time.monotonic() + self._timeout_s
         while True:
-            with self._lock:
-                self._check_open()
+            with self._producer.lock:
+                self._producer.check_open()
                 if has_room() or self.session.over is not None:
-                    self._hand(call())
+                    self._producer.hand(call())
                     return
-            if not self._serve_until(has_room, deadline - time.monotonic()):
-                raise no_room(*full(), self._timeout_s, self._last_failure)
+            if not self._producer.serve_until(has_room, deadline - time.monotonic()):
+                raise no_room(*full(), self._timeout_s, self._producer.last_failure)
 
     def _has_room(self, dialog: SessionDialog | None) -> bool:
         lane = self._lane_of(dialog)
         blocked = dialog is not None and dialog.blocked
-        return not (lane is None or lane.full or blocked or self._pausing or self._behind or self._renewal.age)
+        return not (lane is None or lane.full or blocked or self._producer.stalled or self._renewal.age)
 
     def _lane_of(self, dialog: SessionDialog | None) -> Lane | None:
         return dialog.target if dialog is not None else self.session.transactions.lane
 
     def wait_for_id(self) -> None:
         """Wait until an old id is replaced, as nothing is handed over under it. KafkaUnavailable if that takes long."""
-        if self._renewal.age and not self._serve_until(lambda: not self._renewal.age, self._timeout_s):
-            raise KafkaUnavailable(f"no new id for the session within {self._timeout_s} s: {self._last_failure}")
+        if self._renewal.age and not self._producer.serve_until(lambda: not self._renewal.age, self._timeout_s):
+            why = self._producer.last_failure
+            raise KafkaUnavailable(f"no new id for the session within {self._timeout_s} s: {why}")
 
     def _token(self, dialog: SessionDialog | None) -> bytes:
         """Token for `broker.outcome` about all records whose outcome is unknown; empty when there are none."""
-        with self._lock:
+        with self._producer.lock:
             sent = self.session.unknown(dialog)
             return tokens.encode(Token(tuple(sent), self.session.transactions.address)) if sent else b""
 

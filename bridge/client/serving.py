@@ -19,8 +19,10 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from konverse.bridge.catalog.destinations import Destinations
 from konverse.bridge.kafka.clients import PRODUCER_RECORDS_MAX, Headers, Health, Kafka, connect_producer, discard
 from konverse.bridge.kafka.refusals import Need
+from konverse.bridge.kafka.topic_watch import WATCH_EVERY_S
 from konverse.bridge.runtime.log_throttle import LogThrottle
 from konverse.bridge.runtime.threads import EXPECTED_ERRORS, in_background
 from konverse.dialog.session.lanes import Produce
@@ -57,19 +59,21 @@ While it is tried, the producer does not run empty, so no record of any destinat
 class SessionProducer:
     """One session and one producer, which one thread at a time polls."""
 
-    def __init__(self, kafka: Kafka, renewing: SessionRenewal) -> None:
+    def __init__(self, kafka: Kafka, renewing: SessionRenewal, destinations: Destinations) -> None:
         self.session = renewing.session
         self._renewal = renewing
         self._kafka = kafka
-        self._timeout_s = kafka.settings.send_timeout_s
-        self._lock = threading.RLock()
-        self._changed = threading.Condition(self._lock)
+        self._destinations = destinations
+        self._looked_at = (0.0, 0)
+        """When the background thread last checked the destinations, and the number of records then."""
+        self.lock = threading.RLock()
+        self.changed = threading.Condition(self.lock)
         self._failure: str | None = None
         self._refused: Address | None = None
         """The destination whose record failed; None when the producer failed as a whole."""
         self._try_again_at = 0.0
         self._refusal_pause_s = REFUSAL_PAUSE_S
-        self._last_failure: str | Health = kafka.health
+        self.last_failure: str | Health = kafka.health
         """The latest failure of a record; before the first one, the health of the connection to Kafka."""
         self._serving = threading.Lock()
         """Held by the thread that polls the producer."""
@@ -79,36 +83,55 @@ class SessionProducer:
         self._pausing = False
         self._behind = False
         """The producer was full: some records are not handed over yet."""
-        self._failed = self._on_failure  # bound once
-        self._free = True
+        self.failed = self._on_failure  # bound once
+        self.free = True
         """Sends may take the fast path: no pause, no failure, no earlier records to hand over, not closing."""
-        self._shut = self._closed = False
-        """`_shut`: sends are refused while `close` waits for earlier records. `_closed`: no thread waits any more."""
-        self._carrier: Headers = {HEADER: b""}
-        self._producer = self._new_producer()
-
-    def _start(self) -> None:
-        """Start the background thread, once the subclass is complete."""
+        self.shut = self.closed = False
+        """`shut`: sends are refused while `close` waits for earlier records. `closed`: no thread waits any more."""
+        self.carrier: Headers = {HEADER: b""}
+        self.client = self._new_producer()
         self._thread = in_background("konverse-sender", self._run)
 
-    def _check_open(self) -> None:
-        if self._shut or self._closed or self.session.closing:
+    def stop(self) -> None:
+        """End the background thread and discard the Kafka client; records that it still has are given up."""
+        with self.changed:
+            self.closed = True
+            self.refresh()
+            self.changed.notify_all()
+        self._thread.join()
+        discard(self.client)
+
+    def forked(self) -> None:
+        """Be closed in a forked child: the thread and the client belong to the parent."""
+        self.closed, self.free = True, False
+        self.lock = threading.RLock()
+        self.changed = threading.Condition(self.lock)
+        self._serving = threading.Lock()
+
+    @property
+    def stalled(self) -> bool:
+        """Whether sends wait: for records that have to count first, or for room in the client."""
+        return self._pausing or self._behind
+
+    def check_open(self) -> None:
+        """Raise BrokerClosed once the sender closes."""
+        if self.shut or self.closed or self.session.closing:
             raise BrokerClosed("the broker was closed, or its process was forked; connect again")
 
-    def _hand(self, hands: list[Produce]) -> None:
-        """Hand over as many records as the producer takes; `_serve` hands over the rest when it has room again."""
+    def hand(self, hands: list[Produce]) -> None:
+        """Hand over as many records as the producer takes; `serve` hands over the rest when it has room again."""
         if self._failure:
             return  # the next producer gets every record that does not count
         for address, records in hands:
             for place, (header, key, value) in enumerate(records):
                 try:
-                    self._produce(
+                    self.produce(
                         address.topic, value, key, address.partition, self._on_failure, None, 0, {HEADER: header}
                     )
                 except BufferError:
                     self.session.lanes[address].window.sent -= len(records) - place
                     self._behind = True
-                    self._look()
+                    self.refresh()
                     break
                 except KafkaException as error:
                     self._fail(self._words(error.args[0], address.topic), None if error.args[0].fatal() else address)
@@ -117,7 +140,7 @@ class SessionProducer:
     def _new_producer(self) -> Producer:
         producer = self._kafka.data_producer(linger_ms=LINGER_MS)
         connect_producer(producer, self._renewal.topic)
-        self._produce = producer.produce
+        self.produce = producer.produce
         return producer
 
     def _on_failure(self, error: Any, message: Any) -> None:
@@ -142,11 +165,11 @@ class SessionProducer:
 
     def _fail(self, reason: str, refused: Address | None = None) -> None:
         if self._failure is None:  # later failures follow from the first one
-            self._failure = self._last_failure = reason
+            self._failure = self.last_failure = reason
             self._refused = refused
-            self._look()
+            self.refresh()
 
-    def _serve_until(self, reached: Callable[[], bool], timeout_s: float) -> bool:
+    def serve_until(self, reached: Callable[[], bool], timeout_s: float) -> bool:
         """Poll the producer, or wait while another thread does, until `reached()`; False after `timeout_s`.
 
         True also when the sender was closed or its session is over; the caller checks that.
@@ -154,33 +177,33 @@ class SessionProducer:
         deadline = time.monotonic() + timeout_s
         self._waiters += 1
         try:
-            while not (self._closed or self._see(reached)):
+            while not (self.closed or self._see(reached)):
                 if time.monotonic() > deadline:
                     return False
-                if not self._serve(POLL_S) or self._renewal.wanting:
-                    with self._changed:  # the wait releases the lock for the thread that polls
-                        self._changed.wait(POLL_S)
+                if not self.serve(POLL_S) or self._renewal.wanting:
+                    with self.changed:  # the wait releases the lock for the thread that polls
+                        self.changed.wait(POLL_S)
         finally:
             self._waiters -= 1
         return True
 
     def _see(self, reached: Callable[[], bool]) -> bool:
-        with self._lock:
+        with self.lock:
             return self.session.over is not None or reached()
 
-    def _serve(self, wait_s: float) -> bool:
+    def serve(self, wait_s: float) -> bool:
         """Poll the producer and act on its events; False when another thread is polling."""
         if not self._serving.acquire(blocking=False):
             return False
         try:
             try:
-                self._producer.poll(wait_s)
+                self.client.poll(wait_s)
             except KafkaException as error:
                 self._fail(self._words(error.args[0], self._some_topic()))
-            with self._lock:  # the session ends dialogs whose lifetime is over
+            with self.lock:  # the session ends dialogs whose lifetime is over
                 due = self._renewal.look()
             if due:
-                self._look()
+                self.refresh()
             if self._renewal.age is Age.DOUBTFUL:
                 self._fail(
                     "a destination no longer accepts the id of this session, or records without acknowledgement are "
@@ -189,9 +212,9 @@ class SessionProducer:
             if self._failure:
                 if not self._renewal.wanting:
                     self._replace_producer()
-            elif self._behind and len(self._producer) < CATCH_UP_BELOW:
+            elif self._behind and len(self.client) < CATCH_UP_BELOW:
                 self._catch_up()
-            elif len(self._producer) == 0:
+            elif len(self.client) == 0:
                 self._settle()
             elif self._waiters or self.session.gated:
                 self._pause_senders()
@@ -202,51 +225,58 @@ class SessionProducer:
     def _run(self) -> None:
         """Body of the background thread: poll the producer unless busy senders poll it themselves."""
         seen = 0
-        while not self._closed:
+        while not self.closed:
             before, seen = seen, sum(lane.next for lane in list(self.session.lanes.values()))
             wait_s = POLL_S
             try:
                 self._make_id()
                 if self._renewal.due:
                     self._take_answers()
-                self._look_around(seen)
-                served = seen - before < BUSY_SENDS and self._serve(POLL_S)
+                self._watch_destinations(seen)
+                served = seen - before < BUSY_SENDS and self.serve(POLL_S)
             except EXPECTED_ERRORS as error:
-                served, wait_s, self._last_failure = False, RETRY_S, str(error)
+                served, wait_s, self.last_failure = False, RETRY_S, str(error)
                 log.warning("the sender cannot continue, retrying: %s", error)
             if not served:
-                with self._changed:
-                    self._changed.wait(wait_s)
+                with self.changed:
+                    self.changed.wait(wait_s)
 
-    def _look_around(self, records: int) -> None:
-        """Hook for subclasses, called in each round of the background thread with the number of records so far."""
+    def _watch_destinations(self, records: int) -> None:
+        """Check the destinations at intervals, so that `send` reports a lost topic even if `flush` is never called."""
+        at, before = self._looked_at
+        now = time.monotonic()
+        if records != before and now - at >= WATCH_EVERY_S:
+            self._looked_at = (now, records)
+            self._destinations.look([*self.session.lanes], POLL_S)
+            self.refresh()
 
     def _settle(self) -> None:
-        with self._changed:
-            if len(self._producer) or self._failure:
+        with self.changed:
+            if len(self.client) or self._failure:
                 return
             self._pausing = False
-            self._look()
+            self.refresh()
             self._waiting_since = None
-            self._hand(self.session.drained())
+            self.hand(self.session.drained())
             if self._renewal.age and self._waiters:
                 if self._renewal.ready:
                     self._renew()
             elif not self.session.refused:
                 self._refusal_pause_s = REFUSAL_PAUSE_S
             elif time.monotonic() >= self._try_again_at:
-                self._hand(self.session.try_again())
-            self._changed.notify_all()
+                self.hand(self.session.try_again())
+            self.changed.notify_all()
 
     def _catch_up(self) -> None:
-        with self._lock:
+        with self.lock:
             self._behind = False
-            self._look()
-            self._hand(self.session.unsent())
+            self.refresh()
+            self.hand(self.session.unsent())
 
-    def _look(self) -> None:
-        kept = self._shut or self._pausing or self._behind or self._failure or self._closed or self.session.closing
-        self._free = not (kept or self._renewal.age)
+    def refresh(self) -> None:
+        """Decide anew whether sends may take the fast path."""
+        kept = self.shut or self._pausing or self._behind or self._failure or self.closed or self.session.closing
+        self.free = not (kept or self._renewal.age or self._destinations.gone)
 
     def _pause_senders(self) -> None:
         now = time.monotonic()
@@ -258,22 +288,22 @@ class SessionProducer:
             self._waiting_since = now + PAUSE_MAX_S
         elif waited > PAUSE_AFTER_S:
             self._pausing = True
-        self._look()
+        self.refresh()
 
     def _replace_producer(self) -> None:
         """After a failure, make a new producer and hand over all records that do not count, with the same counters."""
         log.warning("records were not delivered (%s); sending them again", self._failure)
-        with self._changed:
-            discard(self._producer)
-            self._changed.wait_for(lambda: self._closed, RETRY_S)
+        with self.changed:
+            discard(self.client)
+            self.changed.wait_for(lambda: self.closed, RETRY_S)
             self._failure = None
-            self._look()
-            self._producer = self._new_producer()
+            self.refresh()
+            self.client = self._new_producer()
             if self._refused is not None:
                 self._try_again_at = time.monotonic() + self._refusal_pause_s
                 self._refusal_pause_s = min(2 * self._refusal_pause_s, REFUSAL_PAUSE_MAX_S)
             if not self._renewal.age:
-                self._hand(self.session.restart(self._refused))
+                self.hand(self.session.restart(self._refused))
             elif self._renewal.ready:
                 self._renew()
             else:  # the id became old just now
@@ -288,14 +318,14 @@ class SessionProducer:
             try:
                 self._renewal.make()
             except (KafkaUnavailable, TopicMismatch) as error:
-                self._last_failure = str(error)
+                self.last_failure = str(error)
                 raise
 
     def _renew(self) -> None:
         """Go on under the new id."""
         hands = self._renewal.change()
-        self._look()
-        self._hand(hands)
+        self.refresh()
+        self.hand(hands)
 
     def _take_answers(self) -> None:
         """Pass the destinations' answers about former ids to the session.
@@ -303,15 +333,15 @@ class SessionProducer:
         If the present id is refused or old itself, give it up; the next id asks again.
         """
         for wanted, said in self._renewal.answers():
-            with self._changed:
+            with self.changed:
                 if said is Unheard.ANOTHER or self._renewal.age:
                     self._renewal.give_up()
                     return
-                self._hand(self.session.answered(wanted, said))
-                self._changed.notify_all()
+                self.hand(self.session.answered(wanted, said))
+                self.changed.notify_all()
         if self._renewal.trouble is None:
             self._unanswered.over()
             return
-        self._last_failure = f"the records under a former id of the session cannot be read: {self._renewal.trouble}"
+        self.last_failure = f"the records under a former id of the session cannot be read: {self._renewal.trouble}"
         if self._unanswered.due():
-            log.warning("the sender cannot continue after a change of its session id: %s", self._last_failure)
+            log.warning("the sender cannot continue after a change of its session id: %s", self.last_failure)

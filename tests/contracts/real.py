@@ -111,10 +111,10 @@ class Real:
         try:
             self.broker.flush(0.05)
         except OutcomeUnknown:
-            with self.sender._lock:
+            with self.sender._producer.lock:
                 lanes = [lane for lane in self.session.lanes.values() if not lane.parked]
                 waits = any(lane.window.outstanding or lane.window.sent < lane.next for lane in lanes)
-                return not (waits or self.sender._renewal.age or self.sender._failure)
+                return not (waits or self.sender._renewal.age or self.sender._producer._failure)
         except KonverseError:
             return True
         return True
@@ -198,14 +198,14 @@ class Real:
     @contextmanager
     def failing_producer(self) -> Iterator[None]:
         sender = self.sender
-        with sender._serving:
+        with sender._producer._serving:
             yield
-            sender._producer.flush(DEADLINE_S)
-            with sender._lock:
-                sender._fail("a test says so")
+            sender._producer.client.flush(DEADLINE_S)
+            with sender._producer.lock:
+                sender._producer._fail("a test says so")
 
     def doubt(self) -> None:
-        with self.sender._lock:
+        with self.sender._producer.lock:
             self.sender._renewal.give_up()
         before = len(self.session.ids)
         until(lambda: len(self.session.ids) > before or self._wait(), "another id")
@@ -219,7 +219,7 @@ class Real:
         return False
 
     def grow_old(self) -> None:
-        with self.sender._lock:
+        with self.sender._producer.lock:
             self.session.ageing = AgeWatch(now_ms() - SESSION_IDLE_MS_MAX)
         until(lambda: self.sender._renewal.age, "the sender notices the age of its id")
 

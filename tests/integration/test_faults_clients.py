@@ -103,9 +103,9 @@ def test_a_senders_producer_that_breaks_is_replaced_and_everything_goes_again(
         dialog.flush()
         sender: Sender = dialog._sender
         broken = Broken(healthy)
-        with sender._lock:
-            sender._producer = broken  # type: ignore[assignment]
-            sender._produce = broken.produce  # type: ignore[assignment]
+        with sender._producer.lock:
+            sender._producer.client = broken  # type: ignore[assignment]
+            sender._producer.produce = broken.produce  # type: ignore[assignment]
             assert [dialog.send(ORDER, b"%d" % number) for number in range(1, 20)] == [*range(1, 20)]
         dialog.flush(DEADLINE_S)
         with broker.reader("Orders", timeout=2) as reader:
@@ -147,10 +147,10 @@ def test_a_producer_that_is_full_gets_the_rest_later_and_in_order(servers: Serve
         dialogs = [begin(broker) for _ in range(4)]
         broker.flush()
         sender = dialogs[0]._sender
-        with sender._lock:
-            full = Full(sender._producer, room=10)
-            sender._producer = full  # type: ignore[assignment]
-            sender._produce = full.produce  # type: ignore[assignment]
+        with sender._producer.lock:
+            full = Full(sender._producer.client, room=10)
+            sender._producer.client = full  # type: ignore[assignment]
+            sender._producer.produce = full.produce  # type: ignore[assignment]
         sent = {dialog.id.bytes: [b"%d" % number for number in range(50)] for dialog in dialogs}
         for number in range(50):
             for dialog in dialogs:
@@ -170,9 +170,9 @@ def test_nothing_is_taken_any_more_while_a_sender_says_goodbye(servers: Servers,
         dialog.send(ORDER, b"x")
         dialog.flush()
         sender = dialog._sender
-        with sender._lock:
-            sender._hand(sender.session.close())
-            sender._look()
+        with sender._producer.lock:
+            sender._producer.hand(sender.session.close())
+            sender._producer.refresh()
             with pytest.raises(BrokerClosed):
                 dialog.send(ORDER, b"too late")
 

@@ -200,14 +200,14 @@ def test_a_session_goes_on_under_a_new_id(servers: Servers, database: str) -> No
         sender = broker._client.sender
         assert sender is not None
         before = sender.session.writer
-        with sender._lock:
+        with sender._producer.lock:
             dialog.send(ORDER, b"1")
             sender._renewal.give_up()
         with broker.reader("Orders") as reader, pumped(reader):
             dialog.send(ORDER, b"2")
             dialog.flush()
         assert sender.session.writer != before
-        with sender._lock:
+        with sender._producer.lock:
             sender.session.ageing = AgeWatch(now_ms() - SESSION_IDLE_MS_MAX)
         until(lambda: sender._renewal.age is Age.OLD, "the sender notices the age of its id")
         dialog.send(ORDER, b"3")
@@ -236,7 +236,7 @@ def test_only_who_needs_a_new_id_waits_for_it(servers: Servers, database: str, m
         sender = broker._client.sender
         assert sender is not None
         monkeypatch.setattr(OpenTopic, "append", slowly)
-        with sender._lock:
+        with sender._producer.lock:
             dialog.send(ORDER, b"0")
             sender._renewal.give_up()
         assert asked.wait(DEADLINE_S), "a new id is asked for"

@@ -101,14 +101,14 @@ def begin_and_end_two(broker: Broker) -> Dialog:
 def set_clock(broker: Broker, hours: int) -> None:
     """Let the clock that stamps the records of this process's session be wrong by so many hours."""
     sender = broker._client.open_sender()
-    produce = sender._produce
+    produce = sender._producer.produce
 
     def stamped(*arguments: Any) -> None:
         topic, body, key, partition, failed, partitioner, _, headers = arguments
         stamp_ms = round((time.time() + 3600 * hours) * 1000)
         produce(topic, body, key, partition, failed, partitioner, stamp_ms, headers)
 
-    sender._produce = stamped  # type: ignore[assignment]
+    sender._producer.produce = stamped  # type: ignore[assignment]
 
 
 def sent(broker: Broker, *bodies: bytes) -> Dialog:

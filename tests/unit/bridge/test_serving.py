@@ -31,7 +31,8 @@ def test_a_failure_counts_although_another_thread_begins_a_dialog_meanwhile() ->
     serving.session = SimpleNamespace(lanes=lanes, closing=False)
     serving._renewal = SimpleNamespace(age=Age.FRESH)
     serving._failure = serving._refused = None
-    serving._pausing = serving._behind = serving._shut = serving._closed = False
+    serving._pausing = serving._behind = serving.shut = serving.closed = False
+    serving._destinations = SimpleNamespace(gone={})
     message = SimpleNamespace(topic=lambda: "topic", partition=lambda: 0)
     serving._on_failure(KafkaError(KafkaError._MSG_TIMED_OUT), message)
     assert "topic/0" in str(serving._failure)
