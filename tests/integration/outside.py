@@ -7,12 +7,13 @@ import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from confluent_kafka import KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka.admin import AdminClient, NewPartitions, OffsetSpec
 
 from konverse.bridge.broker import Broker
 from konverse.bridge.catalog import journal as catalog_log
@@ -22,10 +23,11 @@ from konverse.bridge.kafka import topic_watch
 from konverse.bridge.kafka.topics import JOURNAL_CONFIG, topics_of
 from konverse.bridge.owner import log_starts as beginnings
 from konverse.bridge.reader.reader import Reader
+from konverse.dialog.owner import snapshots as snapshotting
 from konverse.schemas.errors import KonverseError
 from konverse.schemas.identifiers import catalog_topic, journal_topic, snapshot_topic, transmission_topic
 from tests.integration.test_faults_topics import create, delete, set_config
-from tests.kit.oracle import read_raw
+from tests.kit.oracle import read_raw, snapshots_of
 from tests.kit.servers import Servers
 from tests.kit.shop import (
     DEADLINE_S,
@@ -39,6 +41,7 @@ from tests.kit.shop import (
     open_shop,
     queue_of,
     until,
+    work,
 )
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "outside.md"
@@ -64,6 +67,8 @@ class Scene:
     exits: ExitStack
     living: Dialog
     waiting: Dialog
+    there: Dialog
+    """A dialog to the queue of the running reader."""
     pool: Pool
     named: Pool
     reader: Reader
@@ -84,7 +89,7 @@ class Scene:
         """The data topics that are changed."""
         return [queue_of(self.broker, name).topic for name in ("Orders", "Read")]
 
-    def another(self) -> AbstractContextManager[Broker]:
+    def another(self, **options: Any) -> AbstractContextManager[Broker]:
         """A broker in a later process."""
         settings = self.broker.settings
         return connected(
@@ -92,6 +97,7 @@ class Scene:
             self.broker.database,
             send_timeout_s=settings.send_timeout_s,
             instance=settings.instance,
+            **options,
         )
 
 
@@ -169,6 +175,16 @@ def setting(part: str, name: str, value: str, *, mended: str | None = None) -> H
     return harm
 
 
+def saving(harm: Harm) -> Harm:
+    """Change something, and let each commit of a running owner begin a snapshot."""
+
+    def both(scene: Scene) -> None:
+        harm(scene)
+        save_often(scene.exits)
+
+    return both
+
+
 def created(scene: Scene) -> None:
     """Create the missing snapshot topics."""
     for data in scene.topics:
@@ -190,17 +206,27 @@ def _changed(part: str, name: str, value: str, needed: str) -> Row:
 
 UNREAD: Final = "unread"
 WAITING: Final = "waiting"
+PARKED: Final = "parked"
+"""The messages that wait belong to suspended conversations."""
+SAVED: Final = "saved"
+"""Messages wait, and each partition has a snapshot of them."""
+TRUNCATED: Final = "truncated"
+"""The same, and konverse has deleted the records of the journals that the snapshots make superfluous."""
 
 HARMS: Final = {
     "records deleted before they were read": Row(UNREAD, cut("data")),
     "records deleted while they wait": Row(WAITING, cut("data")),
+    "records deleted while parked": Row(PARKED, cut("data")),
     "records of the journal deleted": Row(WAITING, cut("journal", 2)),
     "data topic deleted": Row(WAITING, gone("data")),
     "data topic made again": Row(WAITING, again("data")),
     "journal deleted": Row(WAITING, gone("journal")),
     "journal made again": Row(WAITING, again("journal")),
     "snapshot topic deleted": Row(WAITING, gone("snapshot"), created),
-    "snapshot topic made again": Row(WAITING, again("snapshot")),
+    "snapshot topic made again": Row(SAVED, again("snapshot")),
+    "snapshot topic made again after a truncation": Row(TRUNCATED, again("snapshot")),
+    "records of the snapshot topic deleted": Row(SAVED, cut("snapshot")),
+    "records of the snapshot topic deleted after a truncation": Row(TRUNCATED, cut("snapshot")),
     "partitions added": Row(WAITING, grown("data", "journal", "snapshot")),
     "journal compacted": _changed("journal", "cleanup.policy", "compact", "delete"),
     "journal compacted, and not any more": Row(
@@ -214,6 +240,15 @@ HARMS: Final = {
     "`min.insync.replicas` raised": _changed("data", "min.insync.replicas", "2", "1"),
     "`message.timestamp.type` of the journal changed": _changed(
         "journal", "message.timestamp.type", "CreateTime", "LogAppendTime"
+    ),
+    "`retention.ms` of the snapshot topic set": _changed("snapshot", "retention.ms", "86400000", "-1"),
+    "`max.message.bytes` of the snapshot topic lowered": Row(
+        SAVED,
+        saving(setting("snapshot", "max.message.bytes", "50")),
+        setting("snapshot", "max.message.bytes", "1000000"),
+    ),
+    "`message.timestamp.type` of the snapshot topic changed": _changed(
+        "snapshot", "message.timestamp.type", "CreateTime", "LogAppendTime"
     ),
 }
 """Row of the page → the change."""
@@ -233,8 +268,9 @@ def begin_scene(servers: Servers, database: str, before: str, exits: ExitStack, 
     broker = exits.enter_context(
         connected(servers.bootstrap, database, redis=servers.redis_url, send_timeout_s=4, instance=instance)
     )
-    open_shop(broker)
-    broker.admin.create_queue("Read")
+    keep = timedelta(0) if before == TRUNCATED else None
+    open_shop(broker, keep=keep)
+    broker.admin.create_queue("Read", keep=keep)
     broker.admin.create_service(READ_SERVICE, queue="Read", contracts=[ORDERING])
     living = broker.begin_dialog(SHOP_SERVICE, ORDER_SERVICE, ORDERING)
     waiting = broker.begin_dialog(SHOP_SERVICE, ORDER_SERVICE, ORDERING)
@@ -248,11 +284,6 @@ def begin_scene(servers: Servers, database: str, before: str, exits: ExitStack, 
     for one in (pool, named):
         one.send(ORDER, b"before", key="a key")
     broker.flush()
-    if before == WAITING:
-        with broker.reader("Orders", timeout=0.5) as reader:
-            fill(reader, 4)
-            reader.settle()
-    reader = broker.reader("Read")
     scene = Scene(
         servers,
         AdminClient({"bootstrap.servers": servers.bootstrap}),
@@ -260,9 +291,10 @@ def begin_scene(servers: Servers, database: str, before: str, exits: ExitStack, 
         exits,
         living,
         waiting,
+        there,
         pool,
         named,
-        reader,
+        broker.reader("Read"),
         threading.Thread(),
     )
     scene.running = threading.Thread(target=_run, args=(scene,))
@@ -271,7 +303,92 @@ def begin_scene(servers: Servers, database: str, before: str, exits: ExitStack, 
     until(lambda: scene.read, "the reader that runs has received something")
     decided = journal_topic(queue_of(broker, "Read").topic)
     until(lambda: len(read_raw(servers.bootstrap, decided, 0)) > 1, "and has committed that")
+    _SITUATIONS[before](scene)
     return scene
+
+
+def save_often(exits: ExitStack) -> None:
+    """Let each commit begin a snapshot."""
+    for name in ("SNAPSHOT_EVERY_RECORDS", "RECORDS_PER_ENDPOINT"):
+        exits.callback(setattr, snapshotting, name, getattr(snapshotting, name))
+        setattr(snapshotting, name, 0)
+
+
+def begins_at(scene: Scene, topic: str, number: int = 0) -> int:
+    """First offset of a log."""
+    place = TopicPartition(topic, number)
+    asked = scene.admin.list_offsets({place: OffsetSpec.earliest()})  # type: ignore[no-untyped-call]
+    return int(asked[place].result(DEADLINE_S).offset)
+
+
+def _wait(scene: Scene) -> None:
+    with scene.broker.reader("Orders", timeout=0.5) as reader:
+        fill(reader, 4)
+        reader.settle()
+
+
+def _park(scene: Scene) -> None:
+    with scene.broker.reader("Orders", timeout=0.5) as reader:
+        fill(reader, 4)
+        reader.operations.suspend(scene.waiting.id)
+        for transaction in reader:
+            with transaction:
+                assert scene.waiting.id not in [message.dialog.id for message in transaction]
+    scene.reader.operations.suspend(scene.there.id)
+    scene.there.send(ORDER, b"parked")
+    scene.there.flush()
+    until(lambda: [parked(scene, queue) for queue in ("Orders", "Read")] == [[1], [1]], "a message is parked in each")
+
+
+def parked(scene: Scene, queue: str) -> list[int]:
+    """Number of messages that wait on each suspended side of a queue, by its journals."""
+    return [side.unread for sides in scene.broker.operations.suspended(queue) for side in sides]
+
+
+def _save(scene: Scene, done: Callable[[str], object] | None = None) -> None:
+    """Send until the reader that runs, and then one that receives nothing, have saved what `done` asks for."""
+
+    def saved(name: str, dialog: Dialog, further: Callable[[], None]) -> bool:
+        if done(name) if done is not None else snapshots_of(scene.servers.bootstrap, queue_of(scene.broker, name)):
+            return True
+        dialog.send(ORDER, b"more")
+        dialog.flush()
+        further()
+        return False
+
+    with ExitStack() as meanwhile:
+        save_often(meanwhile)
+        until(lambda: saved("Read", scene.there, lambda: None), "the reader that runs has saved its state")
+        with scene.broker.reader("Orders", timeout=0.5) as reader:
+            fill(reader, 4)
+            until(lambda: saved("Orders", scene.waiting, lambda: work(reader)), "the state is saved")
+            until(lambda: _pause(reader), "no snapshot is on its way")
+            reader.settle()
+    until(lambda: is_saved(scene.reader), "no snapshot is on its way")
+
+
+def is_saved(reader: Reader) -> bool:
+    """Whether no snapshot is being made or written."""
+    return not any(owner.snapshots.busy for owner in reader.owners)
+
+
+def _pause(reader: Reader) -> bool:
+    work(reader)
+    return is_saved(reader)
+
+
+def _truncate(scene: Scene) -> None:
+    _save(scene, lambda name: begins_at(scene, journal_topic(queue_of(scene.broker, name).topic)))
+
+
+_SITUATIONS: Final[dict[str, Harm]] = {
+    UNREAD: lambda _: None,
+    WAITING: _wait,
+    PARKED: _park,
+    SAVED: _save,
+    TRUNCATED: _truncate,
+}
+"""Situation before the change → what brings it about."""
 
 
 def forget(servers: Servers, instance: str) -> None:

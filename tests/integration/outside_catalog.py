@@ -47,8 +47,10 @@ HARMS: Final = {
     "records deleted": Row(UNREAD, cut("catalog", 3), begun_anew),
     "partitions added": Row(UNREAD, grown("catalog")),
     "`retention.ms` set": _changed("retention.ms", "86400000", "-1"),
+    "`retention.bytes` set": _changed("retention.bytes", "100000000", "-1"),
     "compacted": _changed("cleanup.policy", "compact", "delete"),
     "`max.message.bytes` lowered": _changed("max.message.bytes", "50", "1000000"),
+    "`min.insync.replicas` raised": _changed("min.insync.replicas", "2", "1"),
     "`message.timestamp.type` changed": _changed("message.timestamp.type", "CreateTime", "LogAppendTime"),
 }
 """Row of the page → the change."""

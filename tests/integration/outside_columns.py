@@ -19,7 +19,7 @@ from konverse.schemas.errors import (
     TopicMismatch,
 )
 from konverse.schemas.system_messages import END_DIALOG, ERROR
-from tests.integration.outside import READ_SERVICE, Row, Scene
+from tests.integration.outside import PARKED, READ_SERVICE, Row, Scene, parked
 from tests.kit.oracle import verify
 from tests.kit.shop import DEADLINE_S, ORDER, ORDER_SERVICE, ORDERING, SHOP_SERVICE, queue_of, until
 
@@ -180,6 +180,10 @@ def said_truly(scene: Scene, row: Row) -> None:
     """
     if row.mend is not None:
         row.mend(scene)
+    if row.before == PARKED:  # the running reader has saved its own
+        assert parked(scene, "Read") == [1]
+        scene.broker.operations.resume(scene.there.id, queue="Read")
+        until(lambda: b"parked" in scene.read, "the message that was parked is received")
     for dialog in (scene.living, scene.waiting):  # a sender learns of the rest when it sends on
         with suppress(KonverseError):
             dialog.send(ORDER, b"further")

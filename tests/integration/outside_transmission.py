@@ -8,12 +8,28 @@ from contextlib import ExitStack, suppress
 from typing import Final
 
 from konverse.bridge.broker import Broker
+from konverse.bridge.client import transmission
+from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import KonverseError, OutcomeUnknown, QueueNotFound, TopicMismatch
-from konverse.schemas.identifiers import transmission_topic
-from tests.integration.outside import WAITING, Row, Scene, again, cut, gone, grown, setting
+from konverse.schemas.identifiers import journal_topic, transmission_topic
+from tests.integration.outside import (
+    SAVED,
+    TRUNCATED,
+    WAITING,
+    Row,
+    Scene,
+    again,
+    begins_at,
+    cut,
+    gone,
+    grown,
+    is_saved,
+    save_often,
+    setting,
+)
 from tests.integration.outside_columns import QUIET_S, word_for
-from tests.kit.oracle import verify
-from tests.kit.shop import DEADLINE_S, ORDER, ORDER_SERVICE, ORDERING, SHOP_SERVICE
+from tests.kit.oracle import snapshots_of, verify
+from tests.kit.shop import DEADLINE_S, ORDER, ORDER_SERVICE, ORDERING, SHOP_SERVICE, until
 
 HEADING: Final = "The transmission queue"
 
@@ -35,13 +51,18 @@ HARMS: Final = {
     "journal deleted": Row(WAITING, gone("transmission journal"), dropped),
     "journal made again": Row(WAITING, again("transmission journal"), dropped),
     "snapshot topic deleted": Row(WAITING, gone("transmission snapshot"), dropped),
+    "snapshot topic made again": Row(SAVED, again("transmission snapshot")),
+    "records of the snapshot topic deleted": Row(SAVED, cut("transmission snapshot")),
+    "records of the snapshot topic deleted after a truncation": Row(TRUNCATED, cut("transmission snapshot"), dropped),
     "records deleted": Row(WAITING, cut("transmission data")),
     "records of the journal deleted": Row(WAITING, cut("transmission journal"), dropped),
     "partitions added": Row(WAITING, grown("transmission data", "transmission journal", "transmission snapshot")),
     "`retention.ms` set": _changed("data", "retention.ms", "86400000", "-1"),
+    "`retention.bytes` set": _changed("data", "retention.bytes", "100000000", "-1"),
     "journal compacted": _changed("journal", "cleanup.policy", "compact", "delete"),
     "data topic compacted": _changed("data", "cleanup.policy", "compact", "delete"),
     "`max.message.bytes` lowered": _changed("data", "max.message.bytes", "900000", "1000000"),
+    "`min.insync.replicas` raised": _changed("data", "min.insync.replicas", "2", "1"),
     "`message.timestamp.type` of the journal changed": _changed(
         "journal", "message.timestamp.type", "CreateTime", "LogAppendTime"
     ),
@@ -49,9 +70,40 @@ HARMS: Final = {
 """Row of the page → the change."""
 
 
-def prepare(scene: Scene) -> None:
-    """The living sender has made a transaction before."""
-    _transact(scene.broker, b"a transaction before")
+def prepare(scene: Scene, before: str) -> None:
+    """The living sender has made transactions before; an owner has saved its state, or truncated its logs too."""
+    with ExitStack() as meanwhile:
+        if before in {SAVED, TRUNCATED}:
+            save_often(meanwhile)
+        if before == TRUNCATED:
+            meanwhile.callback(setattr, transmission, "KEEP_MS", transmission.KEEP_MS)
+            transmission.KEEP_MS = 0  # type: ignore[misc]  # a constant, for the checkers
+        _transact(scene.broker, b"a transaction before")
+        queue = scene.broker.operations.transmission_queue()
+        assert queue is not None
+        if before == SAVED:
+            until(lambda: any(_snapshots(scene, queue)), "an owner has saved its state")
+        while before == TRUNCATED and not all(_journals(scene, queue)):
+            with scene.another(transmit=False) as another:  # its transactions have one of the partitions
+                for _ in range(3):
+                    _transact(another, b"another one before")
+    own = scene.broker._client._transmission
+    assert own is not None
+    reader = own._reader
+    assert reader is not None
+    until(lambda: is_saved(reader), "no snapshot is on its way")
+    if before == TRUNCATED:  # this process has read its partition's journal to the end
+        _transact(scene.broker, b"the last one before")
+
+
+def _snapshots(scene: Scene, queue: Queue) -> list[int]:
+    """Number of snapshots in each partition."""
+    return [len(snapshots_of(scene.servers.bootstrap, queue, number)) for number in range(queue.partitions)]
+
+
+def _journals(scene: Scene, queue: Queue) -> list[int]:
+    """First offset of each partition's journal."""
+    return [begins_at(scene, journal_topic(queue.topic), number) for number in range(queue.partitions)]
 
 
 def _transact(broker: Broker, body: bytes) -> None:

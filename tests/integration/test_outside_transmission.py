@@ -9,7 +9,7 @@ from contextlib import ExitStack, suppress
 import pytest
 
 from konverse.schemas.errors import KonverseError, StillUsed
-from tests.integration.outside import Scene, begin_scene, forget, table
+from tests.integration.outside import WAITING, Scene, begin_scene, forget, table
 from tests.integration.outside_transmission import HARMS, HEADING, PROBES, prepare, way_on
 from tests.kit.servers import Servers
 from tests.kit.shop import connected
@@ -34,8 +34,8 @@ def scene(row: str, servers: Servers) -> Iterator[Scene]:
     with ExitStack() as exits:
         exits.callback(forget, servers, name)
         exits.enter_context(suppress(KonverseError))  # closing a broker repeats its error
-        scene = begin_scene(servers, name, HARMS[row].before, exits, instance=name)
-        prepare(scene)
+        scene = begin_scene(servers, name, WAITING, exits, instance=name)
+        prepare(scene, HARMS[row].before)
         HARMS[row].harm(scene)
         yield scene
 
