@@ -340,7 +340,7 @@ class OwnerDriver:
         self._snapshots.append(owner, effect)
 
     def _truncate(self, number: int, _owner: Owner, effect: Truncate) -> None:
-        self._truncation.truncate(number, effect)
+        self._truncation.truncate(number, self._snapshots.spared(number, effect))
 
     def _emit(self, _number: int, owner: Owner, effect: Emit) -> None:
         self._outputs.add(owner, effect)

@@ -127,6 +127,16 @@ class SnapshotTopic:
         self._broken = False
         self._flights: dict[Owner, _SnapshotFlight] = {}
         self._outcomes: deque[tuple[Owner, SnapshotWritten]] = deque()
+        self._newest: dict[int, int] = {}
+        """Partition -> first offset of the last snapshot that was written here."""
+
+    def spared(self, partition: int, effect: Truncate) -> Truncate:
+        """The same truncation without the newest snapshot: it lies behind older ones, unless the topic was made again.
+
+        Then the offset of an older one, which is gone, would delete records of the newest, without which no owner could
+        recover.
+        """
+        return effect._replace(snapshots=min(effect.snapshots, self._newest.get(partition, effect.snapshots)))
 
     def append(self, owner: Owner, effect: AppendSnapshot) -> None:
         """Hand records to the producer. When the last ones are through, `poll` returns the outcome."""
@@ -170,7 +180,8 @@ class SnapshotTopic:
     def _reported(self, owner: Owner, flight: _SnapshotFlight, error: Any, message: Message) -> None:
         flight.waiting -= 1
         if error is not None:
-            self._warn("not written", error)
+            if not flight.failed:  # a large snapshot has hundreds of records
+                self._warn("not written", error)
             flight.failed = self._broken = True
         else:
             offset = message.offset() or 0
@@ -183,4 +194,6 @@ class SnapshotTopic:
 
     def _look(self, owner: Owner, flight: _SnapshotFlight) -> None:
         if flight.complete and not flight.waiting and self._flights.pop(owner, None) is flight:
+            if not flight.failed and flight.first is not None:
+                self._newest[owner.identity.partition] = flight.first
             self._outcomes.append((owner, SnapshotWritten(None if flight.failed else flight.first)))

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from confluent_kafka import KafkaError
 
 from konverse.bridge.owner.snapshots import SnapshotTopic
-from konverse.dialog.owner.events import AppendSnapshot, SnapshotWritten
+from konverse.dialog.owner.events import AppendSnapshot, SnapshotWritten, Truncate
 from konverse.dialog.owner.owner import Owner
 from konverse.dialog.owner.settings import OwnerSettings
 from tests.kit.builders import anything, identifier, log_of
@@ -75,3 +76,28 @@ def test_after_a_failure_the_next_snapshot_has_a_producer_of_its_own() -> None:
     _, fresh = producers.made
     fresh.reports.pop(0)(None, Record(8))
     assert list(topic.poll()) == [(one, SnapshotWritten(8))]
+
+
+def test_offsets_of_a_topic_that_was_made_again_delete_nothing_of_the_newest_snapshot() -> None:
+    producers = Producers()
+    topic = SnapshotTopic(producers, "snapshots")  # type: ignore[arg-type]
+    one, asked = owner(0), Truncate(7, 5, 2)
+    assert topic.spared(0, asked) == asked
+    for first, spared in ((4, 2), (0, 0)):  # in the first topic, and in the one that has its name now
+        topic.append(one, AppendSnapshot([b"chunk", b"end"], last=True))
+        (made,) = producers.made
+        for offset in (first, first + 1):
+            made.reports.pop(0)(None, Record(offset))
+        topic.poll().clear()
+        assert topic.spared(0, asked) == Truncate(7, 5, spared)
+    assert topic.spared(1, asked) == asked, "of another partition nothing is known"
+
+
+def test_a_snapshot_that_the_topic_refuses_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    producers = Producers()
+    topic = SnapshotTopic(producers, "snapshots")  # type: ignore[arg-type]
+    topic.append(owner(0), AppendSnapshot([b"chunk", b"chunk", b"end"], last=True))
+    (made,) = producers.made
+    while made.reports:
+        made.reports.pop(0)(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE), Record(-1))
+    assert len(caplog.records) == 1
