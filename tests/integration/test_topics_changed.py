@@ -46,6 +46,9 @@ CHANGES = [
     ("journal", "message.timestamp.type", "CreateTime", "LogAppendTime"),
     ("data", "max.message.bytes", "900000", "1000000"),
     ("data", "min.insync.replicas", "2", "1"),
+    ("snapshot", "retention.ms", "3600000", "-1"),
+    ("snapshot", "max.message.bytes", "50", "1000000"),
+    ("snapshot", "message.timestamp.type", "CreateTime", "LogAppendTime"),
 ]
 
 
