@@ -14,7 +14,6 @@ from konverse.bridge.kafka.topics import DATA_CONFIG
 from konverse.dialog.transaction.received import Message
 from konverse.dialog.transaction.transaction import Transaction
 from konverse.schemas.system_messages import DEFAULT, DIALOG_TIMER, END_DIALOG, ERROR
-from tests.integration.test_faults_topics import set_config
 from tests.kit.servers import Servers
 from tests.kit.shop import (
     NOTE,
@@ -35,6 +34,7 @@ from tests.kit.shop import (
     receive,
     until,
 )
+from tests.kit.topics import set_config
 
 pytestmark = pytest.mark.stack
 

@@ -11,7 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka.admin import AdminClient
 
 from konverse.bridge.broker import Broker
 from konverse.bridge.client.dialog import Dialog
@@ -36,6 +36,7 @@ from konverse.schemas.wire.records import Kind
 from tests.kit.builders import Scribe
 from tests.kit.oracle import read_raw
 from tests.kit.shop import DEADLINE_S, connected, pumped, until
+from tests.kit.topics import set_config
 
 from .stand import HOME, ORDERS, OTHERS, Written
 
@@ -243,9 +244,7 @@ class Real:
 
     def refuse(self, queue: int, *, refuses: bool) -> None:
         most = "1" if refuses else "10485760"
-        entry = ConfigEntry("max.message.bytes", most, incremental_operation=AlterConfigOpType.SET)
-        resource = ConfigResource(ResourceType.TOPIC, self._queue(queue).topic, incremental_configs=[entry])
-        self._admin.incremental_alter_configs([resource])[resource].result(DEADLINE_S)
+        set_config(self._admin, self._queue(queue).topic, "max.message.bytes", most)
 
     def lose_answer(self, queue: int = ORDERS) -> None:
         self._losing = queue

@@ -26,7 +26,6 @@ from konverse.bridge.reader.reader import Reader
 from konverse.dialog.owner import snapshots as snapshotting
 from konverse.schemas.errors import KonverseError
 from konverse.schemas.identifiers import catalog_topic, journal_topic, snapshot_topic, transmission_topic
-from tests.integration.test_faults_topics import create, delete, set_config
 from tests.kit.oracle import read_raw, snapshots_of
 from tests.kit.servers import Servers
 from tests.kit.shop import (
@@ -43,6 +42,7 @@ from tests.kit.shop import (
     until,
     work,
 )
+from tests.kit.topics import create, delete, set_config
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "outside.md"
 LINE: Final = re.compile(r"^\|(.+)\|$", re.MULTILINE)

@@ -22,9 +22,9 @@ from tests.integration.outside import (
     setting,
 )
 from tests.integration.outside_columns import QUIET_S, SEEN_S, living_sender, new_sender, word_for
-from tests.integration.test_faults_topics import delete
 from tests.kit.oracle import verify
 from tests.kit.shop import DEADLINE_S, ORDER, ORDER_SERVICE, ORDERING, SHOP_SERVICE, open_shop, until
+from tests.kit.topics import delete
 
 HEADING: Final = "The catalog"
 

@@ -21,10 +21,10 @@ from konverse.bridge.kafka.log_reader import LogReader
 from konverse.deploy.stack.settings import StackSettings
 from konverse.deploy.stack.stack import LocalStack
 from konverse.schemas.errors import KafkaUnavailable, OutcomeUnknown, StackError, TopicMismatch
-from tests.integration.test_faults_topics import create, delete
 from tests.kit.oracle import Proof, prove_exactly_once
 from tests.kit.servers import missing
 from tests.kit.shop import ORDER, begin, connected, open_shop, queue_of, standing, until
+from tests.kit.topics import create, delete
 from tests.kit.workers import Job, Worker
 
 pytestmark = [pytest.mark.stack, pytest.mark.slow, pytest.mark.xdist_group("own Kafka"), pytest.mark.timeout(300)]

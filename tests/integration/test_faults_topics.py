@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
+from confluent_kafka.admin import AdminClient
 
 from konverse.bridge.catalog.objects import SYSTEM_TYPES
 from konverse.bridge.kafka.topics import DATA_CONFIG, JOURNAL_CONFIG
@@ -27,8 +27,8 @@ from tests.kit.shop import (
     queue_of,
     receive,
     send_orders,
-    until,
 )
+from tests.kit.topics import create, delete, set_config
 
 pytestmark = pytest.mark.stack
 
@@ -36,28 +36,6 @@ pytestmark = pytest.mark.stack
 @pytest.fixture
 def admin(servers: Servers) -> AdminClient:
     return AdminClient({"bootstrap.servers": servers.bootstrap})
-
-
-def delete(admin: AdminClient, topic: str) -> None:
-    admin.delete_topics([topic], operation_timeout=30)[topic].result(DEADLINE_S)
-    until(lambda: topic not in admin.list_topics(timeout=10).topics, f"{topic} is gone")
-
-
-def create(admin: AdminClient, topic: str, partitions: int, config: dict[str, str]) -> None:
-    admin.create_topics([NewTopic(topic, partitions, 1, config=config)])[topic].result(DEADLINE_S)
-    until(lambda: topic in admin.list_topics(timeout=10).topics, f"{topic} is there")
-
-
-def set_config(admin: AdminClient, topic: str, name: str, value: str) -> None:
-    """Change a topic, and wait until the broker shows the change: the controller has it first."""
-    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-    admin.incremental_alter_configs([resource])[resource].result(DEADLINE_S)
-    shown = ConfigResource(ResourceType.TOPIC, topic)
-    until(
-        lambda: admin.describe_configs([shown])[shown].result(DEADLINE_S)[name].value == value,
-        f"{topic} has {name}={value}",
-    )
 
 
 @pytest.mark.parametrize("part", ["data", "journal"])

@@ -18,7 +18,6 @@ from konverse.bridge.kafka import topic_watch
 from konverse.schemas.errors import PartitionHalted, QueueNotFound, TopicMismatch
 from konverse.schemas.identifiers import journal_topic, snapshot_topic
 from konverse.schemas.system_messages import END_DIALOG, ERROR
-from tests.integration.test_faults_topics import create, delete, set_config
 from tests.kit.oracle import verify
 from tests.kit.servers import Servers
 from tests.kit.shop import (
@@ -34,6 +33,7 @@ from tests.kit.shop import (
     receive,
     until,
 )
+from tests.kit.topics import create, delete, set_config
 
 pytestmark = pytest.mark.stack
 

@@ -8,11 +8,11 @@ from confluent_kafka.admin import AdminClient
 from konverse.bridge.broker import Broker
 from konverse.bridge.kafka.topics import DATA_CONFIG
 from konverse.schemas.errors import OutcomeUnknown
-from tests.integration.test_faults_topics import create, delete
 from tests.integration.test_router import by_first_word, running
 from tests.kit.regions import open_regions
 from tests.kit.servers import Servers
 from tests.kit.shop import ORDER_SERVICE, ORDERING, RECEIPT, SHOP_SERVICE, connected, open_shop, queue_of, sent, until
+from tests.kit.topics import create, delete
 
 pytestmark = pytest.mark.stack
 

@@ -13,11 +13,11 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from konverse.bridge.kafka import topic_watch
 from konverse.bridge.kafka.topics import topics_of
 from konverse.schemas.errors import TopicMismatch
-from tests.integration.test_faults_topics import create, delete, set_config
 from tests.integration.test_router import router_of, running
 from tests.kit.regions import open_regions
 from tests.kit.servers import Servers
 from tests.kit.shop import DEADLINE_S, connected, open_shop, queue_of, receive, sent, until
+from tests.kit.topics import create, delete, set_config
 
 pytestmark = [pytest.mark.stack, pytest.mark.nightly]
 

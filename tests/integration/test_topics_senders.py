@@ -11,7 +11,6 @@ from confluent_kafka.admin import AdminClient
 import konverse
 from konverse.bridge.kafka.topics import DATA_CONFIG
 from konverse.schemas.errors import OutcomeUnknown, TopicMismatch
-from tests.integration.test_faults_topics import create, delete
 from tests.kit.servers import Servers
 from tests.kit.shop import (
     ORDER,
@@ -24,6 +23,7 @@ from tests.kit.shop import (
     queue_of,
     receive,
 )
+from tests.kit.topics import create, delete
 
 pytestmark = pytest.mark.stack
 

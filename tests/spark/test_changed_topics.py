@@ -17,9 +17,9 @@ from konverse.bridge.kafka.topics import topics_of
 from konverse.schemas.errors import TopicMismatch
 from konverse.schemas.identifiers import journal_topic
 from konverse.spark.source import KonverseDataSource
-from tests.integration.test_faults_topics import create, delete
 from tests.kit.servers import Servers
 from tests.kit.shop import ORDER, begin, queue_of
+from tests.kit.topics import create, delete
 
 pytestmark = [pytest.mark.stack, pytest.mark.xdist_group("spark")]
 

@@ -30,10 +30,10 @@ from konverse.spark.write import sink
 from konverse.spark.write.decision import _FOLLOWINGS, BatchDecision
 from konverse.spark.write.delivery import Delivery
 from konverse.spark.write.sink import Written
-from tests.integration.test_faults_topics import create, delete
 from tests.kit.builders import address_of
 from tests.kit.servers import Servers
 from tests.kit.shop import ORDER_SERVICE, drain, queue_of, receive
+from tests.kit.topics import create, delete
 from tests.spark.executions import (
     POINTS,
     Context,
