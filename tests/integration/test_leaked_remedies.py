@@ -67,12 +67,14 @@ def broker(servers: Servers, database: str) -> Iterator[Broker]:
 
 
 def end_on(*types: str) -> Callable[[Transaction], None]:
-    """A handler that ends conversations on these messages, and receives others."""
+    """A handler that ends conversations on these messages, each once, and receives others.
+
+    An EndDialog may come with the Error of a lifetime (124), and a second END fails (118).
+    """
 
     def handler(transaction: Transaction) -> None:
-        for message in transaction:
-            if message.type in types:
-                transaction.end(message.dialog)
+        for dialog in {message.dialog for message in transaction if message.type in types}:
+            transaction.end(dialog)
 
     return handler
 
