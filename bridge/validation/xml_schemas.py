@@ -108,5 +108,7 @@ def _schema(content: str, namespace: str) -> bytes:
 
 
 def _said(error: Exception) -> str:
+    if isinstance(error, SyntaxError):  # its error_log is that of the thread, with faults of earlier bodies
+        return str(error.msg)
     log = getattr(error, "error_log", None)
     return str(log[0].message) if log else str(error)
