@@ -17,6 +17,7 @@ from konverse.schemas.errors import InvalidSettings
 from konverse.schemas.identifiers import check_name, data_topic, incarnation_tag
 
 from .choices import conversations_of, partitions_of
+from .values import LONG_MAX, quoted, whole_number
 
 OPTIONS: Final = (
     "bootstrap",
@@ -301,12 +302,20 @@ def _border(which: str, given: Mapping[str, str], default: str) -> Offsets:
         return _offsets(offsets, given.get(offsets, default))
     if offsets in given:
         raise InvalidSettings(f"options {offsets!r} and {timestamp!r} exclude each other; give one of them")
-    return Offsets(Since(_time_ms(timestamp, given[timestamp].strip())), {})
+    time_ms = _time_ms(timestamp, given[timestamp].strip())
+    # Kafka takes negative times for marks of its own. No record is older than 1970, so the first one is meant.
+    return Offsets("earliest" if time_ms < 0 else Since(time_ms), {})
 
 
 def _time_ms(option: str, value: str) -> int:
+    """Milliseconds since 1970, negative for a time before; InvalidSettings when Kafka takes no such time."""
     if value.isdecimal():
-        return int(value)
+        time_ms = whole_number(value, LONG_MAX)
+        if time_ms is None:
+            raise InvalidSettings(
+                f"option {option!r} is {quoted(value)}; give milliseconds since 1970, {LONG_MAX} at the most"
+            )
+        return time_ms
     try:
         moment = datetime.fromisoformat(value)
     except ValueError:

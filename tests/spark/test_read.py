@@ -212,6 +212,10 @@ def test_times_and_conversations_choose_what_is_read(spark: SparkSession, new_lo
     moment_ms = str(round(between.timestamp() * 1000))
     assert counters(log.read(spark, startingTimestamp=moment_ms)) == [3, 4]
     assert counters(log.read(spark, endingTimestamp=between.isoformat())) == [0, 1, 2]
+    before_1970, latest = "1969-12-31T23:59:59.999+00:00", str(2**63 - 1)
+    assert counters(log.read(spark, startingTimestamp=before_1970, endingTimestamp=latest)) == [0, 1, 2, 3, 4]
+    assert counters(log.read(spark, endingTimestamp=before_1970)) == []
+    assert counters(log.read(spark, startingTimestamp=latest)) == []
     tomorrow = (between + timedelta(days=1)).isoformat()
     assert counters(log.read(spark, startingTimestamp=tomorrow)) == []
     assert counters(log.read(spark, endingTimestamp=tomorrow)) == [0, 1, 2, 3, 4]

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from konverse.schemas.errors import InvalidName, InvalidSettings
-from konverse.spark.connection.settings import Offsets, parse
+from konverse.spark.connection.settings import Offsets, Position, Since, parse
 
 GIVEN: Final = {"bootstrap": "one:9092", "topic": "orders"}
 
@@ -35,6 +35,25 @@ def test_offsets_are_given_per_partition() -> None:
     settings = parse({**GIVEN, "startingOffsets": '{"0": 7, "2": "latest"}', "endingOffsets": '{"0": 9}'})
     assert [settings.starting.of(partition) for partition in range(3)] == [7, "earliest", "latest"]
     assert [settings.ending.of(partition) for partition in range(2)] == [9, "latest"]
+
+
+@pytest.mark.parametrize(
+    ("time", "position"),
+    [
+        ("0", Since(0)),
+        ("1970-01-01T00:00:00.001+00:00", Since(1)),
+        (str(2**63 - 1), Since(2**63 - 1)),
+        ("9999-12-31T23:59:59-14:00", Since(253_402_351_199_000)),
+        ("1969-12-31T23:59:59.999+00:00", "earliest"),  # -1 ms, which Kafka takes for the end of the log
+        ("1969-12-31T23:59:59.997+00:00", "earliest"),
+        ("1970-01-01T00:00:00+01:00", "earliest"),
+        ("0001-01-01T00:00:00+14:00", "earliest"),
+    ],
+)
+def test_a_time_before_1970_is_that_of_the_first_record(time: str, position: Position) -> None:
+    """A read that starts there reads all, and one that ends there, before its first record, reads nothing."""
+    settings = parse({**GIVEN, "startingTimestamp": time, "endingTimestamp": time})
+    assert settings.starting == settings.ending == Offsets(position, {})
 
 
 def test_groups_are_for_messages_accepted_or_all() -> None:
@@ -79,6 +98,11 @@ def test_an_incarnation_is_known_by_its_first_four_bytes() -> None:
         ({"endingOffsets": '{"0": -1}'}, "'endingOffsets' holds -1; an offset is 0 or more"),
         ({"endingOffsets": '{"-1": 1}'}, "'endingOffsets' is"),
         ({"endingOffsets": '{"0": true}'}, "holds True"),
+        (
+            {"startingTimestamp": str(2**63)},
+            "'startingTimestamp' is '9223372036854775808'; give .* 9223372036854775807 at",
+        ),
+        ({"endingTimestamp": "9" * 5_000}, r"'endingTimestamp' is '9+\.\.\.9+'; give milliseconds since 1970"),
         ({"kafka.bootstrap.servers": "one:9092"}, "give 'bootstrap' instead"),
         ({"kafka.isolation.level": "read_uncommitted"}, "'kafka.isolation.level' cannot be changed"),
     ],
