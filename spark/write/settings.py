@@ -110,7 +110,7 @@ def parse_writer(options: Mapping[str, str], *, streaming: bool = False) -> Writ
         database=given.get("database", DEFAULT_DATABASE),
         instance=given.get("instance", DEFAULT_INSTANCE),
         from_service=given[FROM_SERVICE],
-        to_services=_services(given.get("to_services", given.get("to_service"))),
+        to_services=_targets(given),
         for_all_rows={name: given[name] for name in FOR_ALL_ROWS if _filled(name, given) is not None},
         contract=given.get("contract", DEFAULT),
         pool=_filled("pool", given),
@@ -168,9 +168,10 @@ def _location(value: str) -> str:
     return str(Path(path))
 
 
-def _services(value: str | None) -> tuple[str, ...] | None:
-    if value is None:
-        return None
+def _targets(given: Mapping[str, str]) -> tuple[str, ...] | None:
+    value = given.get("to_services")
+    if value is None:  # `to_service` is one name, which may have commas, and blanks at its ends
+        return (given["to_service"],) if "to_service" in given else None
     names = tuple(dict.fromkeys(name.strip() for name in value.split(",") if name.strip()))
     if not names:
         raise InvalidSettings("option 'to_services' is empty; name services, with commas between them, or leave it out")

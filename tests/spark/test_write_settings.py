@@ -1,4 +1,4 @@
-"""The id of a stream comes from its checkpoint's location, the same wherever the driver is started."""
+"""Services are named as they are given, and a stream's id does not depend on where the driver is started."""
 
 from __future__ import annotations
 
@@ -39,3 +39,21 @@ def test_a_checkpoint_on_this_machine_has_one_spelling() -> None:
 def test_a_checkpoint_that_depends_on_where_the_driver_is_started_is_refused(location: str) -> None:
     with pytest.raises(InvalidSettings, match=r"'checkpointLocation' is .*; give the whole path, with its scheme"):
         place(location)
+
+
+@pytest.mark.parametrize("name", ["//sales/Orders", "//sales/Orders,Returns", ",", " //sales/Orders "])
+def test_the_service_of_all_rows_is_one_name_as_it_is_given(name: str) -> None:
+    settings = parse_writer({**GIVEN, "to_service": name})
+    assert settings.to_services == (name,)
+    assert settings.for_all_rows == {"to_service": name}
+
+
+def test_services_that_rows_may_name_have_commas_between_them() -> None:
+    settings = parse_writer({**GIVEN, "to_services": "//a, //b,,//a", "to_service": "//b"})
+    assert settings.to_services == ("//a", "//b")
+    assert parse_writer(GIVEN).to_services is None
+
+
+def test_an_empty_service_of_all_rows_is_named_as_it_is_written() -> None:
+    with pytest.raises(InvalidSettings, match="'to_service' is empty; give it a name, or leave it out"):
+        parse_writer({**GIVEN, "to_service": ""})
