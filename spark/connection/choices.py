@@ -11,6 +11,8 @@ from uuid import UUID
 
 from konverse.schemas.errors import InvalidSettings
 
+from .values import PARTITION_MAX, quoted, whole_number
+
 
 def conversations_of(value: str | None) -> frozenset[bytes] | None:
     """Option `conversations`, ids separated by commas, as 16 bytes each; None: all. InvalidSettings."""
@@ -20,7 +22,7 @@ def conversations_of(value: str | None) -> frozenset[bytes] | None:
         return frozenset(UUID(one.strip()).bytes for one in value.split(","))
     except ValueError:
         raise InvalidSettings(
-            f"option 'conversations' is {value!r}; give ids of conversations (UUIDs), separated by commas"
+            f"option 'conversations' is {quoted(value)}; give ids of conversations (UUIDs), separated by commas"
         ) from None
 
 
@@ -28,7 +30,10 @@ def partitions_of(value: str | None) -> frozenset[int] | None:
     """Option `partitions`, numbers separated by commas; None: all. InvalidSettings."""
     if value is None:
         return None
-    numbers = [one.strip() for one in value.split(",")]
-    if not all(one.isdecimal() and one.isascii() for one in numbers):
-        raise InvalidSettings(f"option 'partitions' is {value!r}; give numbers of partitions, separated by commas")
-    return frozenset(map(int, numbers))
+    numbers = [whole_number(one.strip(), PARTITION_MAX) for one in value.split(",")]
+    chosen = frozenset(number for number in numbers if number is not None)
+    if None in numbers:
+        raise InvalidSettings(
+            f"option 'partitions' is {quoted(value)}; give numbers of partitions, separated by commas"
+        )
+    return chosen

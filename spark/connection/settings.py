@@ -17,7 +17,7 @@ from konverse.schemas.errors import InvalidSettings
 from konverse.schemas.identifiers import check_name, data_topic, incarnation_tag
 
 from .choices import conversations_of, partitions_of
-from .values import LONG_MAX, quoted, whole_number
+from .values import LONG_MAX, PARTITION_MAX, quoted, whole_number
 
 OPTIONS: Final = (
     "bootstrap",
@@ -176,7 +176,7 @@ def _unknown(option: str) -> str:
     near = get_close_matches(option, OPTIONS, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return (
-        f"option {option!r} is unknown to the format konverse; {hint}"
+        f"option {quoted(option)} is unknown to the format konverse; {hint}"
         f"Known are {', '.join(OPTIONS)}, and {CLIENT_PREFIX}<setting> for the Kafka client"
     )
 
@@ -184,6 +184,11 @@ def _unknown(option: str) -> str:
 def client_setting(option: str) -> str:
     """The client setting that an option `kafka.…` names; InvalidSettings when it cannot be changed."""
     setting = option[len(CLIENT_PREFIX) :].lower()
+    if not setting.strip():
+        raise InvalidSettings(
+            f"option {quoted(option)} names no setting; write {CLIENT_PREFIX}<setting>, such as "
+            "'kafka.security.protocol', or remove it"
+        )
     if setting == "bootstrap.servers":
         raise InvalidSettings(f"option {option!r} is not used by the format konverse; give 'bootstrap' instead")
     if setting in FIXED:
@@ -202,7 +207,8 @@ def bootstrap_servers(value: str | None) -> str:
         match = _SERVER.fullmatch(part.strip())
         if match is None or not 0 < int(match[2]) < 1 << 16:
             raise InvalidSettings(
-                f"option 'bootstrap' holds {part.strip()!r}, which is no address; write 'host:port' or 'kafka://host:port'"
+                f"option 'bootstrap' holds {quoted(part.strip())}, which is no address; write 'host:port' or "
+                "'kafka://host:port'"
             )
         servers.append(match[1])
     return ",".join(servers)
@@ -235,14 +241,18 @@ def _tag(value: str | None) -> bytes | None:
     try:
         return incarnation_tag(UUID(value).bytes)
     except ValueError:
-        raise InvalidSettings(f"option 'incarnation' is {value!r}; give the queue's incarnation as a UUID") from None
+        raise InvalidSettings(
+            f"option 'incarnation' is {quoted(value)}; give the queue's incarnation as a UUID"
+        ) from None
 
 
 def _include(given: Mapping[str, str]) -> frozenset[str]:
     value = given.get("include", "accepted")
     parts = [part.strip().lower() for part in value.split(",")]
     if not {"accepted", "all", "groups"}.issuperset(parts) or {"accepted", "all"}.issubset(parts):
-        raise InvalidSettings(f"option 'include' is {value!r}; give 'accepted' or 'all', or with ',groups' behind it")
+        raise InvalidSettings(
+            f"option 'include' is {quoted(value)}; give 'accepted' or 'all', or with ',groups' behind it"
+        )
     if "groups" in parts and _mode(given) is not Mode.MESSAGES:
         raise InvalidSettings("'groups' of option 'include' is for messages; remove it for mode 'journal'")
     return frozenset(parts)
@@ -263,7 +273,7 @@ def _mode(given: Mapping[str, str]) -> Mode:
     value = given.get("mode", Mode.MESSAGES.value).strip().lower()
     if value not in [mode.value for mode in Mode]:
         known = ", ".join(repr(mode.value) for mode in Mode)
-        raise InvalidSettings(f"option 'mode' is {given['mode']!r}; there are {known}")
+        raise InvalidSettings(f"option 'mode' is {quoted(given['mode'])}; there are {known}")
     mode = Mode(value)
     if mode in (Mode.CONVERSATIONS, Mode.RETURNED):
         for option in _OF_MESSAGES:
@@ -277,21 +287,23 @@ def _mode(given: Mapping[str, str]) -> Mode:
 def _max_rows(value: str | None) -> int | None:
     if value is None:
         return None
-    if not value.strip().isdecimal() or not int(value):
-        raise InvalidSettings(f"option 'maxRows' is {value!r}; give the rows of a micro-batch, 1 or more")
-    return int(value)
+    rows = whole_number(value.strip(), LONG_MAX)
+    if not rows:
+        raise InvalidSettings(f"option 'maxRows' is {quoted(value)}; give the rows of a micro-batch, 1 to {LONG_MAX}")
+    return rows
 
 
 def _flag(option: str, value: str) -> bool:
     if value.strip().lower() not in ("true", "false"):
-        raise InvalidSettings(f"option {option!r} is {value!r}; give 'true' or 'false'")
+        raise InvalidSettings(f"option {option!r} is {quoted(value)}; give 'true' or 'false'")
     return value.strip().lower() == "true"
 
 
 def _folder(value: str | None) -> str | None:
-    if value is not None and not Path(value).is_absolute():
+    if value is not None and (not Path(value).is_absolute() or "\0" in value):
         raise InvalidSettings(
-            f"option 'stateFolder' is {value!r}; give the whole path of a folder that every worker may write to"
+            f"option 'stateFolder' is {quoted(value)}; give the whole path of a folder that every worker may write to, "
+            "without NUL characters"
         )
     return value
 
@@ -320,11 +332,11 @@ def _time_ms(option: str, value: str) -> int:
         moment = datetime.fromisoformat(value)
     except ValueError:
         raise InvalidSettings(
-            f"option {option!r} is {value!r}; give milliseconds since 1970, or a time such as "
+            f"option {option!r} is {quoted(value)}; give milliseconds since 1970, or a time such as "
             "'2026-01-31T12:00:00+00:00'"
         ) from None
     if moment.tzinfo is None:
-        raise InvalidSettings(f"option {option!r} is {value!r}, a time without a zone; add one, such as '+00:00'")
+        raise InvalidSettings(f"option {option!r} is {quoted(value)}, a time without a zone; add one, such as '+00:00'")
     return round(moment.timestamp() * 1000)
 
 
@@ -334,21 +346,36 @@ def _offsets(option: str, value: str) -> Offsets:
     if text.lower() in ("earliest", "latest"):
         return Offsets(_position(option, text), {})
     try:
-        parsed = json.loads(text)
-        partitions: dict[int, Position] = {int(name): _position(option, position) for name, position in parsed.items()}
-        if min(partitions, default=0) < 0:
-            raise ValueError("a negative partition")
-    except (ValueError, AttributeError):
-        raise InvalidSettings(
-            f"option {option!r} is {value!r}; give 'earliest', 'latest' or offsets per partition such as "
-            '\'{"0": 1200, "1": "latest"}\''
-        ) from None
+        named = json.loads(text, object_pairs_hook=tuple)
+    except (ValueError, RecursionError):  # the latter for thousands of brackets
+        named = None
+    if not isinstance(named, tuple):
+        raise InvalidSettings(_no_offsets(option, value))
+    partitions: dict[int, Position] = {}
+    for name, position in named:
+        partition = whole_number(name.strip(), PARTITION_MAX)
+        if partition is None:
+            raise InvalidSettings(_no_offsets(option, value))
+        if partition in partitions:
+            raise InvalidSettings(
+                f"option {option!r} is {quoted(value)}, which names partition {partition} twice; give one offset for it"
+            )
+        partitions[partition] = _position(option, position)
     return Offsets(default, partitions)
+
+
+def _no_offsets(option: str, value: str) -> str:
+    return (
+        f"option {option!r} is {quoted(value)}; give 'earliest', 'latest' or offsets per partition such as "
+        '\'{"0": 1200, "1": "latest"}\''
+    )
 
 
 def _position(option: str, value: object) -> Position:
     if isinstance(value, str) and value.lower() in ("earliest", "latest"):
         return "earliest" if value.lower() == "earliest" else "latest"
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LONG_MAX:
         return value
-    raise InvalidSettings(f"option {option!r} holds {value!r}; an offset is 0 or more, 'earliest' or 'latest'")
+    raise InvalidSettings(
+        f"option {option!r} holds {quoted(value)}; an offset is 0 or more, up to {LONG_MAX}, 'earliest' or 'latest'"
+    )

@@ -16,7 +16,7 @@ _QUOTED_CHARACTERS_MAX: Final = 200
 
 def whole_number(text: str, most: int) -> int | None:
     """A decimal number from 0 to `most`; None when the text is no such number, however long it is."""
-    if not text.isdecimal():
+    if not text.isdecimal() or not text.isascii():
         return None
     digits = text.lstrip("0") or "0"
     if len(digits) > len(str(most)):  # Python refuses to convert thousands of digits

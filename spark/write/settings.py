@@ -23,6 +23,7 @@ from konverse.spark.connection.settings import (
     client_setting,
 )
 from konverse.spark.connection.settings import OPTIONS as READ_OPTIONS
+from konverse.spark.connection.values import quoted, whole_number
 
 FROM_SERVICE: Final = "from_service"
 """The option that every writer needs and no reader has."""
@@ -143,14 +144,14 @@ def _unfit(option: str, value: str) -> str:
     """The reason why a writer refuses an option: the option belongs to reads, as those of a view do, or is unknown."""
     if option.lower() in {name.lower() for name in READ_OPTIONS}:
         return (
-            f"option {option!r} (here {value!r}) is one of a read, and these options are used to write: remove it to "
-            "write. A view of the format konverse cannot be written to (INSERT INTO): write with df.write.format("
+            f"option {option!r} (here {quoted(value)}) is one of a read, and these options are used to write: remove "
+            "it to write. A view of the format konverse cannot be written to (INSERT INTO): write with df.write.format("
             f"'konverse') and the option {FROM_SERVICE!r}"
         )
     near = get_close_matches(option, OPTIONS, n=1)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return (
-        f"option {option!r} is unknown to a writer of the format konverse; {hint}"
+        f"option {quoted(option)} is unknown to a writer of the format konverse; {hint}"
         f"Known are {', '.join(OPTIONS)}, and {CLIENT_PREFIX}<setting> for the Kafka client"
     )
 
@@ -162,8 +163,8 @@ def _location(value: str) -> str:
         return value.rstrip("/")
     if not Path(path).is_absolute():
         raise InvalidSettings(
-            f"option 'checkpointLocation' is {value!r}; give the whole path, with its scheme (hdfs:/…) or from the "
-            "root: the path identifies the stream, and must not depend on the folder in which the driver is started"
+            f"option 'checkpointLocation' is {quoted(value)}; give the whole path, with its scheme (hdfs:/…) or from "
+            "the root: the path identifies the stream, and must not depend on the folder in which the driver is started"
         )
     return str(Path(path))
 
@@ -199,9 +200,12 @@ def _batch(given: Mapping[str, str], *, streaming: bool) -> int:
         return 0
     if "query" not in given:
         raise InvalidSettings("option 'batch' numbers the batches of a query; give 'query' too")
-    if not value.strip().isdecimal() or int(value) >= ABANDONED:
-        raise InvalidSettings(f"option 'batch' is {value!r}; give a number, 0 or more, that rises from batch to batch")
-    return int(value)
+    batch = whole_number(value.strip(), ABANDONED - 1)
+    if batch is None:
+        raise InvalidSettings(
+            f"option 'batch' is {quoted(value)}; give a number, 0 to {ABANDONED - 1}, that rises from batch to batch"
+        )
+    return batch
 
 
 def _seconds(option: str, value: str | None) -> float:
@@ -212,5 +216,5 @@ def _seconds(option: str, value: str | None) -> float:
     except ValueError:
         seconds = 0.0
     if not 0.1 <= seconds <= 86_400:
-        raise InvalidSettings(f"option {option!r} is {value!r}; give seconds, 0.1 to 86400")
+        raise InvalidSettings(f"option {option!r} is {quoted(value)}; give seconds, 0.1 to 86400")
     return seconds

@@ -104,12 +104,72 @@ def test_an_incarnation_is_known_by_its_first_four_bytes() -> None:
         ),
         ({"endingTimestamp": "9" * 5_000}, r"'endingTimestamp' is '9+\.\.\.9+'; give milliseconds since 1970"),
         ({"kafka.bootstrap.servers": "one:9092"}, "give 'bootstrap' instead"),
+        ({"kafka.": "1"}, "'kafka.' names no setting; write kafka.<setting>, such as"),
+        ({"KAFKA. ": "1"}, "'KAFKA. ' names no setting"),
+        ({"stateFolder": "/tmp/\0a"}, "'stateFolder' is .*; give the whole path .* without NUL"),
+        ({"maxRows": "0"}, "'maxRows' is '0'; give the rows of a micro-batch, 1 to 9223372036854775807"),
+        ({"maxRows": str(2**63)}, "'maxRows' is '9223372036854775808'; give"),
+        ({"startingOffsets": '{"0": 9223372036854775808}'}, "holds 9223372036854775808; an offset is 0 or more, up to"),
+        ({"partitions": "2147483648"}, "'partitions' is '2147483648'; give numbers"),
         ({"kafka.isolation.level": "read_uncommitted"}, "'kafka.isolation.level' cannot be changed"),
     ],
 )
 def test_a_wrong_option_is_named_with_the_remedy(changed: dict[str, str], words: str) -> None:
     with pytest.raises(InvalidSettings, match=words):
         parse({**GIVEN, **changed})
+
+
+NINES: Final = "9" * 5_000  # more digits than Python converts
+BRACKETS: Final = "[" * 5_000  # deeper than Python's stack
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"startingOffsets": BRACKETS}, "'startingOffsets' is .*; give 'earliest', 'latest' or offsets per partition"),
+        ({"startingOffsets": '{"0": ' + BRACKETS}, "'startingOffsets' is .*; give 'earliest'"),
+        ({"startingOffsets": f'{{"{NINES}": 1}}'}, "'startingOffsets' is .*; give 'earliest'"),
+        ({"startingOffsets": f'{{"0": {NINES}}}'}, "'startingOffsets' is .*; give 'earliest'"),
+        (
+            {"endingOffsets": f'{{"0": {"9" * 4_000}}}'},
+            r"'endingOffsets' holds 9+\.\.\.9+; an offset is 0 or more, up to",
+        ),
+        ({"endingOffsets": f'{{"0": "{NINES}"}}'}, "'endingOffsets' holds .*; an offset is 0 or more"),
+        ({"endingOffsets": f'{{"0": {"[" * 200}{"]" * 200}}}'}, "'endingOffsets' holds .*; an offset is 0 or more"),
+        ({"startingTimestamp": NINES}, "'startingTimestamp' is .*; give milliseconds"),
+        ({"startingTimestamp": "x" * 5_000}, "'startingTimestamp' is .*; give milliseconds"),
+        ({"maxRows": NINES}, "'maxRows' is .*; give the rows of a micro-batch, 1 to"),
+        ({"partitions": f"0,{NINES}"}, "'partitions' is .*; give numbers of partitions"),
+        ({"conversations": NINES}, "'conversations' is .*; give ids"),
+        ({"incarnation": NINES}, "'incarnation' is .*; give the queue's incarnation"),
+        ({"bootstrap": f"one:{NINES}"}, "'bootstrap' holds .*, which is no address"),
+        ({"include": NINES}, "'include' is .*; give 'accepted'"),
+        ({"mode": NINES}, "'mode' is .*; there are"),
+        ({"failOnDataLoss": NINES}, "'failOnDataLoss' is .*; give 'true'"),
+        ({"stateFolder": NINES}, "'stateFolder' is .*; give the whole path"),
+        ({NINES: "1"}, r"option '9+\.\.\.9+' is unknown"),
+    ],
+)
+def test_a_wrong_option_of_thousands_of_characters_is_named_and_not_repeated(
+    changed: dict[str, str], words: str
+) -> None:
+    with pytest.raises(InvalidSettings, match=words) as refused:
+        parse({**GIVEN, **changed})
+    assert len(str(refused.value)) < 1_000
+
+
+@pytest.mark.parametrize("twice", ['{"0": 1, "00": 2}', '{"0": 1, "0": 1}'])
+def test_a_partition_has_one_offset(twice: str) -> None:
+    with pytest.raises(
+        InvalidSettings, match=r"'startingOffsets' is .*, which names partition 0 twice; give one offset"
+    ):
+        parse({**GIVEN, "startingOffsets": twice})
+
+
+def test_numbers_may_begin_with_zeros() -> None:
+    zeros = "0" * 5_000
+    settings = parse({**GIVEN, "startingOffsets": f'{{"{zeros}1": 7}}', "maxRows": f"{zeros}2", "partitions": zeros})
+    assert (settings.starting.of(1), settings.max_rows, settings.partitions) == (7, 2, frozenset({0}))
 
 
 def test_neither_queue_nor_topic_is_an_error() -> None:

@@ -57,3 +57,21 @@ def test_services_that_rows_may_name_have_commas_between_them() -> None:
 def test_an_empty_service_of_all_rows_is_named_as_it_is_written() -> None:
     with pytest.raises(InvalidSettings, match="'to_service' is empty; give it a name, or leave it out"):
         parse_writer({**GIVEN, "to_service": ""})
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"query": "q", "batch": "9" * 5_000}, r"'batch' is '9+\.\.\.9+'; give a number, 0 to 4611686018427387903,"),
+        ({"query": "q", "batch": str(1 << 62)}, "'batch' is '4611686018427387904'; give a number"),
+        ({"deliveryTimeout": "9" * 5_000}, "'deliveryTimeout' is .*; give seconds"),
+        ({"checkpointLocation": "c" * 5_000}, "'checkpointLocation' is .*; give the whole path"),
+        ({"startingOffsets": "[" * 5_000}, r"'startingOffsets' \(here .*\) is one of a read"),
+        ({"o" * 5_000: "1"}, "is unknown to a writer"),
+        ({"kafka.": "1"}, "'kafka.' names no setting; write kafka.<setting>"),
+    ],
+)
+def test_a_wrong_option_of_a_writer_is_named_with_the_remedy(changed: dict[str, str], words: str) -> None:
+    with pytest.raises(InvalidSettings, match=words) as refused:
+        parse_writer({**GIVEN, **changed})
+    assert len(str(refused.value)) < 1_000
