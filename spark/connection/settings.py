@@ -41,6 +41,12 @@ OPTIONS: Final = (
 TABLE_PROPERTY: Final = "provider"
 """An option that Spark adds for CREATE TABLE, and for nothing else."""
 
+TABLES_HAVE_NONE: Final = (
+    "A table over konverse has none, as Spark keeps no options of a table made with saveAsTable or CREATE TABLE: use "
+    "df.write.format('konverse').save(), or CREATE TEMPORARY VIEW … USING konverse OPTIONS (…)"
+)
+"""Why options are missing where a table is read or written to, which is not to be told from options left out."""
+
 CLIENT_PREFIX: Final = "kafka."
 """`kafka.<setting>` goes to librdkafka as `<setting>`."""
 
@@ -224,7 +230,9 @@ def _topic(given: Mapping[str, str]) -> tuple[str, str | None]:
             raise InvalidSettings("option 'topic' is empty; give the name of a Kafka topic")
         return topic, None
     if "queue" not in given:
-        raise InvalidSettings("option 'queue' is missing; give 'queue' (and its 'database'), or a Kafka 'topic'")
+        raise InvalidSettings(
+            f"option 'queue' is missing; give 'queue' (and its 'database'), or a Kafka 'topic'. {TABLES_HAVE_NONE}"
+        )
     names = {
         "instance": given.get("instance", DEFAULT_INSTANCE),
         "database": given.get("database", DEFAULT_DATABASE),

@@ -19,6 +19,7 @@ from konverse.spark.connection.settings import (
     CLIENT_PREFIX,
     DEFAULT_DATABASE,
     DEFAULT_INSTANCE,
+    TABLES_HAVE_NONE,
     bootstrap_servers,
     client_setting,
 )
@@ -104,7 +105,7 @@ def parse_writer(options: Mapping[str, str], *, streaming: bool = False) -> Writ
     if not given.get(FROM_SERVICE):
         raise InvalidSettings(
             "option 'from_service' is missing; give it the service in whose name the rows are sent: answers come to "
-            "its queue"
+            f"its queue. {TABLES_HAVE_NONE}"
         )
     return WriteSettings(
         bootstrap=bootstrap_servers(given.get("bootstrap")),

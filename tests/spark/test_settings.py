@@ -177,6 +177,15 @@ def test_neither_queue_nor_topic_is_an_error() -> None:
         parse({"bootstrap": "one:9092", "database": "d"})
 
 
+def test_a_table_that_is_read_without_options_is_told_why() -> None:
+    words = (
+        r"'queue' is missing; .*'topic'\. A table over konverse has none, as Spark keeps no options of .* saveAsTable "
+        r"or CREATE TABLE: use df\.write\.format\('konverse'\)\.save\(\), or CREATE TEMPORARY VIEW … USING konverse"
+    )
+    with pytest.raises(InvalidSettings, match=words):
+        parse({})
+
+
 def test_names_follow_the_rules_for_names() -> None:
     with pytest.raises(InvalidName, match="queue name is empty"):
         parse({"bootstrap": "one:9092", "database": "d", "queue": ""})

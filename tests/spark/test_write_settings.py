@@ -59,6 +59,16 @@ def test_an_empty_service_of_all_rows_is_named_as_it_is_written() -> None:
         parse_writer({**GIVEN, "to_service": ""})
 
 
+@pytest.mark.parametrize("given", [{}, {"from_service": ""}])
+def test_a_table_that_is_written_to_without_options_is_told_why(given: dict[str, str]) -> None:
+    words = (
+        r"'from_service' is missing; .*its queue\. A table over konverse has none, as Spark keeps no options of .* "
+        r"saveAsTable or CREATE TABLE: use df\.write\.format\('konverse'\)\.save\(\), or CREATE TEMPORARY VIEW …"
+    )
+    with pytest.raises(InvalidSettings, match=words):
+        parse_writer(given)
+
+
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
