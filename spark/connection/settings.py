@@ -45,7 +45,7 @@ TABLES_HAVE_NONE: Final = (
     "A table over konverse has none, as Spark keeps no options of a table made with saveAsTable or CREATE TABLE: use "
     "df.write.format('konverse').save(), or CREATE TEMPORARY VIEW … USING konverse OPTIONS (…)"
 )
-"""Why options are missing where a table is read or written to, which is not to be told from options left out."""
+"""Part of each error about a missing option: the option may be missing because the frame is a table."""
 
 CLIENT_PREFIX: Final = "kafka."
 """`kafka.<setting>` goes to librdkafka as `<setting>`."""
