@@ -130,7 +130,9 @@ class Broker(RouterRegistry):
         `conversation_id` makes it harmless to repeat the begin of a living conversation: the home follows from the id
         alone, and a dialog that this process began is returned again. A conversation that is over is begun again only
         with `anew`. Without it ConversationOver (8429) is raised; or, where this process does not know of the end yet,
-        messages come back to `dialog.bounced` as ENDED, or the target gets an Error (-8429).
+        messages come back to `dialog.bounced` as ENDED, or the target gets an Error (-8429). The same holds for `anew`
+        while a side of the old conversation has not ended; InvalidState (8429) is raised where this process has begun
+        that one, or reads the queue of its initiator.
 
         `lifetime` is in seconds: when it is over, each open side gets an Error (-8489; 123); without it the dialog
         lives for ever. `broker_instance` is the id of this database (see `views.databases`) or "CURRENT DATABASE" (42).

@@ -29,6 +29,7 @@ from konverse.schemas.errors import (
     ConversationOver,
     ForeignGroup,
     InvalidSettings,
+    InvalidState,
     NotSupportedYet,
     ServiceNotFound,
 )
@@ -122,10 +123,10 @@ def begin_block(
 
 
 def check_not_over(readers: Readers, prepared: Prepared) -> None:
-    """Raise ConversationOver when a reader of this process owns the dialog's home and knows that the dialog ended."""
+    """Raise what the home says against the begin, if a reader of this process owns it: see `refusal`."""
     conversation, begin, _, manner = prepared
 
-    def question(home: Partition) -> ConversationOver | None:
+    def question(home: Partition) -> ConversationOver | InvalidState | None:
         return refusal(home, conversation, anew=manner.anew)
 
     for error in readers.answers(begin.home, question):

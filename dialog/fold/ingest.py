@@ -28,7 +28,7 @@ from konverse.dialog.state.partition import Partition
 from konverse.dialog.state.recent import RecordColumns
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.wire.envelope import CONVERSATION_AT, PREFIX_BYTES, decode, encode_envelope
-from konverse.schemas.wire.records import Envelope, Kind
+from konverse.schemas.wire.records import ANEW, Envelope, Kind
 from konverse.schemas.wire.varint import LOW_MASK
 
 _Handler = Callable[[Partition, int, bytes, Envelope, Record], None]
@@ -120,7 +120,7 @@ def _judge(state: Partition, offset: int, header: bytes | None, record: Record) 
     if refused:
         refuse_closed(state, envelope, record, closing_of(state, writer))
         return
-    if state.named.openers and refuse_former(state, envelope, record):
+    if (state.named.openers or envelope.flags & ANEW) and refuse_former(state, envelope, record):
         return
     if not (state.moves.stubs and forwarded(state, offset, header, envelope, record)):
         _hear(state, offset, header, envelope, record)

@@ -331,12 +331,12 @@ def named_of(state: Partition) -> tuple[str, dict[str, Any], str, list[dict[str,
     def heard(key: Key) -> bool:
         return key[0] is Role.INITIATOR and key[1] in state.named.heard
 
-    def entry(key: Key, how: int, at_ms: int) -> dict[str, Any]:
+    def entry(key: Key, how: int, at_ms: int, *, anew: bool = False) -> dict[str, Any]:
         openers, former = (b"".join(one.get(key, ())) for one in (state.named.openers, state.named.former))
         what = {"role": key[0], "conversation": key[1], "how": how, "at_ms": at_ms, "heard": heard(key)}
-        return what | {"openers": openers, "former": former}
+        return what | {"anew": anew, "openers": openers, "former": former}
 
-    entries = [entry(key, ABSENT, 0) for key in state.named.living]
+    entries = [entry(key, ABSENT, 0, anew=anew) for key, anew in state.named.living.items()]
     entries += [entry(key, int(over.how), over.at_ms) for key, over in state.named.over.items()]
     return NAMED, {}, "entries", entries
 
@@ -346,7 +346,7 @@ def restore_named(state: Partition, entries: list[dict[str, Any]]) -> None:
     for item in entries:
         key = Role(item["role"]), item["conversation"]
         if item["how"] == ABSENT:
-            state.named.living[key] = None
+            state.named.living[key] = item["anew"]
         else:
             state.named.over[key] = Over(How(item["how"]), item["at_ms"])
         for known, name in ((state.named.openers, "openers"), (state.named.former, "former")):

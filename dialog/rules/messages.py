@@ -29,35 +29,17 @@ def on_message(state: Partition, offset: int, header: bytes, envelope: Envelope,
     """MESSAGE: queued at its endpoint, or answered; FIRST makes the target's endpoint."""
     role = other(envelope.role)
     endpoint = state.endpoint(role, envelope.conversation)
-    begin = envelope.suffix.begin
     if endpoint is None:
         if role is Role.INITIATOR:
             answer_no_peer(state, envelope)
             return
-        if not envelope.flags & FIRST or begin is None:
-            bounce(state, envelope, record, BounceReason.NO_ENDPOINT)
-            if not answer_cleaned(state, envelope.conversation):
-                answer_lost(state, envelope)
+        endpoint = _open(state, envelope, record)
+        if endpoint is None:
             return
-        opener = opener_of(envelope)
-        if not may_open(state, opener):
-            bounce(state, envelope, record, BounceReason.WRITER_CLOSED)
-            return
-        if state.tombstones.get(envelope.conversation) == opener:
-            del state.tombstones[envelope.conversation]
-            bounce(state, envelope, record, BounceReason.ENDED)
-            return
-        if (role, envelope.conversation) in state.named.over and not envelope.flags & ANEW:
-            bounce(state, envelope, record, BounceReason.ENDED)
-            return
-        state.cleaned.pop(envelope.conversation, None)  # the id is in use again
-        endpoint = _create_target(state, envelope, begin)
-        if envelope.flags & NAMED:
-            state.named.begin((role, envelope.conversation), endpoint.opener)
-        begin_lifetime(state, endpoint, begin.lifetime_ms, record[1])
     if endpoint.committed not in RECEIVING:
-        begun_again = envelope.flags & FIRST and (role, envelope.conversation) in state.named.over
-        if endpoint.committed is not State.DISCONNECTED_OUTBOUND or begun_again:
+        if envelope.flags & FIRST and (role, envelope.conversation) in state.named.over:
+            _bounce_over(state, envelope, record)
+        elif endpoint.committed is not State.DISCONNECTED_OUTBOUND:
             bounce(state, envelope, record, BounceReason.ENDED)
         elif envelope.flags & RETURNING:
             bounce(state, envelope, record, BounceReason.PEER_ENDED)
@@ -76,6 +58,39 @@ def on_message(state: Partition, offset: int, header: bytes, envelope: Envelope,
         return
     _accept(state, endpoint, header, envelope)
     state.enqueue(endpoint, (offset, envelope.suffix.message_type, *record))
+
+
+def _open(state: Partition, envelope: Envelope, record: Record) -> Endpoint | None:
+    """Make the target of a FIRST; answer a message that makes none, and return None."""
+    key, begin = (Role.TARGET, envelope.conversation), envelope.suffix.begin
+    if not envelope.flags & FIRST or begin is None:
+        bounce(state, envelope, record, BounceReason.NO_ENDPOINT)
+        if not answer_cleaned(state, envelope.conversation):
+            answer_lost(state, envelope)
+        return None
+    opener = opener_of(envelope)
+    if not may_open(state, opener):
+        bounce(state, envelope, record, BounceReason.WRITER_CLOSED)
+        return None
+    if state.tombstones.get(envelope.conversation) == opener:
+        del state.tombstones[envelope.conversation]
+        bounce(state, envelope, record, BounceReason.ENDED)
+        return None
+    if key in state.named.over and not envelope.flags & ANEW:
+        _bounce_over(state, envelope, record)
+        return None
+    state.cleaned.pop(envelope.conversation, None)  # the id is in use again
+    endpoint = _create_target(state, envelope, begin)
+    if envelope.flags & NAMED:
+        state.named.begin(key, endpoint.opener, anew=bool(envelope.flags & ANEW))
+    begin_lifetime(state, endpoint, begin.lifetime_ms, record[1])
+    return endpoint
+
+
+def _bounce_over(state: Partition, envelope: Envelope, record: Record) -> None:
+    """Bounce a FIRST with an id that is over here. What its session says later about this begin has no effect."""
+    state.named.refuse((Role.TARGET, envelope.conversation), opener_of(envelope))
+    bounce(state, envelope, record, BounceReason.ENDED)
 
 
 def _rejected(
@@ -154,6 +169,7 @@ def on_begin(state: Partition, _offset: int, _header: bytes, envelope: Envelope,
     known, over = state.endpoint(*key), state.named.over.get(key)
     anew = envelope.flags & ANEW and envelope.conversation in state.named.heard
     if over is not None and (known is not None or not anew):
+        state.named.refuse(key, opener_of(envelope))
         refuse_over(state, envelope, over)
         return
     if begin is None or known is not None:  # a second BEGIN of a living conversation changes nothing
@@ -161,7 +177,7 @@ def on_begin(state: Partition, _offset: int, _header: bytes, envelope: Envelope,
             state.tell_end(known)
         return
     if envelope.flags & NAMED:
-        state.named.begin(key, opener_of(envelope))
+        state.named.begin(key, opener_of(envelope), anew=bool(envelope.flags & ANEW))
     endpoint = create_initiator(state, envelope.conversation, begin, opener_of(envelope))
     endpoint.sent = NO_SEQUENCE
     rank(state, endpoint, envelope.sequence)

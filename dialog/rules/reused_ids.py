@@ -1,10 +1,11 @@
-"""Conversation ids that were begun anew, and records for the conversation that had the id before (protocol.md 9e, 9g).
+"""Conversation ids that are begun anew, and records for another conversation with the id (protocol.md 9e, 9g).
 
-A session that does not know that its conversation is over goes on to send, sets timers and ends. On an id that its
-caller chose, each of its records names the opener: the writer of the BEGIN. A record that names an opener of a former
-conversation has no effect on the new one; it is answered as if the id had not been begun anew.
+A session that does not know that its conversation is over, or was never begun, goes on to send, sets timers and ends.
+On an id that its caller chose, each of its records names the opener: the writer of the BEGIN. A record that names an
+opener of a former conversation, or one whose begin was refused, has no effect on the conversation that lives; it is
+answered as if there were none.
 
-`refusal` is the answer of a home to BEGIN DIALOG with the id of a conversation that is over.
+`refusal` is the answer of a home to BEGIN DIALOG with the id of a conversation that is over or lives.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from __future__ import annotations
 from typing import Final
 
 from konverse.dialog.state.endpoint import Record
-from konverse.dialog.state.named import told
+from konverse.dialog.state.named import Key, in_use, told
 from konverse.dialog.state.partition import Partition
-from konverse.schemas.errors import ConversationOver
+from konverse.schemas.errors import ConversationOver, InvalidState
 from konverse.schemas.identifiers import Role
 from konverse.schemas.system_messages import ANOTHER_ID
-from konverse.schemas.wire.records import FIRST, NAMED, BounceReason, Envelope, Kind, Opened
+from konverse.schemas.wire.records import ANEW, FIRST, NAMED, BounceReason, Envelope, Kind, Opened
 
 from .half_close import answer_fin
 from .replies import bounce, opener_of, other
@@ -27,7 +28,7 @@ _AT_TARGET: Final = (Kind.MESSAGE, Kind.FIN)
 
 
 def refuse_former(state: Partition, envelope: Envelope, record: Record) -> bool:
-    """Whether a record belongs to a former conversation with this id and was answered; notes openers of this one."""
+    """Whether a record belongs to another conversation with this id and was answered; notes openers of this one."""
     kind = envelope.kind
     if kind in _AT_HOME:
         key = envelope.role, envelope.conversation
@@ -36,9 +37,7 @@ def refuse_former(state: Partition, envelope: Envelope, record: Record) -> bool:
     else:
         return False
     if kind is Kind.BEGIN or (kind is Kind.MESSAGE and envelope.flags & FIRST):
-        if envelope.flags & NAMED:
-            state.named.join(key, opener_of(envelope))
-        return False
+        return bool(envelope.flags & NAMED) and _begins_in_vain(state, key, envelope, record)
     former = state.named.former.get(key)
     if former is None or not _names_one_of(former, envelope):
         return False
@@ -51,6 +50,41 @@ def refuse_former(state: Partition, envelope: Envelope, record: Record) -> bool:
     return True
 
 
+def _begins_in_vain(state: Partition, key: Key, envelope: Envelope, record: Record) -> bool:
+    """Whether a BEGIN or FIRST with ANEW found its conversation alive and was refused; else its opener takes part.
+
+    It takes part in a conversation that was begun ANEW: a session that takes over, or a caller that tries again, begins
+    the same one. But whoever sends FIRST a second time has ended that conversation and wants the next one.
+    """
+    named, opener = state.named, opener_of(envelope)
+    begun_anew = _begun_anew(state, key) if envelope.flags & ANEW else None
+    takes_part = opener in named.openers.get(key, ())
+    if begun_anew is None:
+        refused = False
+    elif envelope.kind is Kind.BEGIN:
+        refused = not (begun_anew or takes_part)
+    else:
+        refused = not begun_anew or takes_part
+    if not refused:
+        named.join(key, opener)
+        return False
+    named.refuse(key, opener)
+    if envelope.kind is Kind.MESSAGE:
+        bounce(state, envelope, record, BounceReason.ENDED)
+    return True
+
+
+def _begun_anew(state: Partition, key: Key) -> bool | None:
+    """Whether the conversation that lives was begun ANEW; None when none lives.
+
+    One with an id that konverse made is remembered from here on like one with an id of the caller's choice.
+    """
+    endpoint = state.endpoint(*key)
+    if endpoint is not None and endpoint.index not in state.moves.arrivals and key not in state.named.over:
+        state.named.adopt(key, endpoint.opener)
+    return state.named.living.get(key)
+
+
 def _names_one_of(openers: tuple[bytes, ...], envelope: Envelope) -> bool:
     """Whether a record names one of these openers: in its detail Opened or, where another detail stands, as origin."""
     detail = envelope.suffix.detail
@@ -59,11 +93,12 @@ def _names_one_of(openers: tuple[bytes, ...], envelope: Envelope) -> bool:
     return envelope.kind in _AT_HOME and envelope.suffix.origin in openers
 
 
-def refusal(home: Partition, conversation: bytes, *, anew: bool) -> ConversationOver | None:
-    """Error for a caller that would begin this conversation; None when it may begin, or lives."""
+def refusal(home: Partition, conversation: bytes, *, anew: bool) -> ConversationOver | InvalidState | None:
+    """Error for a caller that would begin this conversation; None when it may begin it, or take part in it."""
     over = home.named.over.get((Role.INITIATOR, conversation))
     if over is None:
-        return None
+        begun_anew = home.named.living.get((Role.INITIATOR, conversation))
+        return InvalidState(in_use(conversation)) if anew and begun_anew is False else None
     known = told(conversation, over)
     if home.endpoint(Role.INITIATOR, conversation) is not None or (anew and conversation not in home.named.heard):
         return ConversationOver(

@@ -17,6 +17,7 @@ from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
+from konverse.dialog.state.named import in_use
 from konverse.dialog.state.transitions import State
 from konverse.schemas.errors import (
     ENDED_TWICE,
@@ -257,6 +258,17 @@ class SessionDialog:
     def _prefix(self, target: Lane) -> bytes:
         address = target.address
         return head(Kind.MESSAGE, self.flags, Role.INITIATOR, address.tag, target.writer) + self.conversation
+
+    def begun_again(self, manner: BeginOptions) -> SessionDialog:
+        """This dialog, for another begin with its id. InvalidState when that asks for a new one, and may not yet."""
+        if manner.anew and self.waiting_end is not None:
+            raise InvalidState(
+                f"conversation {UUID(bytes=self.conversation)} is ending: its END waits until its messages have "
+                "arrived. Flush, and begin it anew when the other side has ended as well"
+            )
+        if manner.anew and not self.flags & ANEW:
+            raise InvalidState(in_use(self.conversation))
+        return self
 
     def was_begun_by(self, writer: bytes) -> None:
         """Note the id under which its BEGIN is written."""

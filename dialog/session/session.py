@@ -217,12 +217,13 @@ class Session(SessionLanes):
         """BEGIN DIALOG: a control record to the dialog's home; nothing reaches the target (behaviour 31).
 
         Returns the existing dialog when this session has begun the conversation before. Raises ConversationOver when it
-        has ended the conversation, QueueFull when the lane to the home is full.
+        has ended the conversation, InvalidState for ANEW while that dialog was begun without it or still ends (M271),
+        QueueFull when the lane to the home is full.
         """
         self.ended_here.check(conversation, manner)
         known = self.dialogs.get(conversation)
         if known is not None:
-            return known, []
+            return known.begun_again(manner), []
         self.check_over()
         home = self.lane_to(begin.home)
         home.check_room()

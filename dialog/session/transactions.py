@@ -106,7 +106,7 @@ class StagedTransaction:
             (dialog for dialog in self.begun if dialog.conversation == conversation), None
         )
         if known is not None:
-            return known
+            return known.begun_again(manner)
         dialog = session.propose(conversation, begin, manner)
         dialog.state = DialogState.STAGED
         self._add(_Savepoint(dialog, Kind.BEGIN))

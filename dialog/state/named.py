@@ -4,8 +4,9 @@ An id that konverse makes never comes again. An id that an application derives, 
 again by a process that does not know of the end. So each side remembers its ended conversations in the partition where
 it began: at its home and at its target. A BEGIN with such an id makes no endpoint and a FIRST bounces, unless the
 caller asks for a new conversation (ANEW). A new conversation has to wait until its home has received the end of the old
-target; before that, a late reply of the old target would pass for a reply of the new one. Records that sessions still
-write for the old conversation name its opener, and are recognised by that (protocol.md 9g).
+target; before that, a late reply of the old target would pass for a reply of the new one. Nor does ANEW lead into a
+conversation that lives and was begun without it. Records that sessions still write for another conversation with the
+id, one that is over or one that was refused, name its opener and are recognised by that (protocol.md 9g).
 """
 
 from __future__ import annotations
@@ -54,8 +55,8 @@ class NamedSides:
     __slots__ = ("former", "heard", "living", "openers", "over")
 
     def __init__(self) -> None:
-        self.living: dict[Key, None] = {}
-        """Sides that began here and have not ended; some may have moved away."""
+        self.living: dict[Key, bool] = {}
+        """Sides that began here and have not ended, and whether they were begun ANEW; some may have moved away."""
         self.over: dict[Key, Over] = {}
         """Sides that have ended, oldest first."""
         self.heard: set[bytes] = set()
@@ -63,17 +64,22 @@ class NamedSides:
         self.openers: dict[Key, tuple[bytes, ...]] = {}
         """Openers of the conversation that lives, or lived last: the latest sessions that began it."""
         self.former: dict[Key, tuple[bytes, ...]] = {}
-        """Openers of the conversations that had this id before it was begun anew: the latest ones."""
+        """Openers of conversations that had the id before it was begun anew, and refused openers: the latest ones."""
 
-    def begin(self, key: Key, opener: bytes) -> None:
+    def begin(self, key: Key, opener: bytes, *, anew: bool) -> None:
         """Record that a side begins; the openers of an ended one with the same id become former openers."""
         if key[0] is Role.INITIATOR:
             self.heard.discard(key[1])
         if self.over.pop(key, None) is not None:
             self.former[key] = (*self.former.get(key, ()), *self.openers.get(key, ()))
         self.openers[key] = ()
-        self.living[key] = None
+        self.living[key] = anew
         self.join(key, opener)
+
+    def adopt(self, key: Key, opener: bytes) -> None:
+        """Record that a side lives here whose id konverse made, and that a caller has chosen the id as well."""
+        self.living.setdefault(key, False)
+        self.openers.setdefault(key, (opener,))
 
     def join(self, key: Key, opener: bytes) -> None:
         """Record that a session began a conversation that lives already: its records count from here on."""
@@ -83,6 +89,15 @@ class NamedSides:
         former = [one for one in self.former.pop(key, ()) if one != opener][-NAMED_OPENER_ENTRIES_MAX:]
         if former:
             self.former[key] = (*former,)
+
+    def refuse(self, key: Key, opener: bytes) -> None:
+        """Record that a session may not begin a conversation with this id: its further records have no effect.
+
+        Only for an id in use or over. A session that has begun the conversation itself keeps its part in it.
+        """
+        if opener not in self.openers.get(key, ()):
+            known = [one for one in self.former.get(key, ()) if one != opener]
+            self.former[key] = (*known, opener)[-NAMED_OPENER_ENTRIES_MAX:]
 
     def end(self, key: Key, how: How, now_ms: int) -> None:
         """Record that a side has ended. Nothing is remembered of a conversation whose id konverse made."""
@@ -121,6 +136,14 @@ def told(conversation: bytes, over: Over) -> str:
     """Say in words which conversation has ended, how and when."""
     when = datetime.fromtimestamp(over.at_ms / 1_000, UTC).isoformat(timespec="milliseconds")
     return f"conversation {UUID(bytes=conversation)} is over: {_HOW[over.how]}, at {when} by Kafka's time"
+
+
+def in_use(conversation: bytes) -> str:
+    """Say in words that a conversation lives, for a caller that asked for a new one with its id."""
+    return (
+        f"conversation {UUID(bytes=conversation)} lives: it was begun without `anew`, and its initiator has not ended "
+        "it. End it first and wait for the end of the other side, or begin without `anew` to take part in it"
+    )
 
 
 _HOW: Final = {

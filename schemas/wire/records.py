@@ -79,7 +79,7 @@ class BounceReason(IntEnum):
     NO_ENDPOINT = 0
     """The conversation does not live at the target: it is over there, or never began."""
     ENDED = 1
-    """The message came after the end of its own side."""
+    """The message came after the end of its own side, or was to begin a conversation whose id is over or in use."""
     WRITER_CLOSED = 2
     """Its session was closed there: it said goodbye, or a successor took over."""
     REFUSED = 3

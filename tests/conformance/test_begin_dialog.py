@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from konverse.bridge.broker import Broker
+from konverse.bridge.client.dialog import Dialog
 from konverse.dialog.transaction.begun import NewDialog
 from konverse.dialog.transaction.received import Message
 from konverse.dialog.transaction.transaction import Transaction
@@ -20,6 +21,7 @@ from konverse.schemas.errors import (
     DialogNotFound,
     ForeignGroup,
     InvalidSettings,
+    InvalidState,
     NotSupportedYet,
     ServiceNotFound,
 )
@@ -271,6 +273,61 @@ def test_041_an_order_that_is_over_is_not_begun_again_by_its_id(
         begin(another, conversation_id=order, anew=True).send(ORDER, b"anew")
         another.flush()
     assert [message.body for message in receive(broker, "Orders", 1)] == [b"anew"]
+
+
+def _came_back(dialog: Dialog) -> dict[bytes | None, str]:
+    return until(lambda: {one.body: one.reason.name for one in dialog.bounced()}, "a message to come back")
+
+
+@pytest.mark.parametrize("ended", [False, True], ids=["both sides are open", "this side has ended"])
+def test_041_what_is_sent_on_a_new_conversation_is_not_received_in_the_old_one_with_its_id(
+    servers: Servers, broker: Broker, database: str, *, ended: bool
+) -> None:
+    """While a side is open, `anew` is refused at once or the messages come back."""
+    order = uuid.uuid5(uuid.NAMESPACE_URL, "order 4712")
+    old = begin(broker, conversation_id=order)
+    old.send(ORDER, b"old")
+    broker.flush()
+    with connected(servers.bootstrap, database) as another, broker.reader("Orders") as orders, pumped(orders):
+        if ended:
+            old.end()
+            broker.flush()
+        else:
+            with pytest.raises(InvalidState, match="lives: it was begun without `anew`") as refusal:
+                begin(broker, conversation_id=order, anew=True)
+            assert refusal.value.number == 8429
+        new = begin(another, conversation_id=order, anew=True)
+        new.send(ORDER, b"new")
+        another.flush()
+        with broker.reader("Shop") as shop, pumped(shop):
+            shop.wait_for_partitions(shop.queue.partitions)
+            assert _came_back(new) == {b"new": "ENDED"}
+            with pytest.raises((InvalidState, ConversationOver), match=str(order)):
+                begin(broker, conversation_id=order, anew=True)
+    assert [one.body for one in drain(broker, "Orders")] == [b"old", b""][: 1 + ended]  # and its EndDialog
+
+
+def test_041_a_begin_that_came_back_is_ended_and_begun_anew_by_the_same_process(
+    servers: Servers, broker: Broker, database: str
+) -> None:
+    order = uuid.uuid5(uuid.NAMESPACE_URL, "order 4713")
+    begin(broker, conversation_id=order).send(ORDER, b"old")
+    broker.flush()
+    handle(broker, "Orders", end)
+    handle(broker, "Shop", end)
+    with connected(servers.bootstrap, database) as another:
+        late = begin(another, conversation_id=order)
+        late.send(ORDER, b"late")
+        another.flush()
+        with broker.reader("Shop") as shop, broker.reader("Orders") as orders, pumped(shop), pumped(orders):
+            shop.wait_for_partitions(shop.queue.partitions)
+            assert _came_back(late) == {b"late": "ENDED"}
+        with pytest.raises(InvalidState, match="End it first"):
+            begin(another, conversation_id=order, anew=True)
+        late.end()
+        begin(another, conversation_id=order, anew=True).send(ORDER, b"new")
+        another.flush()
+    assert [message.body for message in receive(broker, "Orders", 1)] == [b"new"]
 
 
 def test_041_anew_is_about_an_id(broker: Broker) -> None:

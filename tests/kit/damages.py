@@ -16,7 +16,7 @@ from konverse.schemas.system_messages import Rejection
 from konverse.schemas.wire.envelope import decode, encode_envelope
 from konverse.schemas.wire.journal import GENESIS_HASH, SYSTEM_BITS, Claim, Commit, EndOperation, Part, encode_commit
 from konverse.schemas.wire.journal import decode as decode_journal
-from konverse.schemas.wire.records import FIRST, Envelope, Kind
+from konverse.schemas.wire.records import FIRST, NAMED, Envelope, Kind
 
 
 @dataclass
@@ -351,11 +351,11 @@ def a_message_has_another_number(logs: Logs, at: int) -> None:
 
 
 def _finished(logs: Logs, _: History) -> list[object]:
-    """Indexes of FIRST records of conversations that are over."""
+    """Indexes of FIRST records of conversations that are over. A NAMED one comes back, or begins again by right."""
     verdict = judge(logs.place, logs.journal, logs.data, ())
     over = {side.key[1] for side in verdict.fold.sides if side.gone}
-    alive = {key[1] for key in verdict.fold.living}
-    return [at for at, e in messages(logs) if e.flags & FIRST and e.conversation in over - alive]
+    over -= {key[1] for key in verdict.fold.living}
+    return [at for at, e in messages(logs) if e.flags & (FIRST | NAMED) == FIRST and e.conversation in over]
 
 
 @damage(_finished)

@@ -28,6 +28,8 @@ class EndedNames:
 
     living: set[Key] = field(default_factory=set)
     """Sides that began here and have not ended."""
+    anew: set[Key] = field(default_factory=set)
+    """Those of them that were begun with ANEW."""
     over: dict[Key, tuple[int, int]] = field(default_factory=dict)
     """Side that has ended -> how, and when."""
     heard: set[bytes] = field(default_factory=set)
@@ -35,15 +37,17 @@ class EndedNames:
     openers: dict[Key, list[bytes]] = field(default_factory=dict)
     """Side -> openers of the conversation that lives, or lived last."""
     former: dict[Key, list[bytes]] = field(default_factory=dict)
-    """Side -> openers of former conversations of this id, except those that have begun the last one as well."""
+    """Side -> openers of former conversations of this id and refused ones, except those of the last conversation."""
     begins: Counter[tuple[bytes, bytes]] = field(default_factory=Counter)
     """Session and conversation -> number of its BEGINs that came to this partition."""
     refused: set[bytes] = field(default_factory=set)
     """Conversations that home refused to begin again. If the target has forgotten the id and lives, it gets an
     Error."""
 
-    def begin(self, key: Key, opener: bytes) -> None:
+    def begin(self, key: Key, opener: bytes, *, anew: int) -> None:
         """Note that a side begins here."""
+        if anew:
+            self.anew.add(key)
         before = self.former.get(key, []) + self.openers.get(key, []) if key in self.over else self.former.get(key, [])
         self.former[key], self.openers[key] = before, []
         self.over.pop(key, None)
@@ -57,6 +61,18 @@ class EndedNames:
         if key in self.living:
             for known, more in ((self.openers, [opener]), (self.former, [])):
                 known[key] = ([one for one in known.get(key, []) if one != opener] + more)[-NAMED_OPENER_ENTRIES_MAX:]
+
+    def turn_away(self, key: Key, opener: bytes) -> None:
+        """Note an opener whose BEGIN or FIRST was refused, unless it has begun the conversation before."""
+        if opener not in self.openers.get(key, []):
+            others = [one for one in self.former.get(key, []) if one != opener]
+            self.former[key] = [*others, opener][-NAMED_OPENER_ENTRIES_MAX:]
+
+    def choose(self, key: Key, opener: bytes) -> None:
+        """Note that a caller has chosen the id of a side that lives here, whoever made that id."""
+        if key not in self.living:
+            self.living.add(key)
+            self.openers[key] = [opener]
 
     @property
     def began(self) -> tuple[dict[Key, list[bytes]], dict[Key, list[bytes]]]:
@@ -78,6 +94,7 @@ class EndedNames:
         """Note the end of a side, if its id was chosen by a caller."""
         if key in self.living:
             self.living.remove(key)
+            self.anew.discard(key)
             self.forbid(key, how, now_ms)
 
     def forbid(self, key: Key, how: int, now_ms: int) -> None:

@@ -123,11 +123,12 @@ def _begin(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
     if key in state.named.over and (key in state.living or not anew):
         state.tally["begun when over"] += 1
         state.named.refused.add(envelope.conversation)
+        state.named.turn_away(key, opened_by(envelope))
         refuse_over(state, envelope)
     elif begin is not None and key not in state.living:
         if envelope.flags & NAMED:
             state.tally["begun anew"] += key in state.named.over
-            state.named.begin(key, opened_by(envelope))
+            state.named.begin(key, opened_by(envelope), anew=envelope.flags & ANEW)
         known = state.losses.count or envelope.flags & NAMED  # its first BEGIN may be gone, or have been refused
         if envelope.conversation in state.strays and not known:
             state.problem(f"I20: {envelope.conversation.hex()} begins when its target was heard already")
@@ -179,12 +180,13 @@ def _open(state: SecondState, envelope: Envelope, record: LogRecord) -> str | No
         return bounce(state, envelope, record, BounceReason.ENDED, "tombstone")
     if key in state.named.over and not envelope.flags & ANEW:
         state.tally["FIRST when over"] += 1
+        state.named.turn_away(key, opener)
         return bounce(state, envelope, record, BounceReason.ENDED, "over")
     state.may_live(key, opener, envelope.writer)
     state.cleanups.cleaned.pop(envelope.conversation, None)
     live_until(state, state.create(key, opener, begin.home, 0), begin, record.timestamp_ms)
     if envelope.flags & NAMED:
-        state.named.begin(key, opener)
+        state.named.begin(key, opener, anew=envelope.flags & ANEW)
     if key in state.over and not envelope.flags & ANEW:
         state.again.append((envelope.conversation, opener, begin.home))
     return None
@@ -200,6 +202,7 @@ def _message(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
     side = state.living[key]
     if side.ended:
         if envelope.flags & FIRST and key in state.named.over:
+            state.named.turn_away(key, opened_by(envelope))
             return bounce(state, envelope, record, BounceReason.ENDED, "over")
         if not envelope.flags & RETURNING:
             return "discarded"

@@ -49,6 +49,7 @@ TALLIED: Final = (
     "bounce of another", "let go", "no peer", "no peer heard",
     "lifetime over behind an end", "gone with its lifetime", "timer cancelled",
     "begun when over", "begun anew", "FIRST when over", "of a former life",
+    "begun anew while it lives",
     "stranger", "closed by a PRUNE", "forgotten", "forged", "late heir", "redirected first, opened by another",
     "moved", "moved again", "moved back", "moved with unread", "moved finished", "installed from pieces",
     "END met a stub", "END CONVERSATION met a stub", "FIN met a stub", "FIN answer met a stub", "row met a stub",

@@ -345,7 +345,7 @@ def _says_goodbye_too_late(world: World, reference: SecondFold, writer: bytes, c
 def _end_was_last(references: dict[Address, SecondFold], writers: list[bytes], plan: Plan) -> Iterator[str]:
     """Check that END did not overtake earlier messages of its session, unless another process ended the dialog."""
     conversation = plan.dialog.conversation
-    ended = any(side.ended_by_session for side in lives(references, Role.INITIATOR, conversation))
+    ended = any(side.ended_by_session in writers for side in lives(references, Role.INITIATOR, conversation))
     once_more = any(one.named.begins[writer, conversation] > 1 for one in references.values() for writer in writers)
     if not ended or once_more or any(conversation in one.given_up for one in references.values()):
         return

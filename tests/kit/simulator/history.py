@@ -46,7 +46,11 @@ class History:
     begun: set[bytes] = field(default_factory=set)
     """Conversations that handlers began, whether or not the commit counted."""
     begun_again: dict[bytes, int] = field(default_factory=dict)
-    """Conversation begun again after its session ended it → how often it was begun anew."""
+    """Conversation begun again after its session ended it, or while it lived → how often it was begun anew."""
+    intruders: dict[bytes, set[bytes]] = field(default_factory=dict)
+    """Conversation that a session began anew while it lived → all ids of such sessions at that time."""
+    sent_anew: set[bytes] = field(default_factory=set)
+    """Bodies sent on dialogs that were begun anew."""
     works: list[Work] = field(default_factory=list)
     """Every execution of a handler; its index is its nonce."""
     committed: dict[tuple[str, bytes, int], list[Work]] = field(default_factory=dict)

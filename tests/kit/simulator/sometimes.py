@@ -251,6 +251,7 @@ PATHS: Final = {
     "begun when over": "its home refused it",
     "FIRST when over": "its target sent the first message back",
     "begun anew": "it was meant, and it began anew",
+    "begun anew while it lives": "it was meant, and home or target refused it, for the conversation lived",
     "of a former life": "its former session, which did not know that, went on with the former one in vain",
     "forged": "two records had one writer and counter and other content, and both were taken",
     "forged behind a close": "and the writer was closed meanwhile",

@@ -201,7 +201,7 @@ def test_every_kind_of_state_is_in_the_digest(pair: Pair) -> None:
     differs("an acknowledgement")
     state.tombstones[b"c"] = b"o"
     differs("a tombstone")
-    state.named.living[Role.TARGET, identifier("c")] = None
+    state.named.living[Role.TARGET, identifier("c")] = False
     differs("a living conversation with an id of a caller's choice")
     state.named.over[Role.TARGET, identifier("d")] = Over(How.ENDED, 7)
     differs("one that is over")

@@ -292,7 +292,7 @@ def test_of_too_many_the_oldest_goes(pair: Pair, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(named, "NAMED_OVER_ENTRIES_MAX", 2)
     sides = pair.home.state.named
     for number in range(3):
-        sides.begin((Role.INITIATOR, b"%d" % number), b"a session")
+        sides.begin((Role.INITIATOR, b"%d" % number), b"a session", anew=False)
         sides.end((Role.INITIATOR, b"%d" % number), How.ENDED, number)
     assert [key[1] for key in sides.over] == [b"1", b"2"]
 
