@@ -235,9 +235,13 @@ class Mailboxes:
         dialog = process.world.choices.pick(process.session.redirecting)
         home = self._place(dialog.begin.home)
         unsent = [one for one in process.session.redirecting if one.begin.home == home.address and not one.sent]
-        process.hand(process.session.home_says(self.state_of(home)))
+        state = self.state_of(home)
+        process.hand(process.session.home_says(state))
+        behind = home.shadow.state.ingest_to < state.ingest_to  # the logs do not say yet what the owner knows
         for one in unsent:
-            endpoint = find(process.world, home, one.conversation)[1]
+            endpoint = state.endpoint(Role.INITIATOR, one.conversation)
+            if endpoint is None and not behind:
+                endpoint = find(process.world, home, one.conversation)[1]
             opened = one.redirects is not None and one.redirects.opened
             if opened and endpoint is not None and endpoint.state is State.STARTED_OUTBOUND:
                 process.world.fail(f"I20: {one.conversation!r} is taken for opened, and nobody has sent FIRST")
