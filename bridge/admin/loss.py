@@ -102,25 +102,20 @@ class LossAcceptance:
     def fail_peers(self, loss: Loss) -> None:
         """Fail the far sides of conversations that have no side left in the partition: they would wait for ever.
 
-        The owners of their partitions carry it out, now or when a reader starts within ten minutes.
+        The owners of their partitions carry it out, now or when a reader starts within ten minutes. Call it before
+        `give_up`: then a caller that dies in between can begin again, because the loss is still there. The far sides
+        hear nothing untrue meanwhile, because what a forgotten side needs is deleted. Raises KafkaUnavailable,
+        OutcomeUnknown.
         """
         forgotten = {one.conversation.bytes for one in loss.conversations if not one.known}
-        try:
-            sides = self._open_sides() if forgotten else ()
-            orders = [
-                Instruction(self._database, queue.name, one.conversation, 0, Action.FAIL)
-                for queue, one in sides
-                if one.conversation in forgotten
-            ]
-            if orders:
-                self._instructions.tell(*orders)
-        except KonverseError as error:
-            log.warning(
-                "the loss is accepted, but the far sides of %d forgotten conversations were not notified: %s. List "
-                "them with `konverse conversations --leaked` and end them",
-                len(forgotten),
-                error,
-            )
+        sides = self._open_sides() if forgotten else ()
+        orders = [
+            Instruction(self._database, queue.name, one.conversation, 0, Action.FAIL)
+            for queue, one in sides
+            if one.conversation in forgotten
+        ]
+        if orders:
+            self._instructions.tell(*orders)
 
     def queue(self, name: str, partition: int) -> Queue:
         """A queue with that partition. Raises QueueNotFound, BadInput, TopicMismatch."""

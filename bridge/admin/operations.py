@@ -250,7 +250,7 @@ class Operations:
 
         A COMMIT with LOST is written, and every conversation of the partition gets Error -9719 on both sides. Where the
         partition has no side left, the owner of the far side's partition raises the Error there, now or when a reader
-        runs within ten minutes.
+        runs within ten minutes. A call that died half-way can be made again.
         Raises what `lost` raises, and InvalidState when nothing has to be given up or a reader claims the partition
         meanwhile.
         """
@@ -261,8 +261,8 @@ class Operations:
             raise InvalidState(
                 f"partition {partition} of queue {queue!r} has lost nothing that it needs; start a reader"
             )
-        self._losses.give_up(found, partition)
         self._losses.fail_peers(loss)
+        self._losses.give_up(found, partition)
         return loss
 
     @checked

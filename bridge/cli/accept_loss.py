@@ -37,8 +37,7 @@ def accept_loss(
         if loss is None:
             raise InvalidState(
                 f"partition {partition} of queue {queue!r} has lost nothing that it needs: nothing has to be given up, "
-                "and a reader can read it. If an earlier accept-loss of this partition died, `konverse "
-                "conversations --leaked` lists the far sides that it did not notify"
+                "and a reader can read it"
             )
         if as_json:
             if yes:

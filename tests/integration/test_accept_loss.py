@@ -9,6 +9,7 @@ from uuid import UUID
 
 import pytest
 
+from konverse.bridge.admin.loss import LossAcceptance
 from konverse.bridge.broker import Broker
 from konverse.bridge.owner import log_starts as beginnings
 from konverse.bridge.reader.reader import Reader
@@ -147,6 +148,36 @@ def test_who_talks_to_a_conversation_that_is_lost_is_counted_and_gets_the_error_
         code, out, _ = konverse(servers, database, "why", str(dialog.id))
         assert code == 0
         assert "The records 0 to" in out
+
+
+def test_a_command_that_dies_half_way_is_run_again(
+    servers: Servers, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It dies before the far sides are told, or between that and LOST. Then it succeeds, and everybody is told once."""
+
+    def dies(*_: object) -> None:
+        raise SystemExit("killed")
+
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        dialog = begin(broker)
+        for number in range(4):
+            dialog.send(ORDER, b"%d" % number)
+        broker.flush()
+        ingested(broker, 4)
+        cut(broker, -1)
+        for step in ("fail_peers", "give_up"):
+            with monkeypatch.context() as patched:
+                patched.setattr(LossAcceptance, step, dies)
+                with pytest.raises(SystemExit):
+                    broker.operations.accept_loss("Orders", 0)
+            assert broker.operations.lost("Orders", 0) is not None
+        (told,) = receive(broker, "Shop", 1)
+        assert (told.type, told.dialog.id, read_error(told.body)[0]) == (ERROR, dialog.id, -9719)
+        broker.operations.accept_loss("Orders", 0)
+        assert broker.operations.lost("Orders", 0) is None
+        assert drain(broker, "Shop") == []
+        assert received_from_another(servers, database) == [b"new"]
 
 
 def test_a_partition_without_a_snapshot_loses_all_and_the_other_ones_are_read_meanwhile(
