@@ -31,7 +31,7 @@ threads of their own.
     standby          followers of partitions that others own, so that a take-over is quick
     catalog_changes  DROP and ALTER while conversations are open; a queue's STATUS
     group_locator    finds the partition of a conversation group
-    log_starts       watches the first offsets of the data logs while the queue is read
+    log_starts       watches what is deleted from the logs of the queue while it is read
     end_news         tells the sender of this process which dialogs their peers have ended
     alarms           logs the alarms of an owner
     unreleased       logs partitions that a closing reader could not release

@@ -1,13 +1,14 @@
-"""The first offsets of a queue's data logs, watched while the queue is read.
+"""Where the logs of a queue begin and end, watched while the queue is read.
 
-An administrator may delete waiting records that no snapshot holds yet. The owner still has them in memory and saves
-them in a snapshot. Kafka is asked every few seconds, without waiting for the answer.
+An administrator may delete waiting records that no snapshot holds yet, or snapshots that hold what was deleted. The
+owner still has the state in memory and saves it in a snapshot. Kafka is asked every few seconds, without waiting for
+the answer.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from concurrent.futures import Future
 from typing import Final
 
@@ -16,30 +17,57 @@ from confluent_kafka.admin import ListOffsetsResultInfo, OffsetSpec
 
 from konverse.bridge.kafka.clients import Kafka
 from konverse.bridge.kafka.topic_watch import WATCH_EVERY_S
-from konverse.schemas.catalog.objects import Queue
+from konverse.dialog.owner.events import SnapshotsHeld
 
-_BEGINNING: Final[OffsetSpec] = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+BEGINNING: Final[OffsetSpec] = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+END: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 
-class Beginnings:
-    """Asks Kafka for the first offsets of a queue's data logs."""
+class Bounds:
+    """Asks Kafka for the first offsets of a topic's partitions, or for their ends, or for both."""
 
-    def __init__(self, kafka: Kafka, queue: Queue) -> None:
+    def __init__(self, kafka: Kafka, topic: str, *which: OffsetSpec) -> None:
         self._kafka = kafka
-        self._topic = queue.topic
+        self._topic = topic
+        self._which = which
         self._ask_at = time.monotonic() + WATCH_EVERY_S
-        self._asked: dict[TopicPartition, Future[ListOffsetsResultInfo]] = {}
+        self._asked: list[dict[TopicPartition, Future[ListOffsetsResultInfo]]] = []
 
-    def look(self, partitions: Collection[int]) -> list[tuple[int, int]]:
-        """Ask Kafka when a look is due. Returns the answers since the last call: partition and first offset."""
+    @property
+    def asks(self) -> bool:
+        """An answer is awaited: `look` asks nothing new."""
+        return bool(self._asked)
+
+    def look(self, partitions: Collection[int]) -> dict[int, tuple[int, ...]]:
+        """Ask Kafka when a look is due. Returns the answers since the last call: partition and its offsets."""
         if self._asked:
-            if not all(answer.done() for answer in self._asked.values()):
-                return []
-            asked, self._asked = self._asked, {}
-            return [(at.partition, one.result().offset) for at, one in asked.items() if one.exception() is None]
+            if not all(answer.done() for asked in self._asked for answer in asked.values()):
+                return {}
+            answered, self._asked = self._asked, []
+            return {
+                at.partition: tuple(one[at].result().offset for one in answered)
+                for at in answered[0]
+                if all(one[at].exception() is None for one in answered)
+            }
         now = time.monotonic()
         if partitions and now >= self._ask_at:
             self._ask_at = now + WATCH_EVERY_S
             places = [TopicPartition(self._topic, number) for number in sorted(partitions)]
-            self._asked = self._kafka.admin.list_offsets(dict.fromkeys(places, _BEGINNING))
-        return []
+            self._asked = [self._kafka.admin.list_offsets(dict.fromkeys(places, which)) for which in self._which]
+        return {}
+
+
+class SnapshotBounds:
+    """Asks Kafka whether the snapshots on which owners rely are still in their topic."""
+
+    def __init__(self, kafka: Kafka, topic: str) -> None:
+        self._bounds = Bounds(kafka, topic, BEGINNING, END)
+        self._newest: dict[int, int] = {}
+        """Partition -> its last snapshot's first offset when Kafka was asked. Later ones may lie behind the answer."""
+
+    def look(self, newest: Mapping[int, int]) -> list[tuple[int, SnapshotsHeld]]:
+        """Ask when a look is due about partitions and their last snapshots. Returns the answers since the last call."""
+        if not self._bounds.asks:
+            self._newest = dict(newest)
+        answers = self._bounds.look(newest)
+        return [(at, SnapshotsHeld(self._newest[at], start, end)) for at, (start, end) in answers.items()]

@@ -70,6 +70,14 @@ class DataGone(NamedTuple):
     data_start: int
 
 
+class SnapshotsHeld(NamedTuple):
+    """Event: from where to where the snapshot topic reached, asked when the last snapshot began at `newest`."""
+
+    newest: int
+    start: int
+    end: int
+
+
 class Appended(NamedTuple):
     """Event: outcome of an append to the journal. The offset is None when the outcome is unknown."""
 

@@ -56,6 +56,7 @@ from .events import (
     ReadData,
     ReadJournal,
     Recover,
+    SnapshotsHeld,
     SnapshotsRead,
     SnapshotWritten,
     Stopped,
@@ -176,6 +177,10 @@ class Owner:
     def _data_gone(self, event: DataGone, now_ms: int) -> list[Effect]:
         self.losing.heard(event.data_start)
         return self._say_lost(now_ms) if self.losing.gone else [Feed()]
+
+    def _snapshots_held(self, event: SnapshotsHeld, _now_ms: int) -> list[Effect]:
+        self.snapshots.held(*event)
+        return []
 
     def _say_lost(self, now_ms: int) -> list[Effect]:
         """If the next data is gone, commit a LOST and continue after it. Waits while another COMMIT is in flight."""
@@ -398,6 +403,7 @@ _STEPS: Final[dict[type, _Step]] = {
     SnapshotsRead: Owner._snapshots_read,  # noqa: SLF001
     DataEnd: lambda owner, event, _now_ms: owner.upkeep.data_end(event),
     SnapshotWritten: lambda owner, event, now_ms: owner.snapshots.written(event.first_offset, now_ms),
+    SnapshotsHeld: Owner._snapshots_held,  # noqa: SLF001
     Appended: Owner._appended,  # noqa: SLF001
     Drained: Owner._drained,  # noqa: SLF001
     ProducerReplaced: Owner._producer_replaced,  # noqa: SLF001

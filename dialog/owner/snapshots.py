@@ -21,6 +21,7 @@ from konverse.dialog.fold.journal import JournalHead
 from konverse.dialog.fold.snapshot import Freeze
 from konverse.dialog.fold.snapshot_sections import pieces_of
 from konverse.dialog.state.partition import Partition
+from konverse.dialog.state.recent import Alarm
 from konverse.schemas.limits import (
     SNAPSHOT_CHUNK_BYTES_MAX,
     SNAPSHOT_EVERY_BYTES,
@@ -128,6 +129,8 @@ class SnapshotMaker:
         it."""
         self.needed_from = 0
         """Data offset below which data is gone. A snapshot that has ingested less is of no use."""
+        self._gone = False
+        """The last snapshot was deleted from its topic. What it replaced in journal and data log is deleted as well."""
         self._topic_end = -1
         self._others = False
         self.on_begin: Callable[[], None] | None = None
@@ -138,7 +141,12 @@ class SnapshotMaker:
     @property
     def urgent(self) -> bool:
         """Without a new snapshot no process could recover."""
-        return self._last.ingest_to < self.needed_from
+        return self._gone or self._last.ingest_to < self.needed_from
+
+    @property
+    def newest(self) -> int:
+        """Offset of the first record of the last snapshot; -1 when this process knows of none."""
+        return self._last.first_offset if self._last.journal_offset >= 0 else -1
 
     def rests_on(self, offset: int) -> bool:
         """Whether a recovery from the last snapshot needs data below this offset."""
@@ -166,7 +174,21 @@ class SnapshotMaker:
 
     def _keep(self, durable: _Durable) -> None:
         self._durable.append(durable)
-        self._last = durable
+        self._last, self._gone = durable, False
+
+    def held(self, newest: int, start: int, end: int) -> None:
+        """The topic reached from `start` to `end` when the last snapshot began at `newest`: whether it is still there.
+
+        If not, a new one is urgent, and nothing more is deleted before there are two again.
+        """
+        if newest == self.newest and not start <= newest < end:
+            self._durable.clear()
+            self._last, self._gone = _NONE, True
+            alarm = Alarm(
+                f"the last snapshot of {self._fold.head.where} was deleted from its topic, and without one no process "
+                "can recover the partition: a new one is written now. Find out which program deletes snapshots"
+            )
+            self._fold.journal.alarms.append(alarm)
 
     def heard(self, topic_end: int) -> None:
         """Note where the snapshot topic ends. If it grows while this process follows, another one makes snapshots."""

@@ -316,9 +316,18 @@ def save_often(exits: ExitStack) -> None:
 
 def begins_at(scene: Scene, topic: str, number: int = 0) -> int:
     """First offset of a log."""
+    return _offset(scene, topic, number, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+
+
+def is_empty(scene: Scene, topic: str, number: int) -> bool:
+    """Whether a log holds no record any more; False for one that never held any."""
+    end = _offset(scene, topic, number, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+    return 0 < end == begins_at(scene, topic, number)
+
+
+def _offset(scene: Scene, topic: str, number: int, which: OffsetSpec) -> int:
     place = TopicPartition(topic, number)
-    asked = scene.admin.list_offsets({place: OffsetSpec.earliest()})  # type: ignore[no-untyped-call]
-    return int(asked[place].result(DEADLINE_S).offset)
+    return int(scene.admin.list_offsets({place: which})[place].result(DEADLINE_S).offset)
 
 
 def _wait(scene: Scene) -> None:

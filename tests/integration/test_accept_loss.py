@@ -15,6 +15,7 @@ from konverse.bridge.owner import log_starts as beginnings
 from konverse.bridge.reader.reader import Reader
 from konverse.dialog.owner import snapshots as snapshotting
 from konverse.schemas.errors import InvalidState, PartitionHalted
+from konverse.schemas.identifiers import snapshot_topic
 from konverse.schemas.system_messages import ERROR, read_error
 from tests.integration.test_topics_changed import reading
 from tests.kit.commands import run
@@ -243,6 +244,39 @@ def test_a_running_reader_saves_what_was_deleted_under_it_and_nothing_has_to_be_
     with connected(servers.bootstrap, database) as broker, reading(broker, received):
         begin(broker).send(ORDER, b"new")
         until(lambda: received == [b"new"], "the next reader goes on")
+
+
+def _newest(reader: Reader) -> int:
+    work(reader)
+    (owner,) = reader.owners
+    return owner.snapshots.newest
+
+
+def test_a_running_reader_writes_its_snapshot_again_when_it_was_deleted(
+    servers: Servers, database: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The records that it replaced are deleted as well, so the next reader would have nothing to recover from."""
+    monkeypatch.setattr(beginnings, "WATCH_EVERY_S", 0.2)
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        queue = queue_of(broker, "Orders")
+        dialog = begin(broker)
+        for number in range(3):
+            dialog.send(ORDER, b"%d" % number)
+        broker.flush()
+        with broker.reader("Orders", timeout=1) as reader, caplog.at_level(logging.ERROR):
+            with monkeypatch.context() as often:
+                often.setattr(snapshotting, "SNAPSHOT_EVERY_RECORDS", 0)
+                often.setattr(snapshotting, "RECORDS_PER_ENDPOINT", 0)
+                fill(reader, 3)
+                until_saved(servers, broker, reader)
+            until(lambda: _newest(reader) >= 0, "it is written")
+            written = _newest(reader)
+            cut(broker, 3)
+            cut(broker, -1, topic=snapshot_topic(queue.topic, queue.subscription))
+            until(lambda: _newest(reader) > written, "another one is written")
+            assert any("the last snapshot of" in record.getMessage() for record in caplog.records)
+        assert [message.body for message in receive(broker, "Orders", 3)] == [b"0", b"1", b"2"]
 
 
 def test_a_suspended_conversation_whose_messages_were_deleted_is_given_up_too(servers: Servers, database: str) -> None:

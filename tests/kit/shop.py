@@ -287,7 +287,7 @@ def queue_of(broker: Broker, name: str) -> Queue:
     return broker.catalog.get(Queue, name)
 
 
-def cut(broker: Broker, offset: int, partition: int = 0) -> None:
-    """Delete the records of Orders before this offset."""
-    place = TopicPartition(queue_of(broker, "Orders").topic, partition, offset)
+def cut(broker: Broker, offset: int, partition: int = 0, topic: str | None = None) -> None:
+    """Delete the records of Orders before this offset, in its data topic unless another one is named."""
+    place = TopicPartition(topic or queue_of(broker, "Orders").topic, partition, offset)
     broker._kafka.admin.delete_records([place])[place].result(DEADLINE_S)

@@ -16,6 +16,7 @@ from konverse.dialog.owner.events import (
     Halted,
     ReadSnapshots,
     Recover,
+    SnapshotsHeld,
     SnapshotsRead,
     SnapshotWritten,
     Tick,
@@ -228,3 +229,39 @@ def test_chunks_are_no_larger_than_a_record_may_be(driver: Driver) -> None:
     sizes = [len(record.data) for data in driver.snapshots if isinstance(record := decode(data), Chunk)]
     assert len(sizes) > 1
     assert max(sizes) <= 200
+
+
+# ------------------------------------------------------------------------------------ the topic no longer holds it
+
+
+def saved_twice(driver: Driver) -> list[Effect]:
+    effects: list[Effect] = []
+    for name in ("a", "b"):
+        work(driver, name)
+        effects = driver.make_snapshot()
+    return effects
+
+
+@pytest.mark.parametrize(("start", "end"), [(1, 10), (0, 0)], ids=["records deleted", "topic made again"])
+def test_an_owner_saves_its_state_at_once_when_its_last_snapshot_is_gone(driver: Driver, start: int, end: int) -> None:
+    assert [type(effect) for effect in saved_twice(driver)] == [Truncate]
+    newest = driver.owner.snapshots.newest
+    assert driver.step(SnapshotsHeld(newest, newest + start, newest + end)) == []
+    assert driver.owner.snapshots.urgent
+    (alarm,) = driver.owner.fold.journal.alarms
+    assert "the last snapshot of" in alarm.text
+    assert "was deleted from its topic" in alarm.text
+    driver.commit()  # though there is nothing else to commit
+    assert driver.make_snapshot() == [], "nothing is deleted before there are two again"
+    assert not driver.owner.snapshots.urgent
+    assert driver.owner.snapshots.newest > newest
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["it is still there", "a later one was written meanwhile"])
+def test_nothing_is_urgent_while_the_last_snapshot_is_there(driver: Driver, *, late: bool) -> None:
+    saved_twice(driver)
+    newest = driver.owner.snapshots.newest
+    start, end, asked = (0, 0, newest - 1) if late else (newest, newest + 1, newest)
+    driver.step(SnapshotsHeld(asked, start, end))
+    assert not driver.owner.snapshots.urgent
+    assert not driver.owner.fold.journal.alarms
