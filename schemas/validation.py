@@ -5,6 +5,7 @@ Each check takes time proportional to the body. A check against a schema may tak
 
 from __future__ import annotations
 
+import re
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable
 from typing import Any, Final
@@ -13,6 +14,24 @@ from xml.parsers.expat import ExpatError, ParserCreate
 from konverse.schemas.catalog.objects import Validation
 
 from .limits import XML_DEPTH_ENTRIES_MAX
+
+_VERSION: Final = re.compile(r"1\.[0-9]+")
+"""VersionNum of XML 1.0, fifth edition, section 2.8."""
+_NO_CHARSETS: Final = frozenset(
+    {
+        "charmap",
+        "idna",
+        "mbcs",
+        "oem",
+        "punycode",
+        "raw_unicode_escape",
+        "rot13",
+        "rot_13",
+        "undefined",
+        "unicode_escape",
+    }
+)
+"""Codecs of Python that are no character sets. The parser takes any codec for the encoding of a document."""
 
 
 class ForbiddenXml(Exception):
@@ -44,7 +63,8 @@ def document_fault(body: bytes) -> str:
     """Why this is not an XML document, in the parser's words; empty when it is one.
 
     A document type declaration is refused: it may bring entities, which grow without bound or name files. A prefix
-    needs its declaration, as for the `xml` type of SQL Server.
+    needs its declaration, as for the `xml` type of SQL Server. The encoding is UTF-8, UTF-16 or a character set of one
+    byte for each character.
     """
     depth = 0
 
@@ -61,7 +81,11 @@ def document_fault(body: bytes) -> str:
     def refuse(*_: object) -> None:
         raise ForbiddenXml("a document type of its own")
 
-    def declared(_version: str, encoding: str | None, _standalone: int) -> None:
+    def declared(version: str, encoding: str | None, _standalone: int) -> None:
+        if not _VERSION.fullmatch(version):
+            raise ForbiddenXml(f"version {version} in the XML declaration is none of XML 1.x")
+        if encoding is not None and encoding.lower().replace("-", "_") in _NO_CHARSETS:
+            raise ForbiddenXml(f"encoding {encoding} in the XML declaration is no character set")
         if encoding is not None and body.startswith(BOM_UTF8) and encoding.lower() not in ("utf-8", "utf8"):
             raise ForbiddenXml(
                 f"encoding {encoding} in the XML declaration is incorrect, behind the byte order mark of UTF-8"

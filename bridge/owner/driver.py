@@ -67,7 +67,7 @@ from .effects import EffectMethod, run_effects
 from .end_news import EndNews
 from .group_locator import Groups
 from .journal import JournalAppender
-from .log_starts import BEGINNING, Bounds, SnapshotBounds
+from .log_starts import BEGINNING, OffsetWatch, SnapshotWatch
 from .logs import Question, QueueLogs
 from .outputs import Outputs
 from .snapshots import SnapshotTopic, Truncation
@@ -113,8 +113,8 @@ class OwnerDriver:
         self._appender = JournalAppender(kafka, self._journal)
         self._snapshots = SnapshotTopic(kafka, snapshot_topic(queue.topic, queue.subscription))
         self._truncation = Truncation(kafka, queue)
-        self._beginnings = Bounds(kafka, queue.topic, BEGINNING)
-        self._snapshot_bounds = SnapshotBounds(kafka, self._snapshots.topic)
+        self._beginnings = OffsetWatch(kafka, queue.topic, BEGINNING)
+        self._snapshot_watch = SnapshotWatch(kafka, self._snapshots.topic)
         self._outputs = Outputs(kafka, self.owners, self._do, Destinations(kafka, rules.catalog))
         self._stopped: deque[tuple[int, Owner, Stopped | Halted]] = deque()
         self.misplaced: set[int] = set()
@@ -213,13 +213,13 @@ class OwnerDriver:
             self._do(owner, owner.step(self._reading.data_gone(number, owner.fold.data_to), now_ms()))
             log_alarms(owner, self._journal, self._kafka.alarms)
 
-    def _look_at_bounds(self, now: int) -> None:
+    def _look_at_offsets(self, now: int) -> None:
         """Tell the owners what was deleted from the logs that a recovery would need."""
         for number, (offset,) in self._beginnings.look(self.owners).items():
             self._data_begins(number, offset)
         leading = {number: owner for number, owner in self.owners.items() if owner.phase is Phase.LEADING}
         newest = {number: at for number, owner in leading.items() if (at := owner.snapshots.newest) >= 0}
-        for number, held in self._snapshot_bounds.look(newest):
+        for number, held in self._snapshot_watch.look(newest):
             if number in leading:
                 self._do(leading[number], leading[number].step(held, now))
                 log_alarms(leading[number], self._journal, self._kafka.alarms)
@@ -297,7 +297,7 @@ class OwnerDriver:
             if self.catalog_changes.dropped:
                 for number in list(self.owners):
                     self.drop(number)
-            self._look_at_bounds(now)
+            self._look_at_offsets(now)
             for owner in list(self.owners.values()):
                 self._do(owner, owner.step(Tick(), now))
         self._outputs.pump()

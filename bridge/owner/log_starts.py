@@ -23,7 +23,7 @@ BEGINNING: Final[OffsetSpec] = OffsetSpec.earliest()  # type: ignore[no-untyped-
 END: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 
-class Bounds:
+class OffsetWatch:
     """Asks Kafka for the first offsets of a topic's partitions, or for their ends, or for both."""
 
     def __init__(self, kafka: Kafka, topic: str, *which: OffsetSpec) -> None:
@@ -57,17 +57,17 @@ class Bounds:
         return {}
 
 
-class SnapshotBounds:
+class SnapshotWatch:
     """Asks Kafka whether the snapshots on which owners rely are still in their topic."""
 
     def __init__(self, kafka: Kafka, topic: str) -> None:
-        self._bounds = Bounds(kafka, topic, BEGINNING, END)
+        self._offsets = OffsetWatch(kafka, topic, BEGINNING, END)
         self._newest: dict[int, int] = {}
         """Partition -> its last snapshot's first offset when Kafka was asked. Later ones may lie behind the answer."""
 
     def look(self, newest: Mapping[int, int]) -> list[tuple[int, SnapshotsHeld]]:
         """Ask when a look is due about partitions and their last snapshots. Returns the answers since the last call."""
-        if not self._bounds.asks:
+        if not self._offsets.asks:
             self._newest = dict(newest)
-        answers = self._bounds.look(newest)
+        answers = self._offsets.look(newest)
         return [(at, SnapshotsHeld(self._newest[at], start, end)) for at, (start, end) in answers.items()]

@@ -74,7 +74,10 @@ def read(etree: Any, parser: Any, number: int, document: str) -> Any:
     fault = document_fault(data)
     if fault:
         raise InvalidSchema(f"schema document {number} is no XML document: {fault}")
-    root = etree.fromstring(data, parser)
+    try:
+        root = etree.fromstring(data, parser)
+    except etree.XMLSyntaxError as error:  # an xml:id that is no name, for example
+        raise InvalidSchema(f"schema document {number} is no XML document: {_said(error)}") from None
     if root.tag != f"{{{_XSD}}}schema":
         raise InvalidSchema(f"schema document {number} is {root.tag!r}, not an XML Schema")
     for word in _REFUSED:
