@@ -12,6 +12,7 @@ It imports no other package of konverse, reads no clock and talks to no server.
     system_messages EndDialog, DialogTimer and the Error document
     origins         the description of an Error that a router passes on
     validation      checks of message bodies that need no schema
+    xml_encoding    the encoding and the declaration of an XML document
     wire/           records of data logs, journals and snapshots, and their bytes
     catalog/        the objects of a database
 

@@ -5,8 +5,6 @@ Each check takes time proportional to the body. A check against a schema may tak
 
 from __future__ import annotations
 
-import re
-from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable
 from typing import Any, Final
 from xml.parsers.expat import ExpatError, ParserCreate
@@ -14,28 +12,10 @@ from xml.parsers.expat import ExpatError, ParserCreate
 from konverse.schemas.catalog.objects import Validation
 
 from .limits import XML_DEPTH_ENTRIES_MAX
+from .xml_encoding import MalformedXml, utf8_of
 
-_VERSION: Final = re.compile(r"1\.[0-9]+")
-"""VersionNum of XML 1.0, fifth edition, section 2.8."""
-_NO_CHARSETS: Final = frozenset(
-    {
-        "charmap",
-        "idna",
-        "mbcs",
-        "oem",
-        "punycode",
-        "raw_unicode_escape",
-        "rot13",
-        "rot_13",
-        "undefined",
-        "unicode_escape",
-    }
-)
-"""Codecs of Python that are no character sets. The parser takes any codec for the encoding of a document."""
-
-
-class ForbiddenXml(Exception):
-    """The document may be well-formed, but has something that is not allowed."""
+_SEPARATOR: Final = "\x01"
+"""Stands between namespace and name: expat refuses a namespace that has it, and no document can have this character."""
 
 
 def fault_of(validation: Validation, body: bytes | None) -> str:
@@ -63,8 +43,8 @@ def document_fault(body: bytes) -> str:
     """Why this is not an XML document, in the parser's words; empty when it is one.
 
     A document type declaration is refused: it may bring entities, which grow without bound or name files. A prefix
-    needs its declaration, as for the `xml` type of SQL Server. The encoding is UTF-8, UTF-16 or a character set of one
-    byte for each character.
+    needs its declaration, as for the `xml` type of SQL Server. The version is 1.0, the encoding one of `XML_CODECS` or
+    UTF-16.
     """
     depth = 0
 
@@ -72,48 +52,59 @@ def document_fault(body: bytes) -> str:
         nonlocal depth
         depth += 1
         if depth > XML_DEPTH_ENTRIES_MAX:
-            raise ForbiddenXml(f"more than {XML_DEPTH_ENTRIES_MAX} elements inside of each other")
+            raise MalformedXml(f"more than {XML_DEPTH_ENTRIES_MAX} elements inside of each other")
 
     def higher(_name: str) -> None:
         nonlocal depth
         depth -= 1
 
     def refuse(*_: object) -> None:
-        raise ForbiddenXml("a document type of its own")
+        raise MalformedXml("a document type of its own")
 
-    def declared(version: str, encoding: str | None, _standalone: int) -> None:
-        if not _VERSION.fullmatch(version):
-            raise ForbiddenXml(f"version {version} in the XML declaration is none of XML 1.x")
-        if encoding is not None and encoding.lower().replace("-", "_") in _NO_CHARSETS:
-            raise ForbiddenXml(f"encoding {encoding} in the XML declaration is no character set")
-        if encoding is not None and body.startswith(BOM_UTF8) and encoding.lower() not in ("utf-8", "utf8"):
-            raise ForbiddenXml(
-                f"encoding {encoding} in the XML declaration is incorrect, behind the byte order mark of UTF-8"
-            )
-
-    parser = ParserCreate(namespace_separator=" ")  # else it knows no namespaces and takes any prefix
-    parser.XmlDeclHandler = declared
+    # Without a separator expat knows no namespaces and takes any prefix.
+    parser = ParserCreate("utf-8", namespace_separator=_SEPARATOR)
     parser.StartElementHandler, parser.EndElementHandler = deeper, higher
     parser.StartDoctypeDeclHandler = refuse
     try:
-        parser.Parse(body, True)  # noqa: FBT003  # this is all of it
-    except (ExpatError, ForbiddenXml, LookupError, ValueError) as error:  # LookupError: an unknown encoding
+        parser.Parse(utf8_of(body), True)  # noqa: FBT003  # this is all of it
+    except (ExpatError, MalformedXml) as error:
         return str(error)
     return ""
 
 
-def with_mark(document: bytes) -> bytes:
-    """Add the byte order mark to a document in UTF-16 that lacks it; lxml needs the mark."""
-    if document.startswith(b"<\0"):
-        return BOM_UTF16_LE + document
-    return BOM_UTF16_BE + document if document.startswith(b"\0<") else document
-
-
 def parser_of(etree: Any, **more: bool) -> Any:
-    """An lxml parser that follows no reference in a document; `more` goes to lxml."""
-    return etree.XMLParser(
-        resolve_entities=False, load_dtd=False, no_network=True, huge_tree=False, dtd_validation=False, **more
-    )
+    """An lxml parser for `tree_of`, which follows no reference in a document; `more` goes to lxml.
+
+    `document_fault` has judged before, so this parser has no bounds of its own, does not check `xml:id`, and goes on
+    behind an error.
+    """
+    options = {
+        "encoding": "utf-8",
+        "resolve_entities": False,
+        "load_dtd": False,
+        "no_network": True,
+        "dtd_validation": False,
+        "huge_tree": True,
+        "collect_ids": False,
+        "recover": True,
+    }
+    return etree.XMLParser(**(options | more))
+
+
+def tree_of(etree: Any, parser: Any, body: bytes) -> Any:
+    """The root of a document in which `document_fault` finds none, by a parser of `parser_of`.
+
+    Raises MalformedXml for a fault that only lxml sees. A namespace that is no URI is no fault: Namespaces in XML asks
+    for no such check, and expat makes none.
+    """
+    try:
+        root = etree.fromstring(utf8_of(body), parser)
+    except etree.XMLSyntaxError as error:
+        raise MalformedXml(str(error.msg)) from None
+    for entry in parser.error_log:
+        if entry.level >= etree.ErrorLevels.ERROR and entry.type != etree.ErrorTypes.WAR_NS_URI:
+            raise MalformedXml(f"{entry.message.strip()}, line {entry.line}, column {entry.column}")
+    return root
 
 
 _FAULTS: Final[dict[Validation, Callable[[bytes], str]]] = {

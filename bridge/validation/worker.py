@@ -18,7 +18,6 @@ import socket
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from encodings.aliases import aliases
 from enum import IntEnum
 from importlib import import_module
 from struct import Struct
@@ -32,6 +31,7 @@ from konverse.schemas.limits import (
     VALIDATION_CPU_MS_MAX,
     VALIDATION_MEMORY_BYTES_MAX,
 )
+from konverse.schemas.xml_encoding import CODECS
 
 from .rules import MODULES, NEEDED, Check, MissingLibrary, check_of, decoded
 
@@ -169,8 +169,8 @@ def confine() -> None:
     for name in (*(module for module, _ in NEEDED.values()), *MODULES.values()):
         with suppress(ImportError):
             import_module(name)
-    for name in sorted({*aliases.values()}):
-        if name.startswith(("cp125", "iso8859", "koi8")):  # further encodings of XML documents, loaded while that works
+    for name in CODECS:
+        with suppress(LookupError):
             codecs.lookup(name)
     memory = VALIDATION_MEMORY_BYTES_MAX
     for kind, bound in ((resource.RLIMIT_AS, memory), (resource.RLIMIT_NOFILE, 3), (resource.RLIMIT_CORE, 0)):

@@ -11,7 +11,8 @@ from typing import Any, Final
 from xml.sax.saxutils import quoteattr
 
 from konverse.schemas.errors import InvalidSchema
-from konverse.schemas.validation import document_fault, parser_of, with_mark
+from konverse.schemas.validation import document_fault, parser_of, tree_of
+from konverse.schemas.xml_encoding import MalformedXml
 
 from .rules import Check
 
@@ -44,8 +45,8 @@ def check_of(documents: Sequence[str]) -> Check:
         if found:
             return found
         try:
-            schema.assertValid(etree.fromstring(with_mark(body), plain))
-        except (etree.DocumentInvalid, etree.XMLSyntaxError, _Elsewhere) as error:
+            schema.assertValid(tree_of(etree, plain, body))
+        except (etree.DocumentInvalid, MalformedXml, _Elsewhere) as error:
             return _said(error)
         return ""
 
@@ -74,10 +75,7 @@ def read(etree: Any, parser: Any, number: int, document: str) -> Any:
     fault = document_fault(data)
     if fault:
         raise InvalidSchema(f"schema document {number} is no XML document: {fault}")
-    try:
-        root = etree.fromstring(data, parser)
-    except etree.XMLSyntaxError as error:  # an xml:id that is no name, for example
-        raise InvalidSchema(f"schema document {number} is no XML document: {_said(error)}") from None
+    root = tree_of(etree, parser, data)
     if root.tag != f"{{{_XSD}}}schema":
         raise InvalidSchema(f"schema document {number} is {root.tag!r}, not an XML Schema")
     for word in _REFUSED:

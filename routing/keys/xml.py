@@ -8,7 +8,8 @@ from xml.parsers.expat import ExpatError, ParserCreate
 
 from konverse.schemas.errors import InvalidSettings
 from konverse.schemas.limits import XML_DEPTH_ENTRIES_MAX
-from konverse.schemas.validation import document_fault, parser_of
+from konverse.schemas.validation import document_fault, parser_of, tree_of
+from konverse.schemas.xml_encoding import MalformedXml, utf8_of
 
 from .rule import Lookup, NoKey, checked, missing, said
 
@@ -23,13 +24,13 @@ class ToServiceName:
     def key_of(self, message: Any, _lookup: Lookup | None = None) -> str:
         """The text of the first such element, without the white space around it."""
         found = _PathText()
-        parser = ParserCreate()
+        parser = ParserCreate("utf-8")
         parser.StartElementHandler, parser.EndElementHandler = found.begin, found.end
         parser.CharacterDataHandler = found.text
         parser.StartDoctypeDeclHandler = found.refuse
         try:
-            parser.Parse(message.body or b"", True)  # noqa: FBT003  # this is all of it
-        except (ExpatError, LookupError, ValueError) as error:  # a LookupError for an unknown encoding
+            parser.Parse(utf8_of(message.body or b""), True)  # noqa: FBT003  # this is all of it
+        except (ExpatError, MalformedXml) as error:
             raise said("The body is no XML document", error) from None
         if found.count == 0:
             raise NoKey("The body has no element /message/toServiceName.")
@@ -103,8 +104,8 @@ class XPath:
         if fault:
             raise said("The body is no XML document", fault)
         try:
-            found = str(self._find(self._etree.fromstring(body, self._parser))).strip()
-        except (self._etree.XMLSyntaxError, self._etree.XPathError, ValueError) as error:
+            found = str(self._find(tree_of(self._etree, self._parser, body))).strip()
+        except (MalformedXml, self._etree.XPathError, ValueError) as error:
             raise said("The body is no XML document", error) from None
         if not found:
             raise NoKey(f"The body has nothing at {self._expression}.")

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from konverse.bridge.validation.xml_schemas import read
 from konverse.schemas.validation import parser_of as parser_for
+from konverse.schemas.validation import tree_of
 
 from .shapes import Parser, Shape, Unfit, Unmapped, listed, struct
 from .xml_values import builtin, present, text_of
@@ -33,7 +34,7 @@ def parser_of(documents: Sequence[str], root: str | None) -> Parser:
     reader = parser_for(etree, remove_comments=True, remove_pis=True)
 
     def parse(body: bytes) -> Any:
-        element = etree.fromstring(body, reader)
+        element = tree_of(etree, reader, body)
         if element.tag != name:
             raise Unfit(f"its root is {_local(element.tag)!r}, not {_local(name)!r}")
         return shape.make(element)

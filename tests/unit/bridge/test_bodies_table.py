@@ -62,6 +62,14 @@ TABLE: Final[dict[str, tuple[bytes | None, str]]] = {
     "Latin-1, not declared": (f"<!--\xe9-->{XML}".encode("latin-1"), N),
     "Latin-1, declared as UTF-8": (declaring("UTF-8", "latin-1", "<!--\xe9-->"), N),
     "an encoding that nobody knows": (declaring("nobodys", "utf-8"), N),
+    "an encoding of Python alone": (declaring("unicode_escape", "utf-8"), N),
+    "an encoding that is not supported": (declaring("IBM437", "utf-8"), N),
+    "Shift_JIS": (declaring("Shift_JIS", "shift_jis", "<!--\u30bd-->"), N + X + V),
+    "GB18030": (declaring("gb18030", "gb18030", "<!--\u30bd-->"), N + X + V),
+    "Shift_JIS, not declared": (f"<!--\u30bd-->{XML}".encode("shift_jis"), N),
+    "UTF-16 behind a blank, without its mark": (f" {XML}".encode("utf-16-le"), N + X + V),
+    "UTF-16 behind a line end, big end first, without its mark": (f"\n{XML}".encode("utf-16-be"), N + X + V),
+    "version 2.0": (b"<?xml version='2.0'?>" + XML.encode(), N),
     "UTF-32": (XML.encode("utf-32"), N),
 }
 

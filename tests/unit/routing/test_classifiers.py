@@ -46,6 +46,7 @@ def reason(classifier: Classifier, body: bytes) -> str:
     return decision.reason
 
 
+SHIFT_JIS = "<?xml version='1.0' encoding='Shift_JIS'?>"
 TWO = b"<message><x><toServiceName>//x</toServiceName></x>%b%b</message>" % tuple(
     b"<toServiceName>%b</toServiceName>" % name for name in (b"//n", b"//z")
 )
@@ -61,7 +62,13 @@ DEEP = {"type": "record", "name": "r", "fields": [{"name": "f", "type": {"type":
         (to_service_name(), TWO),
         (to_service_name(), WIDE),
         (to_service_name(), b"<message><toServiceName>/<b>/</b><![CDATA[n]]></toServiceName></message>"),
+        (
+            to_service_name(),
+            f"{SHIFT_JIS}<message>\u30bd<toServiceName>//n</toServiceName></message>".encode("shift_jis"),
+        ),
         (xpath("/order/@to"), b"<order to='//n'/>"),
+        (xpath("/order/@to"), " <order to='//n'/>".encode("utf-16-le")),
+        (xpath("substring(/order, 2)"), f"{SHIFT_JIS}<order>\u30bd//n</order>".encode("shift_jis")),
         (xpath("//to[2] | //none"), b"<order><to>//x</to><to>//n</to></order>"),
         (xpath("/o:order/o:to", namespaces={"o": "urn:o"}), b"<order xmlns='urn:o'><to> //n</to></order>"),
         (xpath("concat('//', /order)"), b"<order>n</order>"),
@@ -105,6 +112,7 @@ def test_a_key_is_looked_up_in_the_table(classifier: Classifier, body: bytes, se
         (to_service_name(), b"<a>" * 200, "inside of each other"),
         (to_service_name(), b"<?xml version='1.0' encoding='nobody knows'?><message/>", "no XML document"),
         (to_service_name(), b"<message><toServiceName>a\nb</toServiceName></message>", "no name of a service"),
+        (to_service_name(), b"<?xml version='2.0'?><message/>", "version 2.0"),
         (xpath("/a"), b"<b/>", "nothing at /a"),
         (xpath("/a"), b"<a", "no XML document"),
         (xpath("/a"), b"<!DOCTYPE a SYSTEM 'file:///etc/passwd'><a/>", "document type"),
