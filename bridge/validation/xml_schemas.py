@@ -29,7 +29,7 @@ def check_of(documents: Sequence[str]) -> Check:
     places: dict[str, bytes] = {}
     namespaces: dict[str, list[str]] = {}
     for number, document in enumerate(documents):
-        root = read(etree, plain, number, document)
+        root = read(etree, number, document)
         place = f"{_OURS}:{number}"
         places[place] = etree.tostring(root, encoding="utf-8")
         namespaces.setdefault(root.get("targetNamespace", ""), []).append(place)
@@ -69,13 +69,16 @@ def _resolver(etree: Any, places: dict[str, bytes]) -> Any:
     return Places()
 
 
-def read(etree: Any, parser: Any, number: int, document: str) -> Any:
+def read(etree: Any, number: int, document: str) -> Any:
     """Parse a schema document and strip the schemaLocation of its imports. Returns its root. Raises InvalidSchema."""
     data = document.encode()
     fault = document_fault(data)
     if fault:
         raise InvalidSchema(f"schema document {number} is no XML document: {fault}")
-    root = tree_of(etree, parser, data)
+    try:
+        root = tree_of(etree, parser_of(etree, collect_ids=True), data)  # so that each xml:id is checked
+    except MalformedXml as error:
+        raise InvalidSchema(f"schema document {number} cannot be used: {error}") from None
     if root.tag != f"{{{_XSD}}}schema":
         raise InvalidSchema(f"schema document {number} is {root.tag!r}, not an XML Schema")
     for word in _REFUSED:

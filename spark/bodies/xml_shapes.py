@@ -27,8 +27,7 @@ def parser_of(documents: Sequence[str], root: str | None) -> Parser:
     """The parser for documents whose root is the element `root`, or the only global element. Raises Unmapped."""
     from lxml import etree  # noqa: PLC0415  # it may be absent; then `schema_of` has raised
 
-    plain = parser_for(etree)
-    known = _Known([read(etree, plain, number, document) for number, document in enumerate(documents)])
+    known = _Known([read(etree, number, document) for number, document in enumerate(documents)])
     name = known.root(root)
     shape = _XmlMapping(known).element(known.of["element", name], _local(name), (f"element {name}",))
     reader = parser_for(etree, remove_comments=True, remove_pis=True)

@@ -116,6 +116,13 @@ def test_the_fault_of_an_xml_body_quotes_no_earlier_body() -> None:
     assert "'Oak Street' is not a valid value" in check(b"<plain>Oak Street</plain>")
 
 
+def test_the_fault_of_a_schema_document_quotes_no_earlier_one() -> None:
+    for own, other in ("1 Ulm", "2 Bern"), ("2 Bern", "1 Ulm"):
+        with pytest.raises(InvalidSchema, match=f"attribute value {own} is not an NCName") as raised:
+            check_of(SchemaRule(XML, (schema(f'<xs:element name="a" xml:id="{own}"/>'),)))
+        assert other not in str(raised.value)
+
+
 @pytest.mark.parametrize(
     ("body", "words"),
     [
@@ -179,6 +186,11 @@ def test_avro_is_one_datum_of_its_schema(body: bytes, words: str) -> None:
         (XML, "no XML", "is no XML document"),
         (XML, schema("").replace("<xs:schema ", '<xs:schema xml:id="1 2" '), "is no XML document: xml:id"),
         (XML, '<!DOCTYPE a [<!ENTITY e SYSTEM "file:///etc/passwd">]><a>&e;</a>', "a document type of its own"),
+        (
+            XML,
+            schema('<xs:element name="a" xml:id="1 b"/>'),
+            "schema document 0 cannot be used: xml:id : attribute value 1 b",
+        ),
         (XML, schema('<xs:element name="a" type="xs:nothing"/>'), "does not resolve"),
         (XML, schema('<xs:include schemaLocation="file:///etc/passwd"/>'), "xs:include, and nothing is fetched"),
         (XML, schema('<xs:redefine schemaLocation="http://127.0.0.1:9/a"/>'), "xs:redefine, and nothing is fetched"),
