@@ -140,7 +140,10 @@ def explained(side: SideFacts, cause: Cause) -> tuple[str, str]:
     """Why the side is forgotten, and what to do: two texts."""
     failed = side.state is State.ERROR
     if cause is Cause.PEER_GONE and side.state is State.DISCONNECTED_OUTBOUND:
-        return _WHY_LAST.format(far=side.far_service), _REMEDY_LAST.format(far=side.far_service)
+        return (
+            _WHY_LAST.format(far=side.far_service),
+            _REMEDY_LAST.format(service=side.service, far=side.far_service),
+        )
     return (
         _WHY[cause].format(
             service=side.service,
@@ -186,4 +189,7 @@ _WHY_LAST: Final = (
     "on, or it was ended WITH CLEANUP, its queue was dropped, or its logs are lost."
 )
 """For a side that has ended itself."""
-_REMEDY_LAST: Final = "Start a reader of the queue of service {far!r}; if the conversation stays, end it WITH CLEANUP."
+_REMEDY_LAST: Final = (
+    "Start readers of the queues of services {service!r} and {far!r}: the end of the other side may wait in either. If "
+    "the conversation stays, end it WITH CLEANUP."
+)

@@ -86,10 +86,13 @@ def test_every_cause_has_a_sentence_that_says_why_and_one_that_says_what_to_do(c
     assert "{" not in why + remedy
 
 
-def test_who_has_ended_and_whose_peer_is_gone_may_only_want_a_reader_over_there() -> None:
+def test_who_has_ended_and_whose_peer_is_gone_may_only_want_a_reader_on_either_side() -> None:
     why, remedy = explained(initiator(DO), Cause.PEER_GONE)
     assert why.startswith("This side has ended, and the other side is gone: service '//far' has ended too")
-    assert remedy == "Start a reader of the queue of service '//far'; if the conversation stays, end it WITH CLEANUP."
+    assert remedy == (
+        "Start readers of the queues of services '//near' and '//far': the end of the other side may wait in either. If "
+        "the conversation stays, end it WITH CLEANUP."
+    )
     assert "gone for good" in explained(initiator(CO), Cause.PEER_GONE)[0]
 
 
