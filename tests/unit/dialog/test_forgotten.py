@@ -90,8 +90,8 @@ def test_who_has_ended_and_whose_peer_is_gone_may_only_want_a_reader_on_either_s
     why, remedy = explained(initiator(DO), Cause.PEER_GONE)
     assert why.startswith("This side has ended, and the other side is gone: service '//far' has ended too")
     assert remedy == (
-        "Start readers of the queues of services '//near' and '//far': the end of the other side may wait in either. If "
-        "the conversation stays, end it WITH CLEANUP."
+        "Start readers of the queues of services '//near' and '//far': the end of the other side may wait in either. "
+        "If the conversation stays, end it WITH CLEANUP."
     )
     assert "gone for good" in explained(initiator(CO), Cause.PEER_GONE)[0]
 
