@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sized
+from contextlib import closing
 from typing import Final, TypeVar
 from uuid import UUID
 
+from konverse.bridge.kafka.clients import Kafka, LogTruncated
+from konverse.bridge.kafka.clock import kafka_time_ms
+from konverse.bridge.kafka.log_reader import LogReader
 from konverse.bridge.owner.follower import Follower
 from konverse.bridge.reader.operations import first_of, waits
 from konverse.dialog.state.endpoint import Endpoint
 from konverse.dialog.state.partition import Partition
 from konverse.dialog.state.transitions import State
-from konverse.schemas.errors import InvalidState, OutcomeUnknown
+from konverse.schemas.errors import InvalidState, KafkaUnavailable, OutcomeUnknown
+from konverse.schemas.identifiers import instruction_topic
 from konverse.schemas.limits import INSTRUCTION_MS_MAX
-from konverse.schemas.wire.instruction import Action
+from konverse.schemas.wire.instruction import Action, Instruction, encode
 from konverse.schemas.wire.journal import Commit
 from konverse.schemas.wire.operations import Skip
 
@@ -99,6 +104,34 @@ def wait_for(awaited: list[Awaited], conversation: UUID, timeout_s: float) -> No
         return _late(conversation, timeout_s, unowned=all(one.following.head.clean for one in left))
 
     until_none(look, time.monotonic() + timeout_s, late)
+
+
+def check_foremost(kafka: Kafka, instruction: Instruction, place: int, key: bytes) -> None:
+    """Raise InvalidState if an earlier SKIP names the same message, now that the journal shows that it was dropped.
+
+    Both operators see the same SKIP in the journal. Owners obey in the order of the instruction topic, so it was the
+    earlier one's. `place` and `key` are those of the record of `instruction`. Raises OutcomeUnknown when the topic
+    cannot be read.
+    """
+    topic, conversation = instruction_topic(kafka.settings.instance), UUID(bytes=instruction.conversation)
+    said = encode(instruction)
+    try:
+        with closing(LogReader(kafka)) as reader:
+            start = min(place, reader.offset_at(topic, 0, kafka_time_ms(kafka) - 2 * INSTRUCTION_MS_MAX))
+            chunks = reader.read(topic, 0, start, place + 1)
+            told = [message for messages, _ in chunks for message in messages if message.value() == said]
+    except (KafkaUnavailable, LogTruncated) as error:
+        raise OutcomeUnknown(
+            f"the first message of conversation {conversation} was dropped; whether by this instruction or by an "
+            f"earlier one is unknown, as the instructions cannot be read: {error}"
+        ) from None
+    times_ms = {message.offset(): message.timestamp()[1] for message in told}
+    still_ms = times_ms.get(place, 0) - INSTRUCTION_MS_MAX  # an older one did not count any more
+    if any(message.key() != key and times_ms[message.offset()] >= still_ms for message in told):
+        raise InvalidState(
+            f"this instruction dropped nothing: an earlier instruction has dropped the first message of conversation "
+            f"{conversation}. To drop the next one as well, give the instruction again"
+        )
 
 
 def until_none(look: Callable[[], Left], deadline: float, late: Callable[[Left], OutcomeUnknown]) -> None:

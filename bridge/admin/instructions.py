@@ -15,7 +15,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from confluent_kafka import KafkaException, Message
 
@@ -33,7 +33,7 @@ from konverse.schemas.identifiers import Role, instruction_topic
 from konverse.schemas.limits import INSTRUCTION_ENTRIES_MAX
 from konverse.schemas.wire.instruction import Action, Instruction, encode
 
-from .completion import Awaited, late_sweep, until_none, wait_for
+from .completion import Awaited, check_foremost, late_sweep, until_none, wait_for
 
 log: Final = logging.getLogger("konverse.operator")
 
@@ -110,8 +110,11 @@ class Instructions:
             awaited = [Awaited(command.action, following, one, ahead=ahead) for _, following, one in places]
             told = dict.fromkeys((each.name, one.first) for (each, _, _), one in zip(places, awaited, strict=True))
             said = [Instruction(self._database, name, conversation.bytes, first, *command) for name, first in told]
-            offsets = self.tell(*said)
+            key = uuid4().bytes
+            offsets = self.tell(*said, key=key)
             wait_for(awaited, conversation, timeout_s)
+            if command.action is Action.SKIP:
+                check_foremost(self._kafka, said[0], offsets[0], key)
             self._done(said, offsets)
 
     def _places(
@@ -191,8 +194,12 @@ class Instructions:
         except KonverseError as error:  # the result stands all the same
             log.warning("readers that begin within ten minutes may obey a finished instruction again: %s", error)
 
-    def tell(self, *instructions: Instruction) -> list[int]:
-        """Write instructions to their topic, and return their offsets. OutcomeUnknown when Kafka does not answer."""
+    def tell(self, *instructions: Instruction, key: bytes | None = None) -> list[int]:
+        """Write instructions to their topic, and return their offsets. OutcomeUnknown when Kafka does not answer.
+
+        `key` is that of the records. It tells the copies of an instruction, which the producer may have written, from
+        the same instruction of another operator.
+        """
         topic = instruction_topic(self._settings.instance)
         ensure_topic(self._topics, topic)
         producer = self._kafka.plain_producer(self._settings.append_timeout_s)
@@ -204,7 +211,7 @@ class Instructions:
 
         try:
             for number, instruction in enumerate(instructions):
-                producer.produce(topic, encode(instruction), None, 0, on_delivery=partial(delivered, number))
+                producer.produce(topic, encode(instruction), key, 0, on_delivery=partial(delivered, number))
             with suppress(KafkaException):  # answers are missing then, which is handled below
                 producer.flush(self._settings.append_timeout_s + 1)
         except KafkaException as error:

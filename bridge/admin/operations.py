@@ -143,7 +143,8 @@ class Operations:
         """Drop the first waiting message of a conversation, and resume the conversation.
 
         Arguments and errors as for `suspend`. Raises InvalidState when nothing waits, when the first waiting message is
-        EndDialog or Error, and when a handler received the message in the meantime: nothing is dropped then.
+        EndDialog or Error, and when a handler received the message in the meantime: nothing is dropped then. If several
+        operators skip the same message at once, it is dropped once, and all but one of them get InvalidState.
         """
         self._instructions.instruct(conversation, queue, Command(Action.SKIP), timeout)
 

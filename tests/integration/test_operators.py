@@ -7,18 +7,22 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
 
 from konverse.bridge.broker import Broker
+from konverse.bridge.kafka.log_reader import LogReader
+from konverse.bridge.kafka.topics import Topics
 from konverse.bridge.reader.reader import Reader
 from konverse.dialog.transaction.received import Message
 from konverse.dialog.transaction.transaction import Transaction
 from konverse.schemas.errors import InvalidSettings, InvalidState, OutcomeUnknown
+from konverse.schemas.identifiers import instruction_topic
 from konverse.schemas.system_messages import END_DIALOG, ERROR, read_error
+from konverse.schemas.wire.instruction import Instruction, decode
 from tests.integration.test_run import run
 from tests.kit.answering import HOLD, POISON, READERS, Run, answer
 from tests.kit.servers import Servers
@@ -135,6 +139,37 @@ def test_what_is_not_suspended_is_suspended_skipped_ended_and_cleaned_up_at_once
             until(lambda: "parked" in bodies(tmp_path), "what was suspended goes on")
         errors = [one for one in drain(broker, "Shop", partitions=(0,)) if one.type == ERROR]
         assert [(one.dialog.id, read_error(one.body)) for one in errors] == [(opened["ended"].id, (4711, "no"))]
+
+
+def instructed(broker: Broker, conversation: UUID) -> list[Instruction]:
+    """The instructions about a conversation that stand in their topic."""
+    topic = instruction_topic(broker.settings.instance)
+    with closing(LogReader(broker._kafka)) as reader:
+        if Topics(broker._kafka).partitions(topic) is None:
+            return []
+        chunks = reader.read(topic, 0, *reader.ends(topic, 0))
+        found = [decode(message.value() or b"") for messages, _ in chunks for message in messages]
+    return [one for one in found if one.conversation == conversation.bytes]
+
+
+def test_of_two_processes_that_skip_the_same_message_one_is_told_that_it_dropped_nothing(
+    servers: Servers, database: str
+) -> None:
+    with connected(servers.bootstrap, database) as broker, ThreadPoolExecutor(2) as both:
+        open_shop(broker)
+        dialog = sent(broker, b"0", b"1", b"2", b"3")
+        with connected(servers.bootstrap, database) as first, connected(servers.bootstrap, database) as second:
+            running = [
+                both.submit(one.operations.skip, dialog.id, queue="Orders", timeout=60) for one in (first, second)
+            ]
+            until(lambda: len(instructed(broker, dialog.id)) == 2, "both instructions are written")
+            with broker.reader("Orders") as reader:
+                reader.wait_for_partitions(1)
+                errors = [one.exception() for one in running]
+                assert sorted(map(type, errors), key=str) == sorted((type(None), InvalidState), key=str), errors
+                assert "this instruction dropped nothing" in str(errors)
+                broker.operations.skip(dialog.id, queue="Orders", timeout=60)  # another message: it has its own say
+        assert [message.body for message in drain(broker, "Orders")] == [b"2", b"3"]
 
 
 def test_the_command_suspends_and_the_list_shows_attempts_age_and_the_last_error(

@@ -135,8 +135,9 @@ ACTS: Final[dict[str, Callable[[Broker], None]]] = {
 def _seldom(user: str, right: Right) -> bool:
     """Whether the acts above do not need the right.
 
-    Snapshots come later, a router answers messages that it cannot forward, an operator uses ages only sometimes,
-    nothing waits for the transmitter, and the records of an empty queue are not read before it is dropped.
+    Snapshots come later, a router answers messages that it cannot forward, an operator uses ages only sometimes and
+    skips nothing, nothing waits for the transmitter, and the records of an empty queue are not read before it is
+    dropped.
     """
     _, name, operation = right
     return (
@@ -148,6 +149,7 @@ def _seldom(user: str, right: Right) -> bool:
             ("transmitter", ORDERS),
             ("transmitter", SHOP),
         }
+        or (user, name, operation) == ("operator", INSTRUCTIONS, READ)
         or ((user, operation) == ("administrator", READ) and name.startswith(NEW))
     )
 

@@ -51,7 +51,7 @@ RIGHTS: Final[dict[str, list[Right]]] = {
     "pool": [*SENDS, *on_topic(INSTRUCTIONS, READ), *owns(SHOP)],
     "named": [*SENDS, *on_topic(INSTRUCTIONS, READ), *owns(SHOP)],
     "unread": [*SENDS, *reads(SHOP)],
-    "operator": [*KNOWS, *DATES, *on_topic(INSTRUCTIONS, WRITE), *reads(ORDERS, SHOP, NORTH)],
+    "operator": [*KNOWS, *DATES, *on_topic(INSTRUCTIONS, READ, WRITE), *reads(ORDERS, SHOP, NORTH)],
     "auditor": [*KNOWS, *reads(ORDERS, SHOP, NORTH)],
     "onlooker": [*KNOWS, *DATES, *reads(ORDERS, SHOP, NORTH)],
     "administrator": [
