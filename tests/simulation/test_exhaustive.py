@@ -18,7 +18,7 @@ from tests.simulation.exhaustive.model import Scope
 from tests.simulation.exhaustive.search import search
 from tests.simulation.exhaustive.worker import Product
 
-STATES_MIN: Final = 600_000
+STATES_MIN: Final = 390_000
 SMALL: Final = Scope(commits=1, copies=0)
 DOUBLED: Final = Scope(commits=1, copies=1)
 

@@ -1,7 +1,9 @@
 """The small world: its moves, and the invariants after each of them.
 
 A state is the journal, the requests on their way, the workers, and how many copies may still be made. A move is one
-event (see MOVES). Three events are no moves of their own, because no other worker sees a difference:
+event (see MOVES). Workers differ in their names alone, and no rule compares names but for equality, so they start for
+the first time in the order of their names: every other order is the same history with other names. Three events are no
+moves of their own, because no other worker sees a difference:
 
 - A late acknowledgement acts like an immediate one. Its worker waits until then, and reads only records before its own,
   which no longer change.
@@ -84,6 +86,8 @@ class Model:
                 yield LATE, place
         restarts = self._restarts - sum([worker.life - 1 for worker in workers if worker.life])
         for place, worker in enumerate(workers):
+            if place and not workers[place - 1].life:
+                break
             if restarts or not worker.life:
                 yield STARTS if worker.owner is None else CRASHES, place
             if worker.record is not None:
