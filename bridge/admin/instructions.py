@@ -11,16 +11,16 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from typing import Final, NamedTuple
 from uuid import UUID, uuid4
 
-from confluent_kafka import KafkaException, Message
+from confluent_kafka import Message
 
 from konverse.bridge.catalog.judge import CatalogJudge
 from konverse.bridge.client.connection import Connection
+from konverse.bridge.kafka.appending import TopicRecord, append
 from konverse.bridge.kafka.clock import kafka_time_ms
 from konverse.bridge.kafka.topics import Topics
 from konverse.bridge.owner.follower import Follower, partitions_of
@@ -203,26 +203,15 @@ class Instructions:
         topic = instruction_topic(self._settings.instance)
         ensure_topic(self._topics, topic)
         producer = self._kafka.plain_producer(self._settings.append_timeout_s)
-        failures, offsets = list[object](), dict[int, int]()
-
-        def delivered(number: int, error: object, message: Message) -> None:
-            failures.append(error)
-            offsets[number] = message.offset() or 0
-
-        try:
-            for number, instruction in enumerate(instructions):
-                producer.produce(topic, encode(instruction), key, 0, on_delivery=partial(delivered, number))
-            with suppress(KafkaException):  # answers are missing then, which is handled below
-                producer.flush(self._settings.append_timeout_s + 1)
-        except KafkaException as error:
-            raise self._kafka.not_taken(topic, error) from None
-        self._kafka.check_taken(topic, failures)
-        if len(failures) < len(instructions) or any(failure is not None for failure in failures):
+        records = [TopicRecord(encode(instruction), key) for instruction in instructions]
+        answers = append(self._kafka, producer, topic, records, self._settings.append_timeout_s)
+        written = [answer for answer in answers if isinstance(answer, Message)]
+        if len(written) < len(answers):
             raise OutcomeUnknown(
                 f"whether the instruction was written to {topic} is unknown: Kafka gave no answer. Give it again; it "
                 "takes effect only once"
             )
-        return [offsets[number] for number in range(len(instructions))]
+        return [message.offset() or 0 for message in written]
 
     def parked(
         self, following: Follower, queue: Queue, partition: int, wanted: Callable[[Suspended], bool]

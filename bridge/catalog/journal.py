@@ -6,17 +6,18 @@ import logging
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import Message, Producer
 
+from konverse.bridge.kafka.appending import TopicRecord, append
 from konverse.bridge.kafka.clients import Kafka, LogTruncated, connect_producer, discard
 from konverse.bridge.kafka.log_reader import LogReader
 from konverse.bridge.kafka.topic_watch import WATCH_EVERY_S
 from konverse.bridge.kafka.topics import JOURNAL_CONFIG, Topics
 from konverse.bridge.runtime.log_throttle import LogThrottle
 from konverse.bridge.runtime.threads import EXPECTED_ERRORS
-from konverse.schemas.errors import OutcomeUnknown, TopicMismatch
+from konverse.schemas.errors import KafkaUnavailable, OutcomeUnknown, TopicMismatch
 from konverse.schemas.identifiers import catalog_topic
 
 log: Final = logging.getLogger("konverse.catalog")
@@ -79,27 +80,20 @@ class CatalogLog:
             self._open()  # the topic exists
             self._producer = self._kafka.journal_producer()
             connect_producer(self._producer, self._topic)
-        outcome: list[int | KafkaError] = []
-
-        def on_delivery(error: Any, message: Any) -> None:
-            outcome.append(message.offset() if error is None else error)
-
+        within_s = self._kafka.settings.append_timeout_s
         try:
-            self._producer.produce(self._topic, record, None, 0, on_delivery)
-            with suppress(KafkaException):  # the outcome stays empty, which is handled below
-                self._producer.flush(self._kafka.settings.append_timeout_s + 1)
-        except KafkaException as error:
+            (answer,) = append(self._kafka, self._producer, self._topic, [TopicRecord(record)], within_s)
+        except KafkaUnavailable:
             self._discard_producer()
-            raise self._kafka.not_taken(self._topic, error) from None
-        if outcome and not isinstance(outcome[0], KafkaError):
-            return outcome[0]
+            raise
+        if isinstance(answer, Message):
+            return answer.offset() or 0
         self._discard_producer()
-        self._kafka.check_taken(self._topic, outcome)
-        if outcome:
+        if answer is not None:
             self._check()
-        answer = f"Kafka says {outcome[0]}" if outcome else "Kafka gave no answer"
+        said = "Kafka gave no answer" if answer is None else f"Kafka says {answer}"
         raise OutcomeUnknown(
-            f"whether {what} was written is unknown: {answer}. Check whether it is there; if not, repeat it"
+            f"whether {what} was written is unknown: {said}. Check whether it is there; if not, repeat it"
         )
 
     def look(self) -> None:

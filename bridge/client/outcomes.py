@@ -9,11 +9,12 @@ from __future__ import annotations
 import logging
 import time
 from contextlib import ExitStack, suppress
-from typing import Any, Final
+from typing import Final
 
-from confluent_kafka import KafkaException
+from confluent_kafka import Message, Producer
 
 from konverse.bridge.catalog.catalog import Catalog
+from konverse.bridge.kafka.appending import TopicRecord, append
 from konverse.bridge.kafka.clients import Kafka
 from konverse.bridge.kafka.refusals import Need
 from konverse.bridge.kafka.topics import Topics
@@ -25,6 +26,7 @@ from konverse.dialog.session.rotation import Unheard
 from konverse.dialog.session.session import Session
 from konverse.schemas.catalog.objects import Queue
 from konverse.schemas.errors import (
+    AccessDenied,
     BadInput,
     KafkaUnavailable,
     MalformedRecord,
@@ -98,7 +100,7 @@ class Inquiry:
         self._catalog = catalog
         self._exits = ExitStack()
         self._following: dict[Address, Follower] = {}
-        self._producer: Any = None
+        self._producer: Producer | None = None
 
     def run(self, token: bytes, timeout_s: float) -> Outcome:
         """Close the session at each destination, wait until the owners have ingested that, and read the answers."""
@@ -155,23 +157,19 @@ class Inquiry:
             left_s = min(max(ASK_S_MIN, deadline - time.monotonic()), self._kafka.settings.append_timeout_s)
             if self._producer is None:
                 self._producer = self._kafka.plain_producer(left_s)
-            failures: list[Any] = []
-            with suppress(KafkaException):
-                self._producer.produce(
-                    address.topic,
-                    value,
-                    key,
-                    address.partition,
-                    headers={HEADER: header},
-                    on_delivery=lambda error, _message, failures=failures: failures.append(error),
-                )
-                self._producer.flush(left_s + 1)
-            if failures and failures[0] is None:  # `is`: a KafkaError cannot be compared with None
-                return
+            written = TopicRecord(value, key, {HEADER: header}, address.partition)
+            try:
+                (answer,) = append(self._kafka, self._producer, address.topic, [written], left_s)
+            except AccessDenied:
+                raise
+            except KafkaUnavailable as error:
+                why = str(error)
+            else:
+                if isinstance(answer, Message):
+                    return
+                need = Need.topic("WRITE", address.topic)
+                why = "no answer" if answer is None else self._kafka.words(answer, need)
             self._producer = None
-            self._kafka.check_taken(address.topic, failures)
-            need = Need.topic("WRITE", address.topic)
-            why = self._kafka.words(failures[0], need) if failures else "no answer"
             if time.monotonic() > deadline:
                 raise KafkaUnavailable(
                     f"no record can be written to {address.topic}: {why}. Check that the broker runs"

@@ -25,6 +25,7 @@ Three facts of librdkafka shape the code:
 
     clients            producers, consumers and the admin client; texts and types for their errors
     log_reader         reads ranges of one partition
+    appending          appends a few records and waits for the answers
     columns            records of a client as the columns that the fold takes
     headers            finds konverse's header of a record
     topics             creates, checks and deletes topics

@@ -6,9 +6,9 @@ record itself is never read.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
-from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaException
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Message
 
 from konverse.bridge.runtime.clock import now_ms
 from konverse.schemas.errors import KafkaUnavailable, TopicMismatch
@@ -16,6 +16,7 @@ from konverse.schemas.identifiers import Role, open_topic
 from konverse.schemas.wire.envelope import HEADER, encode_envelope
 from konverse.schemas.wire.records import NO_SEQUENCE, Envelope, Kind, Suffix
 
+from .appending import TopicRecord, append
 from .clients import Kafka
 from .topics import Topics
 
@@ -58,29 +59,18 @@ class OpenTopic:
     def append(self, timeout_s: float) -> int:
         """Append OPEN. Returns Kafka's time of the append, in ms. Raises KafkaUnavailable, TopicMismatch."""
         self.prepare()
-        answers: list[tuple[Any, Any]] = []
         nobody = bytes(16)
         envelope = Envelope(Kind.OPEN, 0, Role.INITIATOR, bytes(4), nobody, nobody, 0, NO_SEQUENCE, Suffix())
         producer = self._kafka.plain_producer(timeout_s)
-        try:
-            producer.produce(
-                self.name,
-                None,
-                partition=0,
-                headers={HEADER: encode_envelope(envelope)},
-                on_delivery=lambda error, message: answers.append((error, message)),
-            )
-            producer.flush(timeout_s + 1)
-        except KafkaException as error:
-            raise self._kafka.not_taken(self.name, error) from None
-        failure, message = answers[0] if answers else ("no answer", None)
-        self._kafka.check_taken(self.name, [failure])
-        if failure is not None or message is None:
+        record = TopicRecord(None, headers={HEADER: encode_envelope(envelope)})
+        (answer,) = append(self._kafka, producer, self.name, [record], timeout_s)
+        if not isinstance(answer, Message):
+            why = "no answer" if answer is None else answer
             raise KafkaUnavailable(
-                f"no record can be written to {self.name}: {failure}. Sessions and age queries need Kafka's time, "
+                f"no record can be written to {self.name}: {why}. Sessions and age queries need Kafka's time, "
                 "which comes with the acknowledgement. Check that the broker runs and is reachable"
             )
-        kind, time_ms = message.timestamp()
+        kind, time_ms = answer.timestamp()
         if kind != TIMESTAMP_LOG_APPEND_TIME:
             raise TopicMismatch(
                 f"topic {self.name} has the senders' timestamps; konverse needs the broker's. Change that with: "

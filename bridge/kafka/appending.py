@@ -1,0 +1,48 @@
+"""Appends a few records to a topic and waits for Kafka's answers.
+
+Sessions, journals and outputs never wait: they have producers of their own (`bridge.client`, `bridge.owner`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from typing import NamedTuple
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from .clients import Headers, Kafka
+
+
+class TopicRecord(NamedTuple):
+    """A record to append."""
+
+    value: bytes | None
+    key: bytes | None = None
+    headers: Headers | None = None
+    partition: int = 0
+
+
+def append(
+    kafka: Kafka, producer: Producer, topic: str, records: Sequence[TopicRecord], within_s: float
+) -> list[Message | KafkaError | None]:
+    """Append records in their order. Returns for each the message as written, Kafka's error, or None for no answer.
+
+    A record without a message may have been written all the same. `within_s` is the time limit of the producer's
+    records. Raises KafkaUnavailable when the producer takes no record, AccessDenied when the right to write is missing.
+    """
+    answers: list[Message | KafkaError | None] = [None] * len(records)
+
+    def answered(number: int, error: KafkaError | None, message: Message) -> None:
+        answers[number] = message if error is None else error
+
+    try:
+        for number, (value, key, headers, partition) in enumerate(records):
+            producer.produce(topic, value, key, partition, partial(answered, number), headers=headers)
+        with suppress(KafkaException):  # then there are answers missing
+            producer.flush(within_s + 1)
+    except KafkaException as error:
+        raise kafka.not_taken(topic, error) from None
+    kafka.check_taken(topic, answers)
+    return answers
