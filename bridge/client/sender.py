@@ -91,11 +91,7 @@ class Sender:
 
     def doubt(self) -> None:
         """A destination refuses the present id: take another one, which asks how far the old one was heard."""
-        with self._producer.changed:
-            if not (self._producer.closed or self.session.closing or self.session.over):
-                self._renewal.give_up()
-                self._producer.refresh()
-                self._producer.changed.notify_all()
+        self._producer.give_up_id()
 
     def ended_by_peer(self, conversation: bytes) -> None:
         """The home of a dialog says that the peer has ended: refuse sends from now on."""
@@ -270,11 +266,11 @@ class Sender:
         answer_s = min(ANSWER_S, timeout_s / 4)
         deadline = time.monotonic() + timeout_s - answer_s  # the rest is for asking Kafka about the reason
         self.session.check_over()
-        client, waiting = self._producer.client, len(self._producer.client)
+        mark = self._producer.mark()
         done = self._producer.serve_until(reached, min(deadline - time.monotonic(), SILENT_S))
         if not done and timeout_s > SILENT_S:
             self._check_destinations(dialog)
-            if self._producer.client is not client or len(client) >= waiting:  # otherwise it makes progress
+            if not self._producer.moved_since(mark):
                 log.warning(
                     "Kafka has not acknowledged %s yet; waiting %.0f s more (last failure: %s)",
                     what,
@@ -327,8 +323,7 @@ class Sender:
                 with self._producer.lock:
                     if self._in_vain():
                         raise self._given_up()
-                    self._producer.shut = True  # in place of the lock, behind which other threads would wait for Kafka
-                    self._producer.refresh()
+                    self._producer.refuse_sends()  # in place of the lock: other threads would wait for Kafka behind it
                 self.settle(timeout_s)
                 with self._producer.lock:
                     unverified = self._destinations.unverified(self.session)

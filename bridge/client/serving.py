@@ -15,7 +15,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
@@ -56,11 +56,18 @@ While it is tried, the producer does not run empty, so no record of any destinat
 """
 
 
+class Mark(NamedTuple):
+    """The client of a SessionProducer, and the number of records that it had."""
+
+    client: Producer
+    records: int
+
+
 class SessionProducer:
     """One session and one producer, which one thread at a time polls."""
 
     def __init__(self, kafka: Kafka, renewing: SessionRenewal, destinations: Destinations) -> None:
-        self.session = renewing.session
+        self._session = renewing.session
         self._renewal = renewing
         self._kafka = kafka
         self._destinations = destinations
@@ -86,24 +93,52 @@ class SessionProducer:
         self.failed = self._on_failure  # bound once
         self.free = True
         """Sends may take the fast path: no pause, no failure, no earlier records to hand over, not closing."""
-        self.shut = self.closed = False
-        """`shut`: sends are refused while `close` waits for earlier records. `closed`: no thread waits any more."""
+        self._shut = False
+        """Sends are refused while `close` waits for earlier records."""
+        self._closed = False
         self.carrier: Headers = {HEADER: b""}
-        self.client = self._new_producer()
+        self._client = self._new_producer()
         self._thread = in_background("konverse-sender", self._run)
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was stopped or forked: no thread waits any more."""
+        return self._closed
+
+    def refuse_sends(self) -> None:
+        """From now on `check_open` raises BrokerClosed, while `close` waits for earlier records."""
+        with self.lock:
+            self._shut = True
+            self.refresh()
+
+    def give_up_id(self) -> None:
+        """Take another id for the session, unless it ends anyway."""
+        with self.changed:
+            if not (self._closed or self._session.closing or self._session.over):
+                self._renewal.give_up()
+                self.refresh()
+                self.changed.notify_all()
+
+    def mark(self) -> Mark:
+        """The present state, for `moved_since`."""
+        return Mark(self._client, len(self._client))
+
+    def moved_since(self, mark: Mark) -> bool:
+        """Whether the same client has fewer records now: Kafka takes them, if slowly."""
+        return self._client is mark.client and len(self._client) < mark.records
 
     def stop(self) -> None:
         """End the background thread and discard the Kafka client; records that it still has are given up."""
         with self.changed:
-            self.closed = True
+            self._closed = True
             self.refresh()
             self.changed.notify_all()
         self._thread.join()
-        discard(self.client)
+        discard(self._client)
 
     def forked(self) -> None:
         """Be closed in a forked child: the thread and the client belong to the parent."""
-        self.closed, self.free = True, False
+        self._closed, self.free = True, False
         self.lock = threading.RLock()
         self.changed = threading.Condition(self.lock)
         self._serving = threading.Lock()
@@ -115,7 +150,7 @@ class SessionProducer:
 
     def check_open(self) -> None:
         """Raise BrokerClosed once the sender closes."""
-        if self.shut or self.closed or self.session.closing:
+        if self._shut or self._closed or self._session.closing:
             raise BrokerClosed("the broker was closed, or its process was forked; connect again")
 
     def hand(self, hands: list[Produce]) -> None:
@@ -129,7 +164,7 @@ class SessionProducer:
                         address.topic, value, key, address.partition, self._on_failure, None, 0, {HEADER: header}
                     )
                 except BufferError:
-                    self.session.lanes[address].window.sent -= len(records) - place
+                    self._session.lanes[address].window.sent -= len(records) - place
                     self._behind = True
                     self.refresh()
                     break
@@ -152,7 +187,7 @@ class SessionProducer:
             f"{self._words(error, place[0])} ({place[0]}/{place[1]})"
         )  # before anything else, or the failed record would count as delivered
         if not error.fatal():
-            lanes = list(self.session.lanes.items())  # a copy: a thread that begins a dialog may add a lane
+            lanes = list(self._session.lanes.items())  # a copy: a thread that begins a dialog may add a lane
             self._refused = next((address for address, lane in lanes if lane.place == place), None)
 
     def _words(self, error: KafkaError, topic: str) -> str:
@@ -160,7 +195,7 @@ class SessionProducer:
 
     def _some_topic(self) -> str:
         """A topic with records on their way, to name in the error when Kafka refuses the producer as a whole."""
-        waiting = (lane.place[0] for lane in list(self.session.lanes.values()) if lane.window.sent)
+        waiting = (lane.place[0] for lane in list(self._session.lanes.values()) if lane.window.sent)
         return next(waiting, self._renewal.topic)
 
     def _fail(self, reason: str, refused: Address | None = None) -> None:
@@ -177,7 +212,7 @@ class SessionProducer:
         deadline = time.monotonic() + timeout_s
         self._waiters += 1
         try:
-            while not (self.closed or self._see(reached)):
+            while not (self._closed or self._see(reached)):
                 if time.monotonic() > deadline:
                     return False
                 if not self.serve(POLL_S) or self._renewal.wanting:
@@ -189,7 +224,7 @@ class SessionProducer:
 
     def _see(self, reached: Callable[[], bool]) -> bool:
         with self.lock:
-            return self.session.over is not None or reached()
+            return self._session.over is not None or reached()
 
     def serve(self, wait_s: float) -> bool:
         """Poll the producer and act on its events; False when another thread is polling."""
@@ -197,7 +232,7 @@ class SessionProducer:
             return False
         try:
             try:
-                self.client.poll(wait_s)
+                self._client.poll(wait_s)
             except KafkaException as error:
                 self._fail(self._words(error.args[0], self._some_topic()))
             with self.lock:  # the session ends dialogs whose lifetime is over
@@ -212,11 +247,11 @@ class SessionProducer:
             if self._failure:
                 if not self._renewal.wanting:
                     self._replace_producer()
-            elif self._behind and len(self.client) < CATCH_UP_BELOW:
+            elif self._behind and len(self._client) < CATCH_UP_BELOW:
                 self._catch_up()
-            elif len(self.client) == 0:
+            elif len(self._client) == 0:
                 self._settle()
-            elif self._waiters or self.session.gated:
+            elif self._waiters or self._session.gated:
                 self._pause_senders()
         finally:
             self._serving.release()
@@ -225,8 +260,8 @@ class SessionProducer:
     def _run(self) -> None:
         """Body of the background thread: poll the producer unless busy senders poll it themselves."""
         seen = 0
-        while not self.closed:
-            before, seen = seen, sum(lane.next for lane in list(self.session.lanes.values()))
+        while not self._closed:
+            before, seen = seen, sum(lane.next for lane in list(self._session.lanes.values()))
             wait_s = POLL_S
             try:
                 self._make_id()
@@ -247,35 +282,35 @@ class SessionProducer:
         now = time.monotonic()
         if records != before and now - at >= WATCH_EVERY_S:
             self._looked_at = (now, records)
-            self._destinations.look([*self.session.lanes], POLL_S)
+            self._destinations.look([*self._session.lanes], POLL_S)
             self.refresh()
 
     def _settle(self) -> None:
         with self.changed:
-            if len(self.client) or self._failure:
+            if len(self._client) or self._failure:
                 return
             self._pausing = False
             self.refresh()
             self._waiting_since = None
-            self.hand(self.session.drained())
+            self.hand(self._session.drained())
             if self._renewal.age and self._waiters:
                 if self._renewal.ready:
                     self._renew()
-            elif not self.session.refused:
+            elif not self._session.refused:
                 self._refusal_pause_s = REFUSAL_PAUSE_S
             elif time.monotonic() >= self._try_again_at:
-                self.hand(self.session.try_again())
+                self.hand(self._session.try_again())
             self.changed.notify_all()
 
     def _catch_up(self) -> None:
         with self.lock:
             self._behind = False
             self.refresh()
-            self.hand(self.session.unsent())
+            self.hand(self._session.unsent())
 
     def refresh(self) -> None:
         """Decide anew whether sends may take the fast path."""
-        kept = self.shut or self._pausing or self._behind or self._failure or self.closed or self.session.closing
+        kept = self._shut or self._pausing or self._behind or self._failure or self._closed or self._session.closing
         self.free = not (kept or self._renewal.age or self._destinations.gone)
 
     def _pause_senders(self) -> None:
@@ -294,16 +329,16 @@ class SessionProducer:
         """After a failure, make a new producer and hand over all records that do not count, with the same counters."""
         log.warning("records were not delivered (%s); sending them again", self._failure)
         with self.changed:
-            discard(self.client)
-            self.changed.wait_for(lambda: self.closed, RETRY_S)
+            discard(self._client)
+            self.changed.wait_for(lambda: self._closed, RETRY_S)
             self._failure = None
             self.refresh()
-            self.client = self._new_producer()
+            self._client = self._new_producer()
             if self._refused is not None:
                 self._try_again_at = time.monotonic() + self._refusal_pause_s
                 self._refusal_pause_s = min(2 * self._refusal_pause_s, REFUSAL_PAUSE_MAX_S)
             if not self._renewal.age:
-                self.hand(self.session.restart(self._refused))
+                self.hand(self._session.restart(self._refused))
             elif self._renewal.ready:
                 self._renew()
             else:  # the id became old just now
@@ -337,7 +372,7 @@ class SessionProducer:
                 if said is Unheard.ANOTHER or self._renewal.age:
                     self._renewal.give_up()
                     return
-                self.hand(self.session.answered(wanted, said))
+                self.hand(self._session.answered(wanted, said))
                 self.changed.notify_all()
         if self._renewal.trouble is None:
             self._unanswered.over()

@@ -201,7 +201,7 @@ class Real:
         sender = self.sender
         with sender._producer._serving:
             yield
-            sender._producer.client.flush(DEADLINE_S)
+            sender._producer._client.flush(DEADLINE_S)
             with sender._producer.lock:
                 sender._producer._fail("a test says so")
 

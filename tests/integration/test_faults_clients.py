@@ -104,7 +104,7 @@ def test_a_senders_producer_that_breaks_is_replaced_and_everything_goes_again(
         sender: Sender = dialog._sender
         broken = Broken(healthy)
         with sender._producer.lock:
-            sender._producer.client = broken  # type: ignore[assignment]
+            sender._producer._client = broken  # type: ignore[assignment]
             sender._producer.produce = broken.produce  # type: ignore[assignment]
             assert [dialog.send(ORDER, b"%d" % number) for number in range(1, 20)] == [*range(1, 20)]
         dialog.flush(DEADLINE_S)
@@ -148,8 +148,8 @@ def test_a_producer_that_is_full_gets_the_rest_later_and_in_order(servers: Serve
         broker.flush()
         sender = dialogs[0]._sender
         with sender._producer.lock:
-            full = Full(sender._producer.client, room=10)
-            sender._producer.client = full  # type: ignore[assignment]
+            full = Full(sender._producer._client, room=10)
+            sender._producer._client = full  # type: ignore[assignment]
             sender._producer.produce = full.produce  # type: ignore[assignment]
         sent = {dialog.id.bytes: [b"%d" % number for number in range(50)] for dialog in dialogs}
         for number in range(50):

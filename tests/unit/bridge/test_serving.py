@@ -8,35 +8,45 @@ from typing import Any
 from confluent_kafka import KafkaError
 
 from konverse.bridge.client.serving import SessionProducer
-from konverse.dialog.session.rotation import Age
+from konverse.bridge.client.session_ids import SessionRenewal
+from tests.unit.bridge.test_sending_close import Destinations, Ids, Producer
 
 
 class Lane:
     """During its inspection, another thread begins a dialog."""
+
+    next = 0
 
     def __init__(self, lanes: dict[str, Any]) -> None:
         self._lanes = lanes
 
     @property
     def place(self) -> tuple[str, int]:
-        self._lanes["new"] = SimpleNamespace(place=("another", 1))
+        self._lanes["new"] = lane("another", 1)
         return ("another", 0)
 
 
+def lane(topic: str, partition: int) -> Any:
+    return SimpleNamespace(place=(topic, partition), next=0)
+
+
 def test_a_failure_counts_although_another_thread_begins_a_dialog_meanwhile() -> None:
-    serving: Any = SessionProducer.__new__(SessionProducer)
-    serving._kafka = SimpleNamespace(words=lambda error, _need: error.str())
-    lanes: dict[str, Any] = {}
-    lanes |= {"first": Lane(lanes), "failing": SimpleNamespace(place=("topic", 0))}
-    serving.session = SimpleNamespace(lanes=lanes, closing=False)
-    serving._renewal = SimpleNamespace(age=Age.FRESH)
-    serving._failure = serving._refused = None
-    serving._pausing = serving._behind = serving.shut = serving.closed = False
-    serving._destinations = SimpleNamespace(gone={})
+    kafka: Any = SimpleNamespace(
+        words=lambda error, _need: error.str(), health="", data_producer=lambda **_: Producer(), settings=None
+    )
+    follow: Any = None
+    there: Any = Destinations()
+    renewing = SessionRenewal(Ids(), follow)
+    serving: Any = SessionProducer(kafka, renewing, there)
+    lanes: Any = renewing.session.lanes
     message = SimpleNamespace(topic=lambda: "topic", partition=lambda: 0)
-    serving._on_failure(KafkaError(KafkaError._MSG_TIMED_OUT), message)
-    assert "topic/0" in str(serving._failure)
-    assert serving._refused == "failing"
-    lanes["first"] = SimpleNamespace(place=("topic", 0))
-    serving._on_failure(KafkaError(KafkaError._MSG_TIMED_OUT), message)
-    assert serving._refused == "failing", "what fails behind it fails because of it"
+    with serving._serving:  # so that the background thread does not begin again
+        lanes |= {"first": Lane(lanes), "failing": lane("topic", 0)}
+        serving._on_failure(KafkaError(KafkaError._MSG_TIMED_OUT), message)
+        assert "topic/0" in str(serving._failure)
+        assert serving._refused == "failing"
+        lanes["first"] = lane("topic", 0)
+        serving._on_failure(KafkaError(KafkaError._MSG_TIMED_OUT), message)
+        assert serving._refused == "failing", "what fails behind it fails because of it"
+        lanes.clear()
+    serving.stop()
