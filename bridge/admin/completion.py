@@ -16,7 +16,7 @@ from konverse.bridge.reader.operations import first_of, waits
 from konverse.dialog.state.endpoint import Endpoint
 from konverse.dialog.state.partition import Partition
 from konverse.dialog.state.transitions import State
-from konverse.schemas.errors import InvalidState, KafkaUnavailable, OutcomeUnknown
+from konverse.schemas.errors import InvalidState, KonverseError, OutcomeUnknown
 from konverse.schemas.identifiers import instruction_topic
 from konverse.schemas.limits import INSTRUCTION_MS_MAX
 from konverse.schemas.wire.instruction import Action, Instruction, encode
@@ -120,7 +120,7 @@ def check_foremost(kafka: Kafka, instruction: Instruction, place: int, key: byte
             start = min(place, reader.offset_at(topic, 0, kafka_time_ms(kafka) - 2 * INSTRUCTION_MS_MAX))
             chunks = reader.read(topic, 0, start, place + 1)
             told = [message for messages, _ in chunks for message in messages if message.value() == said]
-    except (KafkaUnavailable, LogTruncated) as error:
+    except (KonverseError, LogTruncated) as error:
         raise OutcomeUnknown(
             f"the first message of conversation {conversation} was dropped; whether by this instruction or by an "
             f"earlier one is unknown, as the instructions cannot be read: {error}"
@@ -129,8 +129,9 @@ def check_foremost(kafka: Kafka, instruction: Instruction, place: int, key: byte
     still_ms = times_ms.get(place, 0) - INSTRUCTION_MS_MAX  # an older one did not count any more
     if any(message.key() != key and times_ms[message.offset()] >= still_ms for message in told):
         raise InvalidState(
-            f"this instruction dropped nothing: an earlier instruction has dropped the first message of conversation "
-            f"{conversation}. To drop the next one as well, give the instruction again"
+            "this instruction dropped nothing: an earlier one has dropped the first message of conversation "
+            f"{conversation}. It may be your own, if you repeat one whose outcome was unknown. Look at what waits "
+            "there before you skip another message"
         )
 
 

@@ -104,8 +104,7 @@ class LossAcceptance:
 
         The owners of their partitions carry it out, now or when a reader starts within ten minutes. Call it before
         `give_up`: then a caller that dies in between can begin again, because the loss is still there. The far sides
-        hear nothing untrue meanwhile, because what a forgotten side needs is deleted. Raises KafkaUnavailable,
-        OutcomeUnknown.
+        have failed then even if the loss is not accepted. Raises KafkaUnavailable, OutcomeUnknown.
         """
         forgotten = {one.conversation.bytes for one in loss.conversations if not one.known}
         sides = self._open_sides() if forgotten else ()

@@ -26,9 +26,9 @@ def accept_loss(
 ) -> None:
     """List the deleted data that a halted partition needs, ask, and let it go on without them.
 
-    For a partition that halted because waiting data were deleted. The loss is recorded in its journal (LOST), and each
-    of its conversations gets Error -9719 on both sides. Stop all readers of the queue first. With --json nothing is
-    asked: without --yes it only lists.
+    For a partition that halted because waiting data were deleted. Each of its conversations gets Error -9719 on both
+    sides, first the far sides of those that are forgotten. Then the loss is recorded in the journal (LOST). Stop all
+    readers of the queue first. With --json nothing is asked: without --yes it only lists.
     """
     if not as_json:
         check_answer("--yes", yes=yes)
@@ -37,7 +37,8 @@ def accept_loss(
         if loss is None:
             raise InvalidState(
                 f"partition {partition} of queue {queue!r} has lost nothing that it needs: nothing has to be given up, "
-                "and a reader can read it"
+                "and a reader can read it. Far sides that could not be read by an earlier accept-loss are listed by "
+                "`konverse conversations --leaked`"
             )
         if as_json:
             if yes:

@@ -346,14 +346,15 @@ def _moved(verdicts: Sequence[PartitionVerdict], by_address: Mapping[Address, Pa
 def _overtaken(verdicts: Sequence[PartitionVerdict]) -> Iterator[Finding]:
     """Report messages that arrived after the END of their own session (I20).
 
-    A session sends END only when everything that it sent on the dialog has arrived. Two cases are no fault: a
-    conversation that a partition gave up with an Error, and a session that began its conversation again, since messages
-    after its END may belong to the new one. Where data was lost nothing is reported: without its FIRST a conversation
-    does not exist at the target, so all its later messages look late.
+    A session sends END only when everything that it sent on the dialog has arrived. Three cases are no fault: a
+    conversation that a partition gave up with an Error; one that another session had begun as well, whose BEGIN was
+    refused; and a session that began its conversation again, since messages after its END may belong to the new one.
+    Where data was lost nothing is reported: without its FIRST a conversation does not exist at the target, so all its
+    later messages look late.
     """
     if any(verdict.fold.losses.count for verdict in verdicts):
         return
-    given_up = frozenset[bytes]().union(*(verdict.fold.given_up for verdict in verdicts))
+    given_up = frozenset[bytes]().union(*(verdict.fold.given_up | verdict.fold.named.refused for verdict in verdicts))
     ended = {
         side.key[1]: side.ended_by_session
         for verdict in verdicts

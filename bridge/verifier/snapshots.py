@@ -73,7 +73,7 @@ def _memory(fold: SecondState) -> dict[str, Any]:
         "answers": fold.answers,
         "tombstones": fold.tombstones,
         "cleaned": fold.cleanups.cleaned,
-        "named": (fold.named.living, fold.named.over, fold.named.heard, *fold.named.began),
+        "named": (fold.named.living, fold.named.anew, fold.named.over, fold.named.heard, *fold.named.began),
         "outputs": {to: _outputs(fold, to, said) for to, said in fold.outputs.items() if said},
         "mailbox": fold.mailbox,
         "attempts": (

@@ -342,11 +342,13 @@ def _name(fold: SecondFold, item: dict[str, Any]) -> None:
     key = item["role"], item["conversation"]
     if item["how"] < 0:
         fold.named.living.add(key)
+        if item["anew"]:
+            fold.named.anew.add(key)
     else:
         fold.named.over[key] = item["how"], item["at_ms"]
     fold.named.openers[key], fold.named.former[key] = identifiers(item["openers"]), identifiers(item["former"])
     if item["heard"]:
-        fold.named.heard.add(item["conversation"])
+        fold.named.heard.add(key)
 
 
 def _leave(fold: SecondFold, item: dict[str, Any]) -> None:

@@ -120,7 +120,8 @@ def _judge(state: Partition, offset: int, header: bytes | None, record: Record) 
     if refused:
         refuse_closed(state, envelope, record, closing_of(state, writer))
         return
-    if (state.named.openers or envelope.flags & ANEW) and refuse_former(state, envelope, record):
+    named = state.named
+    if (named.openers or named.former or envelope.flags & ANEW) and refuse_former(state, envelope, record):
         return
     if not (state.moves.stubs and forwarded(state, offset, header, envelope, record)):
         _hear(state, offset, header, envelope, record)

@@ -328,12 +328,9 @@ def restore_leaving(state: Partition, entries: list[dict[str, Any]]) -> None:
 def named_of(state: Partition) -> tuple[str, dict[str, Any], str, list[dict[str, Any]]]:
     """Name of the section, its other fields, name of its entries, and the entries."""
 
-    def heard(key: Key) -> bool:
-        return key[0] is Role.INITIATOR and key[1] in state.named.heard
-
     def entry(key: Key, how: int, at_ms: int, *, anew: bool = False) -> dict[str, Any]:
         openers, former = (b"".join(one.get(key, ())) for one in (state.named.openers, state.named.former))
-        what = {"role": key[0], "conversation": key[1], "how": how, "at_ms": at_ms, "heard": heard(key)}
+        what = {"role": key[0], "conversation": key[1], "how": how, "at_ms": at_ms, "heard": key in state.named.heard}
         return what | {"anew": anew, "openers": openers, "former": former}
 
     entries = [entry(key, ABSENT, 0, anew=anew) for key, anew in state.named.living.items()]
@@ -353,7 +350,7 @@ def restore_named(state: Partition, entries: list[dict[str, Any]]) -> None:
             if item[name]:
                 known[key] = tuple(identifiers(item[name]))
         if item["heard"]:
-            state.named.heard.add(item["conversation"])
+            state.named.heard.add(key)
 
 
 def pieces_of(recent: Recent) -> Iterator[bytes]:

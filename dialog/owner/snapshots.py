@@ -52,7 +52,7 @@ class _Durable(NamedTuple):
     by_owner: bool
 
 
-_NONE: Final = _Durable(-1, 0, 0, 0, 0, by_owner=False)
+_NONE: Final = _Durable(-1, 0, 0, -1, 0, by_owner=False)
 """The beginning of the log, before there is any snapshot."""
 
 
@@ -130,7 +130,7 @@ class SnapshotMaker:
         self.needed_from = 0
         """Data offset below which data is gone. A snapshot that has ingested less is of no use."""
         self._gone = False
-        """The last snapshot was deleted from its topic. What it replaced in journal and data log is deleted as well."""
+        """The last snapshot was deleted from its topic, and what it replaces in journal and data log may be, too."""
         self._topic_end = -1
         self._others = False
         self.on_begin: Callable[[], None] | None = None
@@ -145,8 +145,8 @@ class SnapshotMaker:
 
     @property
     def newest(self) -> int:
-        """Offset of the first record of the last snapshot; -1 when this process knows of none."""
-        return self._last.first_offset if self._last.journal_offset >= 0 else -1
+        """Offset of a record of the last snapshot, the first if it is known; -1 when this process knows of none."""
+        return self._last.first_offset
 
     def rests_on(self, offset: int) -> bool:
         """Whether a recovery from the last snapshot needs data below this offset."""
@@ -185,8 +185,9 @@ class SnapshotMaker:
             self._durable.clear()
             self._last, self._gone = _NONE, True
             alarm = Alarm(
-                f"the last snapshot of {self._fold.head.where} was deleted from its topic, and without one no process "
-                "can recover the partition: a new one is written now. Find out which program deletes snapshots"
+                f"the last snapshot of {self._fold.head.where} was deleted from its topic. Where the logs were "
+                "truncated, no process can recover the partition before the next snapshot, which is begun now. Find "
+                "out which program deletes records of that topic"
             )
             self._fold.journal.alarms.append(alarm)
 
@@ -199,7 +200,8 @@ class SnapshotMaker:
         """A follower has folded up to the journal's end: begin a snapshot if one is due."""
         if self._others:
             self._others = False
-            self._last = _NONE._replace(number=self._fold.head.number, ingest_to=self._fold.state.ingest_to)
+            head, newest = self._fold.head, self._topic_end - 1
+            self._last = _NONE._replace(number=head.number, ingest_to=self._fold.state.ingest_to, first_offset=newest)
         if self.due(0, now_ms):
             self.begin(0, by_owner=False)
             self.confirm()

@@ -106,8 +106,8 @@ def on_end(state: Partition, offset: int, _header: bytes, envelope: Envelope, re
     if not isinstance(detail, End):
         state.statistics.malformed += 1
         return
-    if role is Role.INITIATOR:
-        state.named.hear(envelope.conversation)
+    if not envelope.flags & REFUSED:  # else it is about a BEGIN, and says nothing of this conversation
+        state.named.hear((role, envelope.conversation))
     if endpoint is None:
         _end_of_unknown(state, role, envelope, detail)
         return
@@ -121,8 +121,7 @@ def on_end(state: Partition, offset: int, _header: bytes, envelope: Envelope, re
 def on_no_peer(state: Partition, offset: int, _header: bytes, envelope: Envelope, record: Record) -> None:
     """NO_PEER: the peer does not live there; an Error, and the peer's end, for this side. It is never answered."""
     role = other(envelope.role)
-    if role is Role.INITIATOR:
-        state.named.hear(envelope.conversation)
+    state.named.hear((role, envelope.conversation))
     endpoint = state.endpoint(role, envelope.conversation)
     if endpoint is None:
         state.statistics.undeliverable += 1
@@ -177,6 +176,7 @@ def _end_of_unknown(state: Partition, role: Role, envelope: Envelope, detail: En
     state.cleaned.pop(envelope.conversation, None)  # the initiator has ended, and need not be told
     if envelope.flags & NAMED:
         state.named.remember((role, envelope.conversation), Over(How.NEVER_BEGUN, state.now_ms))
+        state.named.hear((role, envelope.conversation))
     if envelope.kind is Kind.ERROR and envelope.flags & REFUSED:
         return  # its BEGIN named an ended id: `over` remembers it, and no one waits for an answer
     if may_open(state, detail.opener):

@@ -76,7 +76,7 @@ def _open(state: Partition, envelope: Envelope, record: Record) -> Endpoint | No
         del state.tombstones[envelope.conversation]
         bounce(state, envelope, record, BounceReason.ENDED)
         return None
-    if key in state.named.over and not envelope.flags & ANEW:
+    if key in state.named.over and not (envelope.flags & ANEW and key in state.named.heard):
         _bounce_over(state, envelope, record)
         return None
     state.cleaned.pop(envelope.conversation, None)  # the id is in use again
@@ -167,7 +167,7 @@ def on_begin(state: Partition, _offset: int, _header: bytes, envelope: Envelope,
     begin = envelope.suffix.begin
     key = Role.INITIATOR, envelope.conversation
     known, over = state.endpoint(*key), state.named.over.get(key)
-    anew = envelope.flags & ANEW and envelope.conversation in state.named.heard
+    anew = envelope.flags & ANEW and key in state.named.heard
     if over is not None and (known is not None or not anew):
         state.named.refuse(key, opener_of(envelope))
         refuse_over(state, envelope, over)

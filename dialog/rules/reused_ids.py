@@ -36,8 +36,14 @@ def refuse_former(state: Partition, envelope: Envelope, record: Record) -> bool:
         key = other(envelope.role), envelope.conversation
     else:
         return False
+    if envelope.flags & ANEW and kind in (Kind.BEGIN, Kind.MESSAGE) and _means_another(state, key, envelope):
+        if kind is Kind.MESSAGE:
+            bounce(state, envelope, record, BounceReason.ENDED)
+        return True
     if kind is Kind.BEGIN or (kind is Kind.MESSAGE and envelope.flags & FIRST):
-        return bool(envelope.flags & NAMED) and _begins_in_vain(state, key, envelope, record)
+        if envelope.flags & NAMED:
+            state.named.join(key, opener_of(envelope))
+        return False
     former = state.named.former.get(key)
     if former is None or not _names_one_of(former, envelope):
         return False
@@ -50,39 +56,31 @@ def refuse_former(state: Partition, envelope: Envelope, record: Record) -> bool:
     return True
 
 
-def _begins_in_vain(state: Partition, key: Key, envelope: Envelope, record: Record) -> bool:
-    """Whether a BEGIN or FIRST with ANEW found its conversation alive and was refused; else its opener takes part.
+def _means_another(state: Partition, key: Key, envelope: Envelope) -> bool:
+    """Whether ANEW means another conversation than the one that lives. Then its session has no part in that one.
 
-    It takes part in a conversation that was begun ANEW: a session that takes over, or a caller that tries again, begins
-    the same one. But whoever sends FIRST a second time has ended that conversation and wants the next one.
+    A conversation that was begun ANEW is meant by a session that takes over, and by a caller that tries again. But a
+    session that sends FIRST again has ended this conversation and begins the next one.
     """
     named, opener = state.named, opener_of(envelope)
-    begun_anew = _begun_anew(state, key) if envelope.flags & ANEW else None
-    takes_part = opener in named.openers.get(key, ())
+    begun_anew, takes_part = _begun_anew(state, key), opener in named.openers.get(key, ())
     if begun_anew is None:
-        refused = False
-    elif envelope.kind is Kind.BEGIN:
-        refused = not (begun_anew or takes_part)
-    else:
-        refused = not begun_anew or takes_part
-    if not refused:
-        named.join(key, opener)
         return False
-    named.refuse(key, opener)
-    if envelope.kind is Kind.MESSAGE:
-        bounce(state, envelope, record, BounceReason.ENDED)
-    return True
+    if envelope.kind is Kind.BEGIN:
+        meant = begun_anew or takes_part
+    else:
+        meant = begun_anew and not (takes_part and envelope.flags & FIRST)
+    if not meant:
+        named.refuse(key, opener)
+    return not meant
 
 
 def _begun_anew(state: Partition, key: Key) -> bool | None:
-    """Whether the conversation that lives was begun ANEW; None when none lives.
-
-    One with an id that konverse made is remembered from here on like one with an id of the caller's choice.
-    """
+    """Whether the conversation that lives was begun ANEW; None when none lives here, or none that began here."""
     endpoint = state.endpoint(*key)
-    if endpoint is not None and endpoint.index not in state.moves.arrivals and key not in state.named.over:
-        state.named.adopt(key, endpoint.opener)
-    return state.named.living.get(key)
+    if endpoint is None or endpoint.index in state.moves.arrivals or key in state.named.over:
+        return state.named.living.get(key)
+    return state.named.living.get(key, False)  # konverse made its id, or what was known of it is forgotten
 
 
 def _names_one_of(openers: tuple[bytes, ...], envelope: Envelope) -> bool:
@@ -95,12 +93,13 @@ def _names_one_of(openers: tuple[bytes, ...], envelope: Envelope) -> bool:
 
 def refusal(home: Partition, conversation: bytes, *, anew: bool) -> ConversationOver | InvalidState | None:
     """Error for a caller that would begin this conversation; None when it may begin it, or take part in it."""
-    over = home.named.over.get((Role.INITIATOR, conversation))
+    key = Role.INITIATOR, conversation
+    over = home.named.over.get(key)
     if over is None:
-        begun_anew = home.named.living.get((Role.INITIATOR, conversation))
+        begun_anew = home.named.living.get(key)
         return InvalidState(in_use(conversation)) if anew and begun_anew is False else None
     known = told(conversation, over)
-    if home.endpoint(Role.INITIATOR, conversation) is not None or (anew and conversation not in home.named.heard):
+    if home.endpoint(*key) is not None or (anew and key not in home.named.heard):
         return ConversationOver(
             f"{known}, and its home has not received the end of the other side: it can be begun anew only after that. "
             "Begin with another id, or try again later"

@@ -3,10 +3,10 @@
 An id that konverse makes never comes again. An id that an application derives, from an order number say, may be begun
 again by a process that does not know of the end. So each side remembers its ended conversations in the partition where
 it began: at its home and at its target. A BEGIN with such an id makes no endpoint and a FIRST bounces, unless the
-caller asks for a new conversation (ANEW). A new conversation has to wait until its home has received the end of the old
-target; before that, a late reply of the old target would pass for a reply of the new one. Nor does ANEW lead into a
-conversation that lives and was begun without it. Records that sessions still write for another conversation with the
-id, one that is over or one that was refused, name its opener and are recognised by that (protocol.md 9g).
+caller asks for a new conversation (ANEW). A new conversation has to wait until each side has received the end of the
+other one; before that, a late message of the old conversation would pass for one of the new one. Nor does ANEW lead
+into a conversation that lives and was begun without it. Records that sessions still write for another conversation with
+the id, one that is over or one that was refused, name its opener and are recognised by that (protocol.md 9g).
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class NamedSides:
         """Sides that began here and have not ended, and whether they were begun ANEW; some may have moved away."""
         self.over: dict[Key, Over] = {}
         """Sides that have ended, oldest first."""
-        self.heard: set[bytes] = set()
-        """Conversations whose initiator's side is here and has received the end of its target."""
+        self.heard: set[Key] = set()
+        """Sides that have received the end of the other side."""
         self.openers: dict[Key, tuple[bytes, ...]] = {}
         """Openers of the conversation that lives, or lived last: the latest sessions that began it."""
         self.former: dict[Key, tuple[bytes, ...]] = {}
@@ -68,24 +68,19 @@ class NamedSides:
 
     def begin(self, key: Key, opener: bytes, *, anew: bool) -> None:
         """Record that a side begins; the openers of an ended one with the same id become former openers."""
-        if key[0] is Role.INITIATOR:
-            self.heard.discard(key[1])
+        self.heard.discard(key)
         if self.over.pop(key, None) is not None:
             self.former[key] = (*self.former.get(key, ()), *self.openers.get(key, ()))
-        self.openers[key] = ()
+        self.openers.pop(key, None)
         self.living[key] = anew
         self.join(key, opener)
-
-    def adopt(self, key: Key, opener: bytes) -> None:
-        """Record that a side lives here whose id konverse made, and that a caller has chosen the id as well."""
-        self.living.setdefault(key, False)
-        self.openers.setdefault(key, (opener,))
 
     def join(self, key: Key, opener: bytes) -> None:
         """Record that a session began a conversation that lives already: its records count from here on."""
         if key not in self.living:
             return
-        self.openers[key] = (*(one for one in self.openers[key] if one != opener), opener)[-NAMED_OPENER_ENTRIES_MAX:]
+        others = [one for one in self.openers.get(key, ()) if one != opener]
+        self.openers[key] = (*others, opener)[-NAMED_OPENER_ENTRIES_MAX:]
         former = [one for one in self.former.pop(key, ()) if one != opener][-NAMED_OPENER_ENTRIES_MAX:]
         if former:
             self.former[key] = (*former,)
@@ -93,9 +88,12 @@ class NamedSides:
     def refuse(self, key: Key, opener: bytes) -> None:
         """Record that a session may not begin a conversation with this id: its further records have no effect.
 
-        Only for an id in use or over. A session that has begun the conversation itself keeps its part in it.
+        If it has begun the conversation with the id itself, it has no part in it from here on.
         """
-        if opener not in self.openers.get(key, ()):
+        if key in self.living or key in self.over:
+            others = tuple(one for one in self.openers.pop(key, ()) if one != opener)
+            if others:
+                self.openers[key] = others
             known = [one for one in self.former.get(key, ()) if one != opener]
             self.former[key] = (*known, opener)[-NAMED_OPENER_ENTRIES_MAX:]
 
@@ -105,11 +103,10 @@ class NamedSides:
             del self.living[key]
             self.remember(key, Over(how, now_ms))
 
-    def hear(self, conversation: bytes) -> None:
-        """Record that the end of the target has reached the initiator: no reply of that target can follow."""
-        key = Role.INITIATOR, conversation
+    def hear(self, key: Key) -> None:
+        """Record that the end of the other side has reached this one: no message of that conversation can follow."""
         if key in self.living or key in self.over:
-            self.heard.add(conversation)
+            self.heard.add(key)
 
     def remember(self, key: Key, over: Over) -> None:
         """Remember an ended side. The first end counts; when the table is full, the oldest entry goes."""
@@ -128,8 +125,7 @@ class NamedSides:
         del self.over[key]
         self.openers.pop(key, None)
         self.former.pop(key, None)
-        if key[0] is Role.INITIATOR:
-            self.heard.discard(key[1])
+        self.heard.discard(key)
 
 
 def told(conversation: bytes, over: Over) -> str:
@@ -141,8 +137,8 @@ def told(conversation: bytes, over: Over) -> str:
 def in_use(conversation: bytes) -> str:
     """Say in words that a conversation lives, for a caller that asked for a new one with its id."""
     return (
-        f"conversation {UUID(bytes=conversation)} lives: it was begun without `anew`, and its initiator has not ended "
-        "it. End it first and wait for the end of the other side, or begin without `anew` to take part in it"
+        f"conversation {UUID(bytes=conversation)} is still open and was begun without `anew`. End it and wait until "
+        "the other side has ended, or begin without `anew` to join it"
     )
 
 

@@ -85,7 +85,7 @@ class XPath:
         self._etree: Any = etree
         self._expression = expression
         self._namespaces = dict(namespaces or {})
-        self._parser = parser_of(self._etree)
+        self._parser = parser_of(self._etree, collect_ids=True)  # for id()
         self._compiled(expression)  # alone, since `a) + string(b` would compile within `string(…)`
         self._find = self._compiled(f"string({expression})")
 

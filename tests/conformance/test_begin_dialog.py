@@ -293,7 +293,7 @@ def test_041_what_is_sent_on_a_new_conversation_is_not_received_in_the_old_one_w
             old.end()
             broker.flush()
         else:
-            with pytest.raises(InvalidState, match="lives: it was begun without `anew`") as refusal:
+            with pytest.raises(InvalidState, match="is still open and was begun without `anew`") as refusal:
                 begin(broker, conversation_id=order, anew=True)
             assert refusal.value.number == 8429
         new = begin(another, conversation_id=order, anew=True)
@@ -322,7 +322,7 @@ def test_041_a_begin_that_came_back_is_ended_and_begun_anew_by_the_same_process(
         with broker.reader("Shop") as shop, broker.reader("Orders") as orders, pumped(shop), pumped(orders):
             shop.wait_for_partitions(shop.queue.partitions)
             assert _came_back(late) == {b"late": "ENDED"}
-        with pytest.raises(InvalidState, match="End it first"):
+        with pytest.raises(InvalidState, match="End it and wait"):
             begin(another, conversation_id=order, anew=True)
         late.end()
         begin(another, conversation_id=order, anew=True).send(ORDER, b"new")

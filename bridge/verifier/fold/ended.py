@@ -32,8 +32,8 @@ class EndedNames:
     """Those of them that were begun with ANEW."""
     over: dict[Key, tuple[int, int]] = field(default_factory=dict)
     """Side that has ended -> how, and when."""
-    heard: set[bytes] = field(default_factory=set)
-    """Conversations whose home is here and has heard that the target has ended."""
+    heard: set[Key] = field(default_factory=set)
+    """Sides that know the end of their peer."""
     openers: dict[Key, list[bytes]] = field(default_factory=dict)
     """Side -> openers of the conversation that lives, or lived last."""
     former: dict[Key, list[bytes]] = field(default_factory=dict)
@@ -53,8 +53,7 @@ class EndedNames:
         self.over.pop(key, None)
         self.living.add(key)
         self.take_part(key, opener)
-        if key[0] == Role.INITIATOR:
-            self.heard.discard(key[1])
+        self.heard.discard(key)
 
     def take_part(self, key: Key, opener: bytes) -> None:
         """Note another BEGIN or FIRST of a side that lives."""
@@ -63,16 +62,10 @@ class EndedNames:
                 known[key] = ([one for one in known.get(key, []) if one != opener] + more)[-NAMED_OPENER_ENTRIES_MAX:]
 
     def turn_away(self, key: Key, opener: bytes) -> None:
-        """Note an opener whose BEGIN or FIRST was refused, unless it has begun the conversation before."""
-        if opener not in self.openers.get(key, []):
-            others = [one for one in self.former.get(key, []) if one != opener]
-            self.former[key] = [*others, opener][-NAMED_OPENER_ENTRIES_MAX:]
-
-    def choose(self, key: Key, opener: bytes) -> None:
-        """Note that a caller has chosen the id of a side that lives here, whoever made that id."""
-        if key not in self.living:
-            self.living.add(key)
-            self.openers[key] = [opener]
+        """Note an opener whose BEGIN or FIRST was refused, also one that has begun the conversation before."""
+        if key in self.living or key in self.over:
+            for known, more in ((self.openers, []), (self.former, [opener])):
+                known[key] = ([one for one in known.get(key, []) if one != opener] + more)[-NAMED_OPENER_ENTRIES_MAX:]
 
     @property
     def began(self) -> tuple[dict[Key, list[bytes]], dict[Key, list[bytes]]]:
@@ -85,10 +78,10 @@ class EndedNames:
         known = [*self.openers.items(), *self.former.items()]
         return {(key[1], opener) for key, openers in known if key[0] == Role.INITIATOR for opener in openers}
 
-    def target_has_ended(self, conversation: bytes) -> None:
-        """Note that home has heard the END or the Error of a target."""
-        if {(int(Role.INITIATOR), conversation)} & (self.living | self.over.keys()):
-            self.heard.add(conversation)
+    def peer_has_ended(self, key: Key) -> None:
+        """Note that a side has the END or the Error of its peer, or knows that the peer does not live."""
+        if key in self.living or key in self.over:
+            self.heard.add(key)
 
     def end(self, key: Key, how: int, now_ms: int) -> None:
         """Note the end of a side, if its id was chosen by a caller."""
@@ -117,5 +110,4 @@ class EndedNames:
         self.over.pop(key)
         self.openers.pop(key, None)
         self.former.pop(key, None)
-        if key[0] == Role.INITIATOR:
-            self.heard.discard(key[1])
+        self.heard.discard(key)

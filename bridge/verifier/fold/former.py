@@ -17,8 +17,16 @@ def on_former(state: SecondState, envelope: Envelope, record: LogRecord) -> str 
     if not for_home and envelope.kind not in (Kind.MESSAGE, Kind.FIN):
         return None
     key = (int(envelope.role) if for_home else 1 - envelope.role, envelope.conversation)
+    if envelope.kind in (Kind.BEGIN, Kind.MESSAGE) and envelope.flags & ANEW and _is_turned_away(state, key, envelope):
+        state.tally["begun anew while it lives"] += 1
+        state.named.turn_away(key, opened_by(envelope))
+        return (
+            bounce(state, envelope, record, BounceReason.ENDED, "lives") if envelope.kind is Kind.MESSAGE else "control"
+        )
     if envelope.kind is Kind.BEGIN or (envelope.kind is Kind.MESSAGE and envelope.flags & FIRST):
-        return _begin(state, key, envelope, record) if envelope.flags & NAMED else None
+        if envelope.flags & NAMED:
+            state.named.take_part(key, opened_by(envelope))
+        return None
     says_so = isinstance(envelope.suffix.detail, Opened) or for_home
     if not says_so or opened_by(envelope) not in state.named.former.get(key, ()):
         return None
@@ -30,22 +38,16 @@ def on_former(state: SecondState, envelope: Envelope, record: LogRecord) -> str 
     return "control"
 
 
-def _begin(state: SecondState, key: Key, envelope: Envelope, record: LogRecord) -> str | None:
-    """Judge a BEGIN or FIRST that asks for a new conversation while one lives; its opener takes part in any other."""
-    names, opener = state.named, opened_by(envelope)
-    side = state.living.get(key)
-    if envelope.flags & ANEW and side is not None and not side.generation and key not in names.over:
-        names.choose(key, side.opener)
-    took_part = opener in names.openers.get(key, [])
-    if not envelope.flags & ANEW or key not in names.living:
-        welcome = True
-    elif envelope.kind is Kind.BEGIN:
-        welcome = took_part or key in names.anew
+def _is_turned_away(state: SecondState, key: Key, envelope: Envelope) -> bool:
+    """Whether a session that asked for a new conversation speaks while another one has the id."""
+    names, side = state.named, state.living.get(key)
+    unnamed = side is not None and not side.generation and key not in names.over and key not in names.living
+    if unnamed:
+        took_part, anew = False, False
+    elif key in names.living:
+        took_part, anew = opened_by(envelope) in names.openers.get(key, []), key in names.anew
     else:
-        welcome = not took_part and key in names.anew
-    if welcome:
-        names.take_part(key, opener)
-        return None
-    state.tally["begun anew while it lives"] += 1
-    names.turn_away(key, opener)
-    return bounce(state, envelope, record, BounceReason.ENDED, "lives") if envelope.kind is Kind.MESSAGE else "control"
+        return False
+    if envelope.kind is Kind.BEGIN:
+        return not (anew or took_part)
+    return not anew or (took_part and bool(envelope.flags & FIRST))

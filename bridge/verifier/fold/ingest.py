@@ -119,7 +119,7 @@ def _take(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
 def _begin(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
     begin = envelope.suffix.begin
     key = (int(Role.INITIATOR), envelope.conversation)
-    anew = envelope.flags & ANEW and envelope.conversation in state.named.heard
+    anew = envelope.flags & ANEW and key in state.named.heard
     if key in state.named.over and (key in state.living or not anew):
         state.tally["begun when over"] += 1
         state.named.refused.add(envelope.conversation)
@@ -133,7 +133,8 @@ def _begin(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
         if envelope.conversation in state.strays and not known:
             state.problem(f"I20: {envelope.conversation.hex()} begins when its target was heard already")
         opener = opened_by(envelope)
-        state.may_live(key, opener, envelope.writer)
+        if not envelope.flags & ANEW:
+            state.may_live(key, opener, envelope.writer)
         live_until(state, state.create(key, opener, begin.target, -1, begin.group), begin, record.timestamp_ms)
 
 
@@ -178,11 +179,12 @@ def _open(state: SecondState, envelope: Envelope, record: LogRecord) -> str | No
     if state.tombstones.get(envelope.conversation) == opener:
         del state.tombstones[envelope.conversation]
         return bounce(state, envelope, record, BounceReason.ENDED, "tombstone")
-    if key in state.named.over and not envelope.flags & ANEW:
+    if key in state.named.over and not (envelope.flags & ANEW and key in state.named.heard):
         state.tally["FIRST when over"] += 1
         state.named.turn_away(key, opener)
         return bounce(state, envelope, record, BounceReason.ENDED, "over")
-    state.may_live(key, opener, envelope.writer)
+    if not envelope.flags & ANEW:
+        state.may_live(key, opener, envelope.writer)
     state.cleanups.cleaned.pop(envelope.conversation, None)
     live_until(state, state.create(key, opener, begin.home, 0), begin, record.timestamp_ms)
     if envelope.flags & NAMED:
@@ -272,8 +274,8 @@ def _peer_end(state: SecondState, envelope: Envelope, record: LogRecord) -> None
     if not isinstance(detail, End):
         state.tally["malformed"] += 1
         return
-    if role is Role.INITIATOR:
-        state.named.target_has_ended(envelope.conversation)
+    if not envelope.flags & REFUSED:
+        state.named.peer_has_ended((int(role), envelope.conversation))
     if side is None:
         if role is Role.TARGET:
             state.cleanups.cleaned.pop(envelope.conversation, None)
@@ -281,6 +283,7 @@ def _peer_end(state: SecondState, envelope: Envelope, record: LogRecord) -> None
                 state.over_before_it_began((int(role), envelope.conversation), detail.opener)
             if envelope.flags & NAMED:
                 state.named.forbid((int(role), envelope.conversation), NEVER_BEGUN, state.now_ms)
+                state.named.peer_has_ended((int(role), envelope.conversation))
             if envelope.kind is Kind.ERROR and envelope.flags & REFUSED:
                 return
             if may_come(state, detail.opener):
@@ -294,8 +297,7 @@ def _peer_end(state: SecondState, envelope: Envelope, record: LogRecord) -> None
 
 
 def _no_peer(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
-    if envelope.role == Role.TARGET:
-        state.named.target_has_ended(envelope.conversation)
+    state.named.peer_has_ended((1 - int(envelope.role), envelope.conversation))
     side = state.living.get((1 - int(envelope.role), envelope.conversation))
     if side is not None:
         state.tally["no peer heard"] += 1

@@ -143,7 +143,8 @@ def install(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
 
 def _arrive(state: SecondState, key: Key, moved: Moved, record: LogRecord) -> Side:
     opener = state.writer if moved.begin else moved.opener
-    state.may_live(key, opener, b"")
+    if key not in state.named.living:  # else it began here, perhaps anew by the session that had begun it before
+        state.may_live(key, opener, b"")
     side = state.create(key, opener, moved.peer, moved.sent, moved.group or b"")
     code = CODES[moved.state]
     side.generation, side.previous, side.level = moved.generation, moved.previous, moved.level

@@ -347,7 +347,8 @@ def _end_was_last(references: dict[Address, SecondFold], writers: list[bytes], p
     conversation = plan.dialog.conversation
     ended = any(side.ended_by_session in writers for side in lives(references, Role.INITIATOR, conversation))
     once_more = any(one.named.begins[writer, conversation] > 1 for one in references.values() for writer in writers)
-    if not ended or once_more or any(conversation in one.given_up for one in references.values()):
+    refused = any(conversation in one.named.refused for one in references.values())  # to another session
+    if not ended or once_more or refused or any(conversation in one.given_up for one in references.values()):
         return
     for late_writer, counter, late_conversation in [late for one in references.values() for late in one.too_late]:
         if late_writer in writers and late_conversation == conversation:

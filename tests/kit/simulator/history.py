@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from konverse.schemas.identifiers import Address
 from konverse.schemas.wire.records import BounceId
@@ -12,6 +12,9 @@ from .flushing import Calls
 from .handlers import Work
 from .kafka import Payload
 from .transacting import Tried
+
+if TYPE_CHECKING:
+    from .sending import SessionProcess
 
 
 class Told(NamedTuple):
@@ -47,8 +50,8 @@ class History:
     """Conversations that handlers began, whether or not the commit counted."""
     begun_again: dict[bytes, int] = field(default_factory=dict)
     """Conversation begun again after its session ended it, or while it lived → how often it was begun anew."""
-    intruders: dict[bytes, set[bytes]] = field(default_factory=dict)
-    """Conversation that a session began anew while it lived → all ids of such sessions at that time."""
+    intruders: dict[bytes, list[SessionProcess]] = field(default_factory=dict)
+    """Conversation that sessions of other processes began anew while it lived → those."""
     sent_anew: set[bytes] = field(default_factory=set)
     """Bodies sent on dialogs that were begun anew."""
     works: list[Work] = field(default_factory=list)

@@ -59,15 +59,17 @@ def _begin_again(process: SessionProcess, plans: list[Plan]) -> None:
     world, session = process.world, process.session
     plan = world.choices.pick(plans)
     dialog, again = plan.dialog, world.history.begun_again
-    mine = any(plan.dialog is dialog for plan in process.plans)
-    anew = not mine and dialog.conversation not in again and (not plan.over or world.choices.chance(300))
+    # The verifier takes a second conversation of one session for the first one where both have moved to one partition.
+    moves = world.swarm.moves + world.swarm.altering + world.swarm.regrouping > 0
+    knows = moves and any(plan.dialog is dialog for plan in process.plans)
+    anew = not knows and dialog.conversation not in again and (not plan.over or world.choices.chance(300))
     if not (plan.over or anew):
         return
     body, manner = b"late%d" % world.new_message(), BeginOptions(dialog.returning, named=True, anew=anew)
     if anew:
         world.history.sent_anew.add(body)
     if not plan.over:
-        world.history.intruders.setdefault(dialog.conversation, set()).update(session.ids)
+        world.history.intruders.setdefault(dialog.conversation, []).append(process)
     try:
         if session.transactions.address is not None and world.choices.chance(300):
             transaction = StagedTransaction(session)
@@ -136,7 +138,9 @@ def _mixed(world: World, references: Mapping[Address, SecondFold]) -> Iterator[s
             if role == Role.TARGET and side.heard and not flags.get(side.heard[0].offset, 0) & ANEW:
                 for body in (one.body for one in side.heard if one.body in world.history.sent_anew):
                     yield f"M269: {body!r} was sent on a new conversation, and {conversation.hex()} received it"
-            intruders = world.history.intruders.get(conversation, set())
+            intruders = {
+                one for process in world.history.intruders.get(conversation, ()) for one in process.session.ids
+            }
             if role == Role.INITIATOR and side.opener not in intruders and side.ended_by_session in intruders:
                 yield f"M268: {conversation.hex()} was ended by a session that was refused"
 

@@ -13,7 +13,7 @@ from konverse.schemas.identifiers import Role, session_writer
 from konverse.schemas.limits import WRITER_AHEAD_MS_MAX
 from konverse.schemas.system_messages import Rejection
 from konverse.schemas.wire.envelope import decode
-from konverse.schemas.wire.records import HEIR, Kind
+from konverse.schemas.wire.records import FIRST, HEIR, NAMED, Kind
 from konverse.schemas.wire.token import Sent, Token
 from tests.kit.builders import Scribe, Side, begin_block, identifier
 from tests.kit.moving import living, relocate
@@ -171,6 +171,21 @@ def test_held_messages_are_looked_up_in_their_conversation(side: Side) -> None:
     ask(gone, side, session_writer(NOW_MS, 98))
     gone.read(side.state)
     assert gone.expired
+
+
+@pytest.mark.parametrize("speaks", [False, True], ids=["another one alone", "both"])
+def test_held_messages_are_not_looked_up_where_another_session_has_begun_the_conversation(
+    side: Side, *, speaks: bool
+) -> None:
+    """With an id that a caller chose, the messages of both count among those received."""
+    client, other = writer(), writer(2)
+    for who in (other, client)[: 1 + speaks]:
+        side.take(who.first(side.address, CONVERSATION, begin_block(), flags=FIRST | NAMED))
+    side.take(client.first(side.address, identifier("b"), begin_block()))  # so that it was heard where they would stand
+    asking = OutcomeQuery(Token((sent(side, client, sequence=0, held=0),)))
+    ask(asking, side)
+    asking.read(side.state)
+    assert asking.expired, "what it has received may be of the other one"
 
 
 def test_a_held_message_that_is_rejected_at_once_is_not_received(side: Side) -> None:

@@ -36,10 +36,10 @@ def begin(pair: Pair, who: Scribe, flags: int = NAMED, *, at_home: bool = True, 
         pair.target.take(who.first(pair.target.address, ORDER, BLOCK, flags=FIRST | flags), sends)
 
 
-def say(pair: Pair, who: Scribe, body: bytes) -> None:
+def say(pair: Pair, who: Scribe, body: bytes, flags: int = NEW) -> None:
     """A message behind the first one."""
     suffix = Suffix("order", home=BLOCK.home, detail=Opened(who.id))
-    pair.target.take(who.message(BLOCK.target, ORDER, flags=NAMED, suffix=suffix), body)
+    pair.target.take(who.message(BLOCK.target, ORDER, flags=flags, suffix=suffix), body)
 
 
 def end(pair: Pair, who: Scribe) -> None:
@@ -78,7 +78,7 @@ def test_nothing_sent_on_a_new_conversation_is_received_in_one_that_lives(pair: 
     pair.home.deliver(pair.target)
     assert heard(pair) == [b"client"]
     assert pair.receiver(ORDER).error is None
-    assert returned(pair) == [(b"first", BounceReason.ENDED), (b"second", BounceReason.NO_ENDPOINT)]
+    assert returned(pair) == [(b"first", BounceReason.ENDED), (b"second", BounceReason.ENDED)]
 
 
 def test_nor_when_home_has_not_read_the_begin_yet(pair: Pair, other: Scribe) -> None:
@@ -122,6 +122,14 @@ def test_whoever_was_refused_may_still_take_part_without_anew(pair: Pair, other:
     assert pair.initiator(ORDER).committed is State.DISCONNECTED_OUTBOUND
 
 
+def test_nor_what_its_own_session_sends_behind_its_end_before_its_target_knows_that(pair: Pair) -> None:
+    end(pair, pair.client)
+    begin(pair, pair.client, NEW, sends=b"first")
+    say(pair, pair.client, b"second")
+    assert heard(pair) == [b"client"]
+    assert returned(pair) == [(b"first", BounceReason.ENDED), (b"second", BounceReason.ENDED)]
+
+
 def test_its_own_session_that_asks_for_a_new_one_keeps_its_part(pair: Pair) -> None:
     begin(pair, pair.client, NEW, sends=b"anew")
     pair.home.deliver(pair.target)
@@ -136,13 +144,15 @@ def test_an_id_that_konverse_made_is_in_use_as_well(other: Scribe) -> None:
     begin(pair, pair.client, 0, sends=b"client")
     begin(pair, other, NEW, sends=b"first")
     say(pair, other, b"second")
-    end(pair, other)
-    pair.home.deliver(pair.target)
     assert heard(pair) == [b"client"]
-    assert pair.initiator(ORDER).committed is State.STARTED_OUTBOUND
     assert [body for body, _ in returned(pair)] == [b"first", b"second"]
-    pair.home.end(pair.initiator(ORDER))
-    assert (Role.INITIATOR, ORDER) in pair.home.state.named.over
+    end(pair, pair.client)
+    pair.home.deliver(pair.target)
+    pair.target.end(pair.receiver(ORDER))
+    pair.target.deliver(pair.home)
+    for side in (pair.home, pair.target):
+        known = side.state.named
+        assert (known.living, known.over, known.former) == ({}, {}, {})
 
 
 @pytest.mark.parametrize("role", list(Role))
@@ -163,13 +173,34 @@ def test_it_lives_where_it_has_moved(role: Role, other: Scribe) -> None:
 # -------------------------------------------------------------------------- it lives at its home, and not at its target
 
 
-def test_where_no_target_lives_the_new_one_opens_the_conversation_that_has_the_id(pair: Pair, other: Scribe) -> None:
-    """Its target was ended WITH CLEANUP: neither side knows what the other one does, and nothing is lost."""
+def test_behind_a_target_that_was_cleaned_up_nothing_begins_anew_before_it_knows_the_end_of_its_initiator(
+    pair: Pair, other: Scribe
+) -> None:
+    """The initiator lives, and would take the replies of a new target for those of the old one."""
     pair.target.commit(rare=[Cleanup(pair.receiver(ORDER).index)])
     begin(pair, other, NEW, sends=b"first")
+    assert pair.target.state.live() == []
+    assert returned(pair) == [(b"first", BounceReason.ENDED)]
+    end(pair, pair.client)
     pair.home.deliver(pair.target)
-    assert heard(pair) == [b"first"]
-    assert pair.initiator(ORDER).committed is State.STARTED_OUTBOUND
+    pair.target.deliver(pair.home)
+    begin(pair, Scribe("anew"), NEW, sends=b"anew")
+    assert heard(pair) == [b"anew"]
+    assert pair.initiator(ORDER).opener == identifier("anew")
+
+
+def test_the_answer_to_a_begin_that_was_refused_is_not_the_end_of_the_target() -> None:
+    """A session was closed before its BEGIN came, so the target answers END; another session has begun meanwhile."""
+    pair = Pair()
+    closed = Scribe("closed")
+    pair.home.take(closed.write(Kind.CLOSE_WRITER, pair.home.address, closed.id))
+    begin(pair, closed)
+    pair.home.deliver(pair.target)
+    begin(pair, pair.client)
+    pair.target.deliver(pair.home)
+    begin(pair, pair.client, at_home=False, sends=b"client")
+    end(pair, pair.client)
+    assert refusal(pair.home.state, ORDER, anew=True) is not None
 
 
 def test_nothing_was_said_yet_so_whoever_speaks_first_opens_it(other: Scribe) -> None:
@@ -199,9 +230,10 @@ def test_a_session_that_has_ended_it_and_begins_it_anew_before_its_target_knows_
     begin(pair, pair.client, NEW, sends=b"client")
     end(pair, pair.client)
     begin(pair, pair.client, NEW, sends=b"too early")
+    say(pair, pair.client, b"second")
     assert heard(pair) == [b"client"]
     pair.home.deliver(pair.target)
-    assert returned(pair) == [(b"too early", BounceReason.ENDED)]
+    assert [body for body, _ in returned(pair)] == [b"too early", b"second"]
 
 
 # ----------------------------------------------------------------------------------------- it was over, and lives again
@@ -217,7 +249,7 @@ def test_a_begin_that_came_too_late_or_too_early_has_no_part_in_the_next_convers
     pair.target.end(pair.receiver(ORDER))
     pair.target.deliver(pair.home)
     begin(pair, Scribe("anew"), NEW, sends=b"anew")
-    say(pair, other, b"goes on")
+    say(pair, other, b"goes on", flags)
     end(pair, other)
     assert pair.initiator(ORDER).committed is State.STARTED_OUTBOUND
     assert b"goes on" not in heard(pair)
@@ -258,8 +290,7 @@ def test_how_it_was_begun_is_state(flags: int, other: Scribe) -> None:
         )
         assert again.named.former == side.state.named.former
         assert digest(again) == digest(side.state)
-    begin(pair, Scribe("a third"), NEW)
-    assert refusal(pair.home.state, ORDER, anew=False) is None
+    assert (refusal(pair.home.state, ORDER, anew=True) is None) is (flags == NEW)
 
 
 def _roles(state: Partition) -> list[Role]:
@@ -278,7 +309,7 @@ def test_a_caller_beside_the_home_is_told_that_it_lives(flags: int, *, refused: 
     if error is not None:
         assert isinstance(error, InvalidState)
         assert error.number == 8429
-        for text in ("lives", "End it first", "without `anew`"):
+        for text in ("still open", "End it and wait", "without `anew`"):
             assert text in str(error)
     assert refusal(pair.home.state, ORDER, anew=False) is None
 
@@ -299,7 +330,7 @@ ASKED: Final = BeginOptions(named=True, anew=True)
 def test_a_session_says_that_it_has_begun_it_itself(again: Callable[[Session, BeginOptions], object]) -> None:
     session = Session(identifier("session"))
     dialog, _ = session.begin(ORDER, BLOCK, PLAIN)
-    with pytest.raises(InvalidState, match="lives: it was begun without `anew`") as caught:
+    with pytest.raises(InvalidState, match="is still open and was begun without `anew`") as caught:
         again(session, ASKED)
     assert caught.value.number == 8429
     assert again(session, PLAIN) is dialog
@@ -325,5 +356,5 @@ def test_two_begins_in_one_transaction_are_of_one_kind() -> None:
     transaction = StagedTransaction(Session(identifier("session")))
     dialog = transaction.begin(ORDER, BLOCK, PLAIN)
     assert transaction.begin(ORDER, BLOCK, PLAIN) is dialog
-    with pytest.raises(InvalidState, match="lives"):
+    with pytest.raises(InvalidState, match="still open"):
         transaction.begin(ORDER, BLOCK, ASKED)
