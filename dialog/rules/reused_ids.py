@@ -72,6 +72,9 @@ def _means_another(state: Partition, key: Key, envelope: Envelope) -> bool:
         meant = begun_anew and not (takes_part and envelope.flags & FIRST)
     if not meant:
         named.refuse(key, opener)
+        endpoint = state.endpoint(*key)
+        if endpoint is not None:  # no further record of that session may be taken by its predicted header
+            state.shut(endpoint)
     return not meant
 
 

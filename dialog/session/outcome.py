@@ -184,8 +184,9 @@ class _Trail:
         endpoint = state.endpoint(Role.TARGET, self.sent.conversation)
         if endpoint is None or self.sent.sequence == NO_SEQUENCE or endpoint.index in state.moves.arrivals:
             return True  # after a move away and back, some of its messages may still be on their way
-        openers = state.named.openers.get((Role.TARGET, self.sent.conversation), ())
-        if openers and (len(openers) > 1 or all(lane.writer.id != self.writer for lane in endpoint.lanes())):
+        key = Role.TARGET, self.sent.conversation
+        speaks = any(lane.writer.id == self.writer for lane in endpoint.lanes())
+        if key in state.named.living and not (speaks and len(state.named.openers.get(key, ())) == 1):
             return True  # other sessions have begun it as well, and their messages count among the received ones
         self.number = min(max(self.number, endpoint.received), self.end)
         return False

@@ -130,6 +130,19 @@ def test_nor_what_its_own_session_sends_behind_its_end_before_its_target_knows_t
     assert returned(pair) == [(b"first", BounceReason.ENDED), (b"second", BounceReason.ENDED)]
 
 
+def test_nor_what_it_sends_with_the_header_that_was_predicted_for_its_former_messages() -> None:
+    """Writer, counter and header are those that the old conversation expects."""
+    pair = Pair()
+    begin(pair, pair.client, NEW, sends=b"old")
+    say(pair, pair.client, b"older")
+    end(pair, pair.client)
+    begin(pair, pair.client, NEW, sends=b"0")
+    for number in range(1, 6):
+        say(pair, pair.client, b"%d" % number)
+    assert heard(pair) == [b"old", b"older"]
+    assert [body for body, _ in returned(pair)] == [b"%d" % number for number in range(6)]
+
+
 def test_its_own_session_that_asks_for_a_new_one_keeps_its_part(pair: Pair) -> None:
     begin(pair, pair.client, NEW, sends=b"anew")
     pair.home.deliver(pair.target)
