@@ -99,7 +99,7 @@ class LossAcceptance:
         self._kafka = connection.kafka
         self._instructions = instructions
 
-    def fail_peers(self, loss: Loss) -> None:
+    def fail_peers(self, queue: Queue, loss: Loss) -> None:
         """Fail the far sides of conversations that have no side left in the partition: they would wait for ever.
 
         The owners of their partitions carry it out, now or when a reader starts within ten minutes. Call it before
@@ -107,10 +107,10 @@ class LossAcceptance:
         have failed then even if the loss is not accepted. Raises KafkaUnavailable, OutcomeUnknown.
         """
         forgotten = {one.conversation.bytes for one in loss.conversations if not one.known}
-        sides = self._open_sides() if forgotten else ()
+        sides = self._open_sides(queue.address(loss.partition)) if forgotten else ()
         orders = [
-            Instruction(self._database, queue.name, one.conversation, 0, Action.FAIL)
-            for queue, one in sides
+            Instruction(self._database, where.name, one.conversation, 0, Action.FAIL)
+            for where, one in sides
             if one.conversation in forgotten
         ]
         if orders:
@@ -181,17 +181,17 @@ class LossAcceptance:
         named |= {(one.role, one.conversation.bytes) for one in heard}
         far = [
             LostConversation(one.id, _name(other(one.role)), one.far_service, one.service, known=False, waiting=0)
-            for _, one in self._open_sides(state)
+            for _, one in self._open_sides(state.address)
             if one.stream.address == state.address and one.conversation not in begun_later and _has_spoken(one)
         ]
         spoken_to = [one for one in far if (one.role, one.conversation.bytes) not in named]
         first, conversations = acceptance.first_offset, (*known, *begun, *heard, *spoken_to)
         return Loss(queue.name, number, first, end - 1, begins, acceptance.commits, conversations)
 
-    def _open_sides(self, known: Partition | None = None) -> Iterator[tuple[Queue, Endpoint]]:
-        """Open sides in all partitions of the database that can be read, except the partition `known`."""
+    def _open_sides(self, halted: Address) -> Iterator[tuple[Queue, Endpoint]]:
+        """Open sides in all partitions of the database that can be read, except the one that has halted."""
         for queue, number in partitions_of(self._catalog.all(Queue)):
-            if known is not None and queue.address(number) == known.address:
+            if queue.address(number) == halted:
                 continue
             try:
                 with Follower(self._kafka, queue, number) as following:

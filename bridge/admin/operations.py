@@ -262,7 +262,7 @@ class Operations:
             raise InvalidState(
                 f"partition {partition} of queue {queue!r} has lost nothing that it needs; start a reader"
             )
-        self._losses.fail_peers(loss)
+        self._losses.fail_peers(found, loss)
         self._losses.give_up(found, partition)
         return loss
 

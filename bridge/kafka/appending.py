@@ -5,9 +5,8 @@ Sessions, journals and outputs never wait: they have producers of their own (`br
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -34,12 +33,15 @@ def append(
     """
     answers: list[Message | KafkaError | None] = [None] * len(records)
 
-    def answered(number: int, error: KafkaError | None, message: Message) -> None:
-        answers[number] = message if error is None else error
+    def answer(number: int) -> Callable[[KafkaError | None, Message], None]:
+        def take(error: KafkaError | None, message: Message) -> None:
+            answers[number] = message if error is None else error
+
+        return take
 
     try:
         for number, (value, key, headers, partition) in enumerate(records):
-            producer.produce(topic, value, key, partition, partial(answered, number), headers=headers)
+            producer.produce(topic, value, key, partition, answer(number), headers=headers)
         with suppress(KafkaException):  # then there are answers missing
             producer.flush(within_s + 1)
     except KafkaException as error:
