@@ -19,6 +19,9 @@ from tests.kit.shop import ORDER, RECEIPT, connected, drain, fill, open_shop, se
 
 pytestmark = pytest.mark.stack
 
+MANY = 24
+"""So many dialogs are in both of two partitions: the other case has a chance of 1 in 8 million."""
+
 
 def taken(reader: Reader, **where: uuid.UUID) -> Transaction:
     transaction = reader.receive(timeout=20, **where)
@@ -239,8 +242,8 @@ def _partition_of(reader: Reader, conversation: uuid.UUID) -> int:
 
 def _in_two_partitions(broker: Broker, reader: Reader) -> tuple[Dialog, Dialog, uuid.UUID]:
     """Two conversations in two partitions, with two messages and one, and the second one's group."""
-    dialogs = [sent(broker, b"0", b"1") for _ in range(8)]
-    fill(reader, 16)
+    dialogs = [sent(broker, b"0", b"1") for _ in range(MANY)]
+    fill(reader, 2 * MANY)
     places = {_partition_of(reader, dialog.id): dialog for dialog in dialogs}
     assert len(places) == 2
     one, two = places.values()
