@@ -154,7 +154,7 @@ def test_who_talks_to_a_conversation_that_is_lost_is_counted_and_gets_the_error_
 def test_a_command_that_dies_half_way_is_run_again(
     servers: Servers, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It dies before the far sides are told, or between that and LOST. Then it succeeds, and everybody is told once."""
+    """The command dies before it tells the far sides, then before LOST. The third run succeeds; one Error arrives."""
 
     def dies(*_: object) -> None:
         raise SystemExit("killed")

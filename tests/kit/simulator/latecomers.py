@@ -34,7 +34,7 @@ def latecomers(process: SessionProcess) -> list[Callable[[], None]]:
 
 
 def _may_begin_again(process: SessionProcess, *, over: bool) -> list[Plan]:
-    """Dialogs with a caller-chosen id, ended or living ones, that this session may begin again."""
+    """Dialogs with a caller-chosen id, ended or open, that this session may begin again."""
     world = process.world
     redirects = world.swarm.redirecting or world.swarm.heirs  # into dialogs of others, which may never open
     if redirects or len(world.history.begun_again) >= world.swarm.dialogs:
