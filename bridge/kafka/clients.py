@@ -45,6 +45,15 @@ SOON_S: Final = 0.1
 """The least time for an answer."""
 _LOST: Final = frozenset({KafkaError._DESTROY_BROKER, KafkaError._TIMED_OUT})  # noqa: SLF001
 """Errors of the client for a question that no broker has answered."""
+ELECTING: Final = frozenset({
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.UNKNOWN_LEADER_EPOCH,  # the client knows of an election before the broker does
+    KafkaError.FENCED_LEADER_EPOCH,
+})  # fmt: skip
+"""Errors for a partition that is being created, or gets another leader: soon a broker serves it."""
+_AGAIN_S: Final = 0.05
+"""The pause before a question about such a partition is asked again."""
 Answer = TypeVar("Answer")
 Client = TypeVar("Client")
 Headers = dict[str, str | bytes | None]
@@ -153,7 +162,8 @@ class Kafka:
         """Kafka's answer to a question, which is asked again until `connect_timeout_s` has passed.
 
         The client loses questions: it drops them when it replaces its first connection by one to the same broker under
-        the broker's id, and it can wait for a controller that only fresh metadata would name.
+        the broker's id, and it can wait for a controller that only fresh metadata would name. And a broker may not
+        serve a partition yet that was created just now.
 
         `ask` takes the time-out of one request in seconds; it must be harmless to ask twice. `asked` is the question if
         it has been asked once already. Raises KafkaException when Kafka refuses it, or does not answer in time.
@@ -164,9 +174,11 @@ class Kafka:
             try:
                 return (asked or ask(min(left, ASKED_AGAIN_S))).result()
             except KafkaException as error:
-                left = deadline - time.monotonic()
-                if left <= 0 or error.args[0].code() not in _LOST:
+                left, code = deadline - time.monotonic(), error.args[0].code()
+                if left <= 0 or code not in _LOST | ELECTING:
                     raise
+                if code in ELECTING:
+                    time.sleep(_AGAIN_S)
             asked = None
             self.admin.list_topics(timeout=left)
             left = max(SOON_S, deadline - time.monotonic())

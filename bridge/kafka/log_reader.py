@@ -11,20 +11,16 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from konverse.schemas.errors import KafkaUnavailable
 
-from .clients import FETCH_RECORDS, Kafka
+from .clients import ELECTING, FETCH_RECORDS, Kafka
 from .open_transactions import stalled
 from .refusals import Need
 
 READ_WAIT_MS: Final = 10
 """Ranges hold records that exist already. A long fetch behind a range would only delay the next read."""
-_SETTLING: Final = frozenset({
-    KafkaError.NOT_LEADER_FOR_PARTITION,
-    KafkaError.LEADER_NOT_AVAILABLE,
+_SETTLING: Final = ELECTING | {
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001  # one of several has no leader yet
-    KafkaError.UNKNOWN_LEADER_EPOCH,  # the client knows of an election before the broker does
-    KafkaError.FENCED_LEADER_EPOCH,
-})  # fmt: skip
+}
 """Errors for a topic that a broker does not serve yet."""
 
 

@@ -48,9 +48,12 @@ from tests.kit.shop import (
 pytestmark = pytest.mark.stack
 
 QUEUES: Final = {SHOP_SERVICE: "Shop", ORDER_SERVICE: "Orders"}
-READER: Final = re.compile(r"Start a reader of the queue of service '([^']+)'(?: that ends on (EndDialog|Error))?")
+READER: Final = re.compile(
+    r"Start (?:a reader of the queue of service|readers of the queues of services) '([^']+)'"
+    r"(?: and '([^']+)')?(?: that ends on (EndDialog|Error))?"
+)
 TYPES: Final = {"EndDialog": END_DIALOG, "Error": ERROR}
-CLEANUP_IF_IT_STAYS: Final = "if the conversation stays, end it WITH CLEANUP"
+CLEANUP_IF_IT_STAYS: Final = "the conversation stays, end it WITH CLEANUP"
 STAYS_S: Final = 2.0
 """A conversation that a reader has not removed within this time stays."""
 STEPS_MAX: Final = 4
@@ -124,12 +127,14 @@ def follow(broker: Broker, one: Leaked) -> None:
 
     found = READER.match(one.remedy)
     if found is not None:
-        queue, cleanup = QUEUES[found[1]], CLEANUP_IF_IT_STAYS in one.remedy
+        queues = [QUEUES[service] for service in found.groups()[:2] if service is not None]
+        cleanup = CLEANUP_IF_IT_STAYS in one.remedy
         with ExitStack() as running:
-            if found[2]:
-                running.enter_context(taking(broker, end_on(TYPES[found[2]]), queue))
+            if found[3]:
+                (queue,) = queues
+                running.enter_context(taking(broker, end_on(TYPES[found[3]]), queue))
             else:
-                running.enter_context(pumped(running.enter_context(broker.reader(queue))))
+                running.enter_context(pumped(*[running.enter_context(broker.reader(queue)) for queue in queues]))
             deadline_s = STAYS_S if cleanup else DEADLINE_S
             with suppress(AssertionError) if cleanup else nullcontext():
                 until(lambda: helped() or _judged_anew(broker, one), one.remedy, deadline_s)

@@ -19,6 +19,8 @@ from konverse.schemas.errors import InvalidSettings, KafkaUnavailable, TopicMism
 
 DROPPED = KafkaError._DESTROY_BROKER
 TIMED_OUT = KafkaError._TIMED_OUT
+NOT_SERVED = KafkaError.NOT_LEADER_FOR_PARTITION
+"""A partition that was created just now."""
 WAIT_S = 0.2
 """`connect_timeout_s` of these tests."""
 
@@ -64,7 +66,7 @@ def topics(*answers: Any) -> Topics:
     return Topics(kafka)
 
 
-@pytest.mark.parametrize("lost", [(DROPPED,), (TIMED_OUT,), (DROPPED, TIMED_OUT, DROPPED)])
+@pytest.mark.parametrize("lost", [(DROPPED,), (TIMED_OUT,), (DROPPED, TIMED_OUT, DROPPED), (NOT_SERVED, DROPPED)])
 def test_what_the_client_lost_is_asked_again_with_fresh_metadata(lost: tuple[int, ...]) -> None:
     entry = SimpleNamespace(value="delete")
     asking = topics(*lost, {"cleanup.policy": entry})
