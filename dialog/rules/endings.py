@@ -19,7 +19,17 @@ from konverse.schemas.limits import END_WRITERS_MAX
 from konverse.schemas.system_messages import END_DIALOG, ERROR, error_body
 from konverse.schemas.wire.envelope import encode_suffix
 from konverse.schemas.wire.operations import Cleanup, Fail, Withdraw
-from konverse.schemas.wire.records import NAMED, NO_SEQUENCE, REFUSED, End, Envelope, Kind, Suffix
+from konverse.schemas.wire.records import (
+    ALL_SENT,
+    FOLLOWED,
+    NAMED,
+    NO_SEQUENCE,
+    REFUSED,
+    End,
+    Envelope,
+    Kind,
+    Suffix,
+)
 
 from .replies import answer_no_peer, other
 from .writers import may_open
@@ -32,7 +42,7 @@ def on_end_call(state: Partition, _offset: int, _header: bytes, envelope: Envelo
     """END CONVERSATION of a session, at its home; a body is the Error document of WITH ERROR."""
     endpoint = state.endpoint(envelope.role, envelope.conversation)
     if endpoint is not None and endpoint.committed is not State.DISCONNECTED_OUTBOUND:
-        end_endpoint(state, endpoint, record[0] or None)
+        end_endpoint(state, endpoint, record[0] or None, ALL_SENT * (envelope.writer == endpoint.opener))
 
 
 def call_end(state: Partition, last: Envelope) -> None:
@@ -48,10 +58,10 @@ def call_end(state: Partition, last: Envelope) -> None:
     stream.push(Run(prefix, last.conversation, NO_SEQUENCE, _CALL_SUFFIX, [None]))
 
 
-def end_endpoint(state: Partition, endpoint: Endpoint, error_body: bytes | None) -> None:
+def end_endpoint(state: Partition, endpoint: Endpoint, error_body: bytes | None, flags: int = 0) -> None:
     """End this side: discard what it has not read (behaviour 109) and tell the peer, in sequence."""
     discard(state, endpoint)
-    push_end(state, endpoint, error_body)
+    push_end(state, endpoint, error_body, flags)
     how = _HOW.get(endpoint.committed, How.ENDED if error_body is None else How.FAILED)
     state.named.end((endpoint.role, endpoint.conversation), how, state.now_ms)
     endpoint.committed = next_state(endpoint.committed, Event.END)
@@ -72,7 +82,7 @@ def discard(state: Partition, endpoint: Endpoint) -> None:
     state.shut(endpoint)
 
 
-def push_end(state: Partition, endpoint: Endpoint, error_body: bytes | None) -> None:
+def push_end(state: Partition, endpoint: Endpoint, error_body: bytes | None, flags: int) -> None:
     """Send END, or ERROR with `error_body`, in sequence; it names how far each writer was received."""
     here, stream = state.address, endpoint.stream
     named = endpoint.role is Role.INITIATOR and (endpoint.role, endpoint.conversation) in state.named.living
@@ -83,7 +93,7 @@ def push_end(state: Partition, endpoint: Endpoint, error_body: bytes | None) -> 
     suffix = Suffix(END_DIALOG if error_body is None else ERROR, home=home, detail=detail)
     stream.push(
         Run(
-            stream.head(kind, endpoint.role, NAMED * named) + endpoint.conversation,
+            stream.head(kind, endpoint.role, flags | NAMED * named) + endpoint.conversation,
             endpoint.key or endpoint.conversation,
             endpoint.sent,
             encode_suffix(suffix),
@@ -93,8 +103,11 @@ def push_end(state: Partition, endpoint: Endpoint, error_body: bytes | None) -> 
 
 
 def fail(state: Partition, endpoint: Endpoint, offset: int, body: bytes) -> None:
-    """Fail a conversation on both sides: each gets an Error; messages accepted before can still be received."""
-    push_end(state, endpoint, body)
+    """Fail a conversation on both sides: each gets an Error; messages accepted before can still be received.
+
+    This side lives on until its application ends it, and sends END then.
+    """
+    push_end(state, endpoint, body, FOLLOWED)
     peer_ends(state, endpoint, (offset, ERROR, body, state.now_ms), failed=True)
 
 
@@ -106,7 +119,7 @@ def on_end(state: Partition, offset: int, _header: bytes, envelope: Envelope, re
     if not isinstance(detail, End):
         state.statistics.malformed += 1
         return
-    if not envelope.flags & REFUSED:  # else it is about a BEGIN, and says nothing of this conversation
+    if not envelope.flags & (REFUSED | FOLLOWED):  # about a BEGIN, not this conversation; or not the last word
         state.named.hear((role, envelope.conversation))
     if endpoint is None:
         _end_of_unknown(state, role, envelope, detail)
@@ -121,7 +134,8 @@ def on_end(state: Partition, offset: int, _header: bytes, envelope: Envelope, re
 def on_no_peer(state: Partition, offset: int, _header: bytes, envelope: Envelope, record: Record) -> None:
     """NO_PEER: the peer does not live there; an Error, and the peer's end, for this side. It is never answered."""
     role = other(envelope.role)
-    state.named.hear((role, envelope.conversation))
+    if not envelope.flags & FOLLOWED:
+        state.named.hear((role, envelope.conversation))
     endpoint = state.endpoint(role, envelope.conversation)
     if endpoint is None:
         state.statistics.undeliverable += 1
@@ -166,7 +180,10 @@ def _put_error(state: Partition, endpoint: Endpoint, entry: Entry) -> None:
 
 
 def _end_of_unknown(state: Partition, role: Role, envelope: Envelope, detail: End) -> None:
-    """END or ERROR for a side that does not live here. A target's is answered by END, and its FIRST will be refused."""
+    """END or ERROR for a side that does not live here. A target's is answered by END, and its FIRST will be refused.
+
+    An ERROR that END follows is not answered: there is one answer for a conversation, and it is the last word here.
+    """
     if role is not Role.TARGET:
         if envelope.sequence == NO_SEQUENCE:  # such an answer: nobody waits for ours
             state.statistics.undeliverable += 1
@@ -176,12 +193,14 @@ def _end_of_unknown(state: Partition, role: Role, envelope: Envelope, detail: En
     state.cleaned.pop(envelope.conversation, None)  # the initiator has ended, and need not be told
     if envelope.flags & NAMED:
         state.named.remember((role, envelope.conversation), Over(How.NEVER_BEGUN, state.now_ms))
-        state.named.hear((role, envelope.conversation))
+        if not envelope.flags & FOLLOWED:
+            state.named.hear((role, envelope.conversation))
     if envelope.kind is Kind.ERROR and envelope.flags & REFUSED:
         return  # its BEGIN named an ended id: `over` remembers it, and no one waits for an answer
-    if may_open(state, detail.opener):
+    if may_open(state, detail.opener) and not envelope.flags & ALL_SENT:
         state.remember_tombstone(envelope.conversation, detail.opener)
-    answer_end(state, envelope, detail)
+    if not envelope.flags & FOLLOWED:
+        answer_end(state, envelope, detail)
 
 
 def answer_end(state: Partition, envelope: Envelope, detail: End) -> None:

@@ -15,7 +15,7 @@ from konverse.schemas.system_messages import ERROR, lost_body
 from konverse.schemas.wire.envelope import encode_envelope
 from konverse.schemas.wire.journal import Commit
 from konverse.schemas.wire.operations import Lost
-from konverse.schemas.wire.records import NO_SEQUENCE, BounceReason, End, Envelope, Kind, Suffix
+from konverse.schemas.wire.records import FOLLOWED, NO_SEQUENCE, BounceReason, End, Envelope, Kind, Suffix
 
 from .endings import fail, peer_ends
 from .relocation import forwarded
@@ -100,7 +100,7 @@ def _fail_elsewhere(state: Partition, role: Role, conversation: bytes, lost: Los
     detail = End(state.writer_id, state.address)
     envelope = Envelope(
         Kind.ERROR,
-        0,
+        FOLLOWED,
         role,
         state.address.tag,
         state.writer_id,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from konverse.dialog.state.endpoint import FarStamp, Record
-from konverse.dialog.state.named import Over, told
+from konverse.dialog.state.named import Key, Over, told
 from konverse.dialog.state.outbox import Run
 from konverse.dialog.state.partition import Partition
 from konverse.dialog.state.writer import NOBODY
@@ -13,6 +13,7 @@ from konverse.schemas.identifiers import Address, Role
 from konverse.schemas.system_messages import ANOTHER_ID, END_DIALOG, ERROR, NO_PEER_BODY, OVER, error_body, lost_body
 from konverse.schemas.wire.envelope import encode_suffix
 from konverse.schemas.wire.records import (
+    FOLLOWED,
     NAMED,
     NO_SEQUENCE,
     REFUSED,
@@ -90,38 +91,47 @@ def bounce(state: Partition, envelope: Envelope, record: Record, reason: BounceR
 
 
 def answer_no_peer(state: Partition, envelope: Envelope) -> None:
-    """Answer a target's record for an initiator that does not live here, by NO_PEER. NO_PEER is never answered."""
+    """Answer a target's record for an initiator that does not live here, by NO_PEER. NO_PEER is never answered.
+
+    The answer to its END or ERROR is the last word of this side; the answer to a message is not.
+    """
     state.statistics.strays += 1
     to = envelope.suffix.home
     if to is None:
         state.statistics.undeliverable += 1
         return
-    _say_no_peer(state, to, Role.INITIATOR, envelope.conversation)
+    _say_no_peer(state, to, (Role.INITIATOR, envelope.conversation), FOLLOWED * _goes_on(envelope))
 
 
 def answer_cleaned(state: Partition, conversation: bytes) -> bool:
     """Tell an initiator, once, that its target was ended WITH CLEANUP (behaviour 121)."""
     cleaned = state.cleaned.pop(conversation, None)
     if cleaned is not None:
-        _say_no_peer(state, cleaned.home, Role.TARGET, conversation)
+        _say_no_peer(state, cleaned.home, (Role.TARGET, conversation), FOLLOWED)
     return cleaned is not None
 
 
 def answer_lost(state: Partition, envelope: Envelope) -> None:
     """Tell the home of an unknown conversation that data was lost here: its FIRST may have been part of it.
 
-    The home ignores this if it has heard of the conversation's end before.
+    The home ignores this if it has heard of the conversation's end before. If the target is known to be over, its END
+    has told home, where another conversation may have the id by now.
     """
-    home = home_of(envelope, state)
-    if state.lost_to and home is not None and state.endpoint(Role.TARGET, envelope.conversation) is None:
+    home, key = home_of(envelope, state), (Role.TARGET, envelope.conversation)
+    if state.lost_to and home is not None and state.endpoint(*key) is None and key not in state.named.over:
         body = lost_body(state.lost_from, state.lost_to)
-        _say_no_peer(state, home, Role.TARGET, envelope.conversation, body)
+        _say_no_peer(state, home, key, FOLLOWED, body)
 
 
-def _say_no_peer(state: Partition, to: Address, role: Role, conversation: bytes, body: bytes = NO_PEER_BODY) -> None:
-    """Send NO_PEER: the side `role` of the conversation does not live here."""
-    stream = state.stream_to(to)
-    prefix = stream.head(Kind.NO_PEER, role) + conversation
+def _goes_on(envelope: Envelope) -> bool:
+    """Whether the END of a record's sender is still to come."""
+    return envelope.kind is Kind.MESSAGE or bool(envelope.flags & FOLLOWED)
+
+
+def _say_no_peer(state: Partition, to: Address, side: Key, flags: int, body: bytes = NO_PEER_BODY) -> None:
+    """Send NO_PEER: this side of a conversation does not live here."""
+    (role, conversation), stream = side, state.stream_to(to)
+    prefix = stream.head(Kind.NO_PEER, role, flags) + conversation
     stream.push(Run(prefix, conversation, NO_SEQUENCE, _NO_PEER_SUFFIX, [body]))
 
 

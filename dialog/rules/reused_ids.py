@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Final
 
 from konverse.dialog.state.endpoint import Record
-from konverse.dialog.state.named import Key, in_use, told
+from konverse.dialog.state.named import How, Key, in_use, told
 from konverse.dialog.state.partition import Partition
 from konverse.schemas.errors import ConversationOver, InvalidState
 from konverse.schemas.identifiers import Role
@@ -102,6 +102,8 @@ def refusal(home: Partition, conversation: bytes, *, anew: bool) -> Conversation
         begun_anew = home.named.living.get(key)
         return InvalidState(in_use(conversation)) if anew and begun_anew is False else None
     known = told(conversation, over)
+    if over.how is How.MOVED and key not in home.named.heard:  # the last word of the other side went to where it was
+        return ConversationOver(f"{known}. While that is remembered, its id begins nothing anew: begin with another id")
     if home.endpoint(*key) is not None or (anew and key not in home.named.heard):
         return ConversationOver(
             f"{known}, and its home has not received the end of the other side: it can be begun anew only after that. "

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from enum import Enum
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from uuid import UUID
 
 from konverse.dialog.state.named import in_use
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from konverse.dialog.state.partition import Partition
 
 _END_SUFFIX: Final = encode_suffix(Suffix(END_DIALOG))
+_Known = TypeVar("_Known")
 _ENDED_ENTRIES_MAX: Final = 1_000
 """Ended dialogs that `Lifetimes` keeps at most, besides as many as there are live ones."""
 
@@ -142,10 +143,12 @@ PLAIN: Final = BeginOptions()
 
 
 class EndedHere:
-    """Conversations with caller-chosen ids that a session has ended."""
+    """Conversations with caller-chosen ids that a session has ended, or that only their peers have ended."""
 
     def __init__(self) -> None:
         self._over: dict[bytes, None] = {}
+        self._left_open: dict[bytes, SessionDialog] = {}
+        """Ended by the peer or by their lifetime, and not here."""
 
     def check(self, conversation: bytes, manner: BeginOptions) -> None:
         """Raise ConversationOver for a conversation that the session has ended, unless `manner` says ANEW."""
@@ -154,16 +157,29 @@ class EndedHere:
                 f"conversation {UUID(bytes=conversation)} is over: this session has ended it. {ANOTHER_ID}"
             )
 
-    def begun(self, conversation: bytes) -> None:
-        """The id is in use again."""
+    def begun(self, conversation: bytes, manner: BeginOptions) -> None:
+        """The id is in use again. A former dialog may not end the new conversation, which has the same opener."""
         self._over.pop(conversation, None)
+        former = self._left_open.pop(conversation, None)
+        if former is not None and manner.anew and former.waiting_end is None:
+            former.waiting_end = b""
+
+    def leave_open(self, dialog: SessionDialog) -> None:
+        """Remember that the peer has ended this dialog, and the session has not. The oldest entry goes as well."""
+        if dialog.flags & NAMED:
+            _keep(self._left_open, dialog.conversation, dialog)
 
     def add(self, dialog: SessionDialog) -> None:
         """Remember that the session ends this dialog. The oldest entry goes when there are too many."""
         if dialog.flags & NAMED:
-            if len(self._over) >= SESSION_OVER_ENTRIES_MAX:
-                del self._over[next(iter(self._over))]
-            self._over[dialog.conversation] = None
+            self._left_open.pop(dialog.conversation, None)
+            _keep(self._over, dialog.conversation, None)
+
+
+def _keep(known: dict[bytes, _Known], conversation: bytes, value: _Known) -> None:
+    if len(known) >= SESSION_OVER_ENTRIES_MAX:
+        del known[next(iter(known))]
+    known[conversation] = value
 
 
 def opened(dialog: SessionDialog) -> Opened | None:
@@ -275,6 +291,11 @@ class SessionDialog:
         self.opener = writer
         if self.flags & NAMED:
             self.suffixes = {}  # the cached ones name the former id
+
+    @property
+    def end_was_put(self) -> bool:
+        """Whether its END was called and put."""
+        return self.state is DialogState.ENDED and self.waiting_end is not None
 
     @property
     def returning(self) -> bool:

@@ -240,7 +240,7 @@ class Session(SessionLanes):
         self.takeover.home = begin.home
         home, target = self.lane_to(begin.home), self.lane_to(begin.target)
         dialog = SessionDialog(conversation, begin, home, target, manner)
-        self.ended_here.begun(conversation)
+        self.ended_here.begun(conversation, manner)
         self._lifetimes.begun(dialog)
         return dialog
 
@@ -377,10 +377,14 @@ class Session(SessionLanes):
 
     def ended_by_peer(self, conversation: bytes) -> None:
         """Home says that the peer has ended: refuse sends from here on. The application must still call END."""
-        dialog = self.dialogs.pop(conversation, None)
+        dialog = self.dialogs.get(conversation)
         if dialog is not None:
             dialog.state = DialogState.ENDED
             dialog.open = False
+            if dialog.waiting_end is None:
+                self.ended_here.leave_open(dialog)
+            if not (dialog.pending and dialog.waiting_end is not None):
+                del self.dialogs[conversation]
 
     def close(self) -> list[Produce]:
         """End the session cleanly: CLOSE_WRITER to every destination. Only when `may_close`."""

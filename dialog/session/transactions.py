@@ -271,7 +271,7 @@ class Transactions:
         return True
 
     def _put(self, transaction: StagedTransaction) -> None:
-        lane, session = self.lane, self._session
+        lane = self.lane
         assert lane is not None
         dialogs = transaction.dialogs
         places = {dialog: place for place, dialog in enumerate(dialogs)}
@@ -293,7 +293,6 @@ class Transactions:
             steps.append(TransactionStep(places[dialog], kind, sequence, message_type, body, timeout_ms))
             if kind is Kind.END_CALL:
                 dialog.state = DialogState.ENDED
-                session.dialogs.pop(dialog.conversation, None)
         spoken_of = [TransactionDialog.of(dialog.conversation, dialog.begin, dialog.flags) for dialog in dialogs]
         content = TransactionRecord(spoken_of, steps)
         transaction.opens = content if any(step.kind is Kind.OPEN for step in steps) else None
@@ -350,6 +349,8 @@ class Transactions:
             for dialog in transaction.dialogs:
                 dialog.pending -= 1
                 dialog.go_along()
+                if dialog.end_was_put and not dialog.pending:
+                    self._session.dialogs.pop(dialog.conversation, None)
         return bool(arrived)
 
     def arrived(self, dialog: SessionDialog | None = None) -> Callable[[], bool]:

@@ -23,6 +23,10 @@ HEIR: Final = 2
 """Flag of CLOSE_WRITER: its sender is the heir, and resends the unreceived records in order, directly behind it."""
 REFUSED: Final = 2
 """Flag of END and ERROR: its BEGIN was refused, so it ends only what its opener has opened."""
+ALL_SENT: Final = 1
+"""Flag of an initiator's END and ERROR: its opener has called for it, behind all that it sent. No FIRST follows."""
+FOLLOWED: Final = 4
+"""Flag of ERROR and NO_PEER: it is not the last word. The END of its sender, or the answer to one, is still to come."""
 NAMED: Final = 8
 """Flag of BEGIN, of an initiator's messages and of its END: the caller chose the conversation's id.
 

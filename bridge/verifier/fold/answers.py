@@ -5,7 +5,7 @@ from __future__ import annotations
 from konverse.bridge.verifier.records import LogRecord, origin_of
 from konverse.schemas.identifiers import Role
 from konverse.schemas.system_messages import END_DIALOG, ERROR, NO_PEER_BODY
-from konverse.schemas.wire.records import NAMED, REFUSED, Bounce, BounceReason, End, Envelope, Kind
+from konverse.schemas.wire.records import FOLLOWED, NAMED, REFUSED, Bounce, BounceReason, End, Envelope, Kind
 
 from .state import Said, SecondState
 from .writers import opened_by, reads_at
@@ -34,7 +34,8 @@ def stray(state: SecondState, envelope: Envelope) -> str:
     if to is not None:
         state.say(to, Said(
             state.order, Kind.NO_PEER, int(Role.INITIATOR), envelope.conversation, -1, ERROR,
-            state.brief(NO_PEER_BODY), None,
+            state.brief(NO_PEER_BODY), None, None,
+            FOLLOWED if envelope.kind is Kind.MESSAGE else envelope.flags & FOLLOWED,
         ))  # fmt: skip
     return "no peer"
 

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from konverse.schemas.identifiers import Role
 from konverse.schemas.system_messages import ERROR, NO_PEER_BODY, error_body
 from konverse.schemas.wire.operations import Cleanup, Fail, GiveBack, Withdraw
-from konverse.schemas.wire.records import Bounce, BounceReason, Kind
+from konverse.schemas.wire.records import FOLLOWED, Bounce, BounceReason, Kind
 
 from .ended import CLEANED_UP
 from .state import NOT_YET, Said, SecondState, Side
@@ -88,7 +88,9 @@ def told_of_cleanup(state: SecondState, conversation: bytes) -> bool:
     if home is not None:
         state.tally["cleaned up and spoken to"] += 1
         body = state.brief(NO_PEER_BODY)
-        state.say(home, Said(state.order, Kind.NO_PEER, int(Role.TARGET), conversation, -1, ERROR, body, None))
+        state.say(
+            home, Said(state.order, Kind.NO_PEER, int(Role.TARGET), conversation, -1, ERROR, body, None, None, FOLLOWED)
+        )
     return home is not None
 
 

@@ -11,8 +11,10 @@ from konverse.schemas.identifiers import Role
 from konverse.schemas.system_messages import ERROR, Rejected, rejected_body
 from konverse.schemas.wire.envelope import decode, encode_envelope
 from konverse.schemas.wire.records import (
+    ALL_SENT,
     ANEW,
     FIRST,
+    FOLLOWED,
     LAST,
     NAMED,
     REFUSED,
@@ -143,7 +145,7 @@ def _end_call(state: SecondState, envelope: Envelope, record: LogRecord) -> None
     if side is not None and not side.ended:
         if not side.peer_failed:  # after an Error the peer is not told of this END
             side.ended_by_session = envelope.suffix.origin or envelope.writer
-        state.end(side, failed=bool(record.body))
+        state.end(side, failed=bool(record.body), flags=ALL_SENT if envelope.writer == side.opener else 0)
 
 
 def _decision(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
@@ -274,7 +276,7 @@ def _peer_end(state: SecondState, envelope: Envelope, record: LogRecord) -> None
     if not isinstance(detail, End):
         state.tally["malformed"] += 1
         return
-    if not envelope.flags & REFUSED:
+    if not envelope.flags & (REFUSED | FOLLOWED):
         state.named.peer_has_ended((int(role), envelope.conversation))
     if side is None:
         if role is Role.TARGET:
@@ -283,12 +285,16 @@ def _peer_end(state: SecondState, envelope: Envelope, record: LogRecord) -> None
                 state.over_before_it_began((int(role), envelope.conversation), detail.opener)
             if envelope.flags & NAMED:
                 state.named.forbid((int(role), envelope.conversation), NEVER_BEGUN, state.now_ms)
-                state.named.peer_has_ended((int(role), envelope.conversation))
+                if not envelope.flags & FOLLOWED:
+                    state.named.peer_has_ended((int(role), envelope.conversation))
             if envelope.kind is Kind.ERROR and envelope.flags & REFUSED:
                 return
-            if may_come(state, detail.opener):
+            if may_come(state, detail.opener) and not envelope.flags & ALL_SENT:
                 state.tombstones[envelope.conversation] = detail.opener
-            answer_end(state, envelope, detail)
+            if envelope.flags & FOLLOWED:
+                state.tally["failure met no target"] += 1
+            else:
+                answer_end(state, envelope, detail)
         elif envelope.sequence >= 0:
             stray(state, envelope)
         return
@@ -297,7 +303,8 @@ def _peer_end(state: SecondState, envelope: Envelope, record: LogRecord) -> None
 
 
 def _no_peer(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
-    state.named.peer_has_ended((1 - int(envelope.role), envelope.conversation))
+    if not envelope.flags & FOLLOWED:
+        state.named.peer_has_ended((1 - int(envelope.role), envelope.conversation))
     side = state.living.get((1 - int(envelope.role), envelope.conversation))
     if side is not None:
         state.tally["no peer heard"] += 1

@@ -11,7 +11,7 @@ from konverse.schemas.system_messages import ERROR, lost_body
 from konverse.schemas.wire.envelope import encode_envelope
 from konverse.schemas.wire.journal import Commit
 from konverse.schemas.wire.operations import Lost
-from konverse.schemas.wire.records import BounceReason, End, Envelope, Kind, Suffix
+from konverse.schemas.wire.records import FOLLOWED, BounceReason, End, Envelope, Kind, Suffix
 
 from .answers import bounce, refuse_begin
 from .moves import follow
@@ -63,7 +63,7 @@ def _fail(state: SecondState, side: Side, lost: Lost, body: bytes) -> None:
 def _fail_elsewhere(state: SecondState, conversation: bytes, role: Role, lost: Lost, body: bytes) -> None:
     told = End(state.writer, state.address)
     envelope = Envelope(
-        Kind.ERROR, 0, role, state.address.tag, state.writer, conversation, 0, -1, Suffix(ERROR, detail=told)
+        Kind.ERROR, FOLLOWED, role, state.address.tag, state.writer, conversation, 0, -1, Suffix(ERROR, detail=told)
     )
     state.tally["failed elsewhere by a loss"] += 1
     follow(state, envelope, Record(lost.start, encode_envelope(envelope), state.brief(body), state.now_ms))
@@ -119,9 +119,9 @@ def misses(state: SecondState, side: Side, envelope: Envelope, record: LogRecord
 def told_of_loss(state: SecondState, envelope: Envelope) -> None:
     """Tell an initiator whose target does not live that its first message may have been lost."""
     home = reads_at(state, envelope)
-    lives = (int(Role.TARGET), envelope.conversation) in state.living
-    if home is None or lives or not state.losses.count:
+    key = (int(Role.TARGET), envelope.conversation)
+    if home is None or key in state.living or key in state.named.over or not state.losses.count:
         return
     state.tally["told of a loss"] += 1
     body = state.brief(lost_body(*state.losses.hole))
-    state.say(home, Said(state.order, Kind.NO_PEER, int(Role.TARGET), envelope.conversation, -1, ERROR, body, None))
+    state.say(home, Said(state.order, Kind.NO_PEER, *key, -1, ERROR, body, None, None, FOLLOWED))

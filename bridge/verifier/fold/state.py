@@ -20,6 +20,7 @@ from konverse.schemas.limits import QUERY_ENTRIES_MAX
 from konverse.schemas.system_messages import END_DIALOG, ERROR, Rejection
 from konverse.schemas.wire.batches import Batch
 from konverse.schemas.wire.records import (
+    FOLLOWED,
     Bounce,
     BounceId,
     BounceReason,
@@ -46,7 +47,7 @@ TALLIED: Final = (
     "FIN", "FIN of nobody", "FIN answered", "transaction", "gated",
     "confirmed", "redirected",
     "redirected first", "redirected by another", "redirected again", "redirected in vain", "bounce unknown",
-    "bounce of another", "let go", "no peer", "no peer heard",
+    "bounce of another", "let go", "no peer", "no peer heard", "failure met no target",
     "lifetime over behind an end", "gone with its lifetime", "timer cancelled",
     "begun when over", "begun anew", "FIRST when over", "of a former life",
     "begun anew while it lives",
@@ -286,9 +287,9 @@ class SecondState:
         """All living sides as the view must show them."""
         return {key: side.facts for key, side in self.living.items()}
 
-    def end(self, side: Side, *, failed: bool) -> None:
+    def end(self, side: Side, *, failed: bool, flags: int = 0) -> None:
         """End a side: what it has not received is discarded, and its peer is told."""
-        flags = self.named.flags(side.key)
+        flags |= self.named.flags(side.key)
         self.named.end(side.key, how_it_ends(side.code, failed=failed), self.now_ms)
         side.ended = True
         side.forget_urgent()
@@ -307,7 +308,7 @@ class SecondState:
         self.given_up.add(side.key[1])
         home = self.address if side.key[0] == Role.INITIATOR else side.peer_at
         told = End(side.opener, home, tuple(reversed(side.voices.items())))
-        flags = self.named.flags(side.key)
+        flags = self.named.flags(side.key) | FOLLOWED
         self.say(side.peer_at, Said(self.order, Kind.ERROR, *side.key, side.numbering, ERROR, b"", told, None, flags))
         side.error = Heard(offset, ERROR, self.brief(body), b"", -1, Kind.ERROR, self.now_ms)
 

@@ -149,6 +149,7 @@ PATHS: Final = {
     "let go": "a mailbox was full, and the oldest bounce went",
     "no peer": "a target spoke to an initiator that does not live, and NO_PEER answered",
     "no peer heard": "a target learnt that its initiator does not live",
+    "failure met no target": "the ERROR of a side that lives on came where no target is, and was not answered",
     "state compared": "an owner's live state was compared with a fold of the logs",
     "handler always raises": "a handler met a message on which every handler raises",
     "handler killed its process": "a handler met a message that kills every process",

@@ -15,13 +15,14 @@ from konverse.dialog.session.transactions import StagedTransaction
 from konverse.dialog.state import named
 from konverse.dialog.state.partition import Partition
 from konverse.dialog.state.transitions import State
-from konverse.schemas.errors import InvalidState
+from konverse.schemas.errors import ConversationEnded, InvalidState
 from konverse.schemas.identifiers import Role
 from konverse.schemas.wire.operations import Cleanup
 from konverse.schemas.wire.records import ANEW, FIRST, NAMED, BounceReason, Kind, Opened, Suffix, Timer
-from tests.kit.builders import Pair, Scribe, begin_block, identifier, log_of
+from tests.kit.builders import Pair, Scribe, Side, begin_block, identifier, log_of
 from tests.kit.digests import digest
 from tests.kit.moving import World, move
+from tests.kit.transmission import arrived, expanded, transmitting
 
 ORDER: Final = identifier("an order")
 BLOCK: Final = begin_block(group=ORDER)
@@ -362,6 +363,47 @@ def test_a_session_begins_anew_what_it_has_begun_anew_only_when_it_has_ended_it(
     session.end(dialog)
     with pytest.raises(InvalidState, match=r"is ending.*Flush"):
         again(session, ASKED)
+
+
+def test_what_is_ended_in_a_transaction_is_begun_anew_only_when_that_has_arrived() -> None:
+    """The END goes another way than the new BEGIN, which would overtake it."""
+    session, transmission = transmitting(), Side("transmission")
+    dialog, _ = session.begin(ORDER, BLOCK, ASKED)
+    session.drained()
+    transaction = StagedTransaction(session)
+    transaction.end(dialog)
+    expanded(transmission, session.commit(transaction))
+    session.drained()
+    for _ in ("known to end", "and as ended by its peer"):
+        with pytest.raises(InvalidState, match=r"is ending.*Flush"):
+            session.begin(ORDER, BLOCK, ASKED)
+        session.ended_by_peer(ORDER)
+    session.transmitted(transmission.state)
+    arrived(transmission)
+    session.transmitted(transmission.state)
+    assert session.begin(ORDER, BLOCK, ASKED)[0] is not dialog
+
+
+def test_a_dialog_that_only_its_peer_has_ended_does_not_end_the_next_one() -> None:
+    session = Session(identifier("session"))
+    former, _ = session.begin(ORDER, BLOCK, PLAIN)
+    session.drained()
+    session.ended_by_peer(ORDER)
+    session.begin(ORDER, BLOCK, ASKED)
+    with pytest.raises(ConversationEnded) as caught:
+        session.end(former)
+    assert caught.value.number == 8427
+
+
+def test_a_dialog_that_only_its_peer_has_ended_is_ended_by_whoever_joins_it() -> None:
+    session = Session(identifier("session"))
+    former, _ = session.begin(ORDER, BLOCK, PLAIN)
+    session.drained()
+    session.ended_by_peer(ORDER)
+    again, _ = session.begin(ORDER, BLOCK, PLAIN)
+    session.drained()
+    assert [address for address, _ in session.end(former)] == [BLOCK.home]
+    assert [address for address, _ in session.end(again)] == [BLOCK.home]
 
 
 def test_two_begins_in_one_transaction_are_of_one_kind() -> None:

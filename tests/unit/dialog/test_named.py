@@ -265,6 +265,12 @@ def test_what_moved_away_and_ended_there_is_over_where_it_began(role: Role) -> N
     (world.target if role is Role.INITIATOR else world.home).end(other)
     world.settle()
     assert side.state.named.over[role, ORDER].how is How.MOVED
+    if role is Role.INITIATOR:
+        for anew in (False, True):
+            error = refusal(side.state, ORDER, anew=anew)
+            assert "ended in another partition" in str(error)
+            assert "begin with another id" in str(error)
+            assert "anew=True" not in str(error)
     begin(world, "late")
     world.settle()
     assert [one.state.live() for one in (world.home, world.target, world.second)] == [[], [], []]

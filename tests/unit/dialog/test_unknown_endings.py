@@ -23,9 +23,9 @@ def pair() -> Pair:
 
 
 def ended_before_it_came(pair: Pair, name: str = "a conversation") -> bytes:
-    """BEGIN and END reach home, END reaches the target, and FIRST is still on its way."""
+    """BEGIN and an end by somebody else at home; END reaches the target, and FIRST is still on its way."""
     conversation = pair.begin(name, messages=0)
-    pair.end_call(conversation)
+    pair.home.end(pair.initiator(conversation))
     pair.home.deliver(pair.target)
     return conversation
 

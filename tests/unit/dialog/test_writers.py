@@ -295,7 +295,7 @@ def test_a_first_of_an_heir_makes_the_conversation_of_who_began(pair: Pair) -> N
 def test_a_tombstone_refuses_the_first_of_an_heir(pair: Pair) -> None:
     conversation, heir = pair.begin(messages=0), session(2)
     close(pair, heir, pair.client.id, HEIR)
-    pair.end_call(conversation)
+    pair.home.end(pair.initiator(conversation))
     pair.home.deliver(pair.target)
     assert pair.target.state.tombstones == {conversation: pair.client.id}
     first_of(pair, heir, conversation)
@@ -304,7 +304,7 @@ def test_a_tombstone_refuses_the_first_of_an_heir(pair: Pair) -> None:
 
 def test_the_tombstone_goes_when_the_last_heir_says_goodbye(pair: Pair) -> None:
     conversation, heir = pair.begin(messages=0), session(2)
-    pair.end_call(conversation)
+    pair.home.end(pair.initiator(conversation))
     pair.home.deliver(pair.target)
     close(pair, heir, pair.client.id, HEIR)
     assert pair.target.state.tombstones == {conversation: pair.client.id}
