@@ -119,6 +119,9 @@ def on_end(state: Partition, offset: int, _header: bytes, envelope: Envelope, re
     if not isinstance(detail, End):
         state.statistics.malformed += 1
         return
+    if _answers_another(state, endpoint, envelope, detail):
+        state.statistics.undeliverable += 1
+        return
     if not envelope.flags & (REFUSED | FOLLOWED):  # about a BEGIN, not this conversation; or not the last word
         state.named.hear((role, envelope.conversation))
     if endpoint is None:
@@ -131,13 +134,29 @@ def on_end(state: Partition, offset: int, _header: bytes, envelope: Envelope, re
     peer_ends(state, endpoint, (offset, message_type, *record), failed=failed)
 
 
+def _answers_another(state: Partition, endpoint: Endpoint | None, envelope: Envelope, detail: End) -> bool:
+    """Whether an END answers the END of a former conversation with the id. Only a target's answer has no number."""
+    if endpoint is None or envelope.role is not Role.TARGET or envelope.sequence != NO_SEQUENCE:
+        return False
+    of_this_one = endpoint.opener == detail.opener or endpoint.index in state.moves.arrivals  # a move may change it
+    awaited = endpoint.committed is State.DISCONNECTED_OUTBOUND and of_this_one
+    return not (awaited or envelope.flags & REFUSED)
+
+
 def on_no_peer(state: Partition, offset: int, _header: bytes, envelope: Envelope, record: Record) -> None:
-    """NO_PEER: the peer does not live there; an Error, and the peer's end, for this side. It is never answered."""
+    """NO_PEER: the peer does not live there; an Error, and the peer's end, for this side. It is never answered.
+
+    What answers the END of a former conversation with the id, or its messages, has no effect on this one.
+    """
     role = other(envelope.role)
-    if not envelope.flags & FOLLOWED:
-        state.named.hear((role, envelope.conversation))
     endpoint = state.endpoint(role, envelope.conversation)
-    if endpoint is None:
+    if envelope.flags & FOLLOWED:
+        meant = endpoint is not None and (role is Role.INITIATOR or endpoint.sent > 0)
+    else:
+        meant = endpoint is None or endpoint.committed is State.DISCONNECTED_OUTBOUND
+        if meant:
+            state.named.hear((role, envelope.conversation))
+    if endpoint is None or not meant:
         state.statistics.undeliverable += 1
         return
     peer_ends(state, endpoint, (offset, ERROR, *record), failed=True)

@@ -35,6 +35,7 @@ from konverse.schemas.wire.envelope import decode, encode_suffix
 from konverse.schemas.wire.moved import Moved, MovedFinish, MovedMessage, decode_moved, encode_moved, pieces_of
 from konverse.schemas.wire.operations import Relocate
 from konverse.schemas.wire.records import (
+    FOLLOWED,
     NO_SEQUENCE,
     BounceReason,
     Closed,
@@ -269,7 +270,7 @@ def _of_nobody(state: Partition, role: Role, envelope: Envelope, record: Record)
     elif kind is Kind.MESSAGE and role is Role.TARGET:
         bounce(state, envelope, record, BounceReason.NO_ENDPOINT)
         answer_cleaned(state, envelope.conversation)
-    elif isinstance(detail, End) and role is Role.TARGET:
+    elif isinstance(detail, End) and role is Role.TARGET and not envelope.flags & FOLLOWED:
         answer_end(state, envelope, detail)
     elif kind is Kind.MESSAGE or (isinstance(detail, End) and envelope.sequence != NO_SEQUENCE):
         answer_no_peer(state, envelope)

@@ -114,11 +114,12 @@ def answer_cleaned(state: Partition, conversation: bytes) -> bool:
 def answer_lost(state: Partition, envelope: Envelope) -> None:
     """Tell the home of an unknown conversation that data was lost here: its FIRST may have been part of it.
 
-    The home ignores this if it has heard of the conversation's end before. If the target is known to be over, its END
-    has told home, where another conversation may have the id by now.
+    The home ignores this if it has heard of the conversation's end before. Nothing is said to a session of a
+    conversation that is known to be over: its END has told home, where another one may have the id by now.
     """
     home, key = home_of(envelope, state), (Role.TARGET, envelope.conversation)
-    if state.lost_to and home is not None and state.endpoint(*key) is None and key not in state.named.over:
+    over = key in state.named.over and state.named.knows(key, opener_of(envelope))
+    if state.lost_to and home is not None and state.endpoint(*key) is None and not over:
         body = lost_body(state.lost_from, state.lost_to)
         _say_no_peer(state, home, key, FOLLOWED, body)
 

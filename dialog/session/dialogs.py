@@ -147,8 +147,8 @@ class EndedHere:
 
     def __init__(self) -> None:
         self._over: dict[bytes, None] = {}
-        self._left_open: dict[bytes, SessionDialog] = {}
-        """Ended by the peer or by their lifetime, and not here."""
+        self._left_open: dict[bytes, tuple[SessionDialog, ...]] = {}
+        """Dialogs that their peer or their lifetime has ended, and that were not ended here, by conversation."""
 
     def check(self, conversation: bytes, manner: BeginOptions) -> None:
         """Raise ConversationOver for a conversation that the session has ended, unless `manner` says ANEW."""
@@ -157,26 +157,29 @@ class EndedHere:
                 f"conversation {UUID(bytes=conversation)} is over: this session has ended it. {ANOTHER_ID}"
             )
 
-    def begun(self, conversation: bytes, manner: BeginOptions) -> None:
-        """The id is in use again. A former dialog may not end the new conversation, which has the same opener."""
+    def begun(self, conversation: bytes, flags: int) -> None:
+        """The id is in use again. With ANEW no former dialog may end the new conversation: both have one opener."""
         self._over.pop(conversation, None)
-        former = self._left_open.pop(conversation, None)
-        if former is not None and manner.anew and former.waiting_end is None:
-            former.waiting_end = b""
+        if flags & ANEW:
+            for former in self._left_open.pop(conversation, ()):
+                former.waiting_end = b""
 
     def leave_open(self, dialog: SessionDialog) -> None:
         """Remember that the peer has ended this dialog, and the session has not. The oldest entry goes as well."""
         if dialog.flags & NAMED:
-            _keep(self._left_open, dialog.conversation, dialog)
+            _keep(self._left_open, dialog.conversation, (*self._left_open.get(dialog.conversation, ()), dialog))
 
     def add(self, dialog: SessionDialog) -> None:
         """Remember that the session ends this dialog. The oldest entry goes when there are too many."""
         if dialog.flags & NAMED:
-            self._left_open.pop(dialog.conversation, None)
+            others = tuple(one for one in self._left_open.pop(dialog.conversation, ()) if one is not dialog)
+            if others:
+                self._left_open[dialog.conversation] = others
             _keep(self._over, dialog.conversation, None)
 
 
 def _keep(known: dict[bytes, _Known], conversation: bytes, value: _Known) -> None:
+    known.pop(conversation, None)
     if len(known) >= SESSION_OVER_ENTRIES_MAX:
         del known[next(iter(known))]
     known[conversation] = value
@@ -291,11 +294,6 @@ class SessionDialog:
         self.opener = writer
         if self.flags & NAMED:
             self.suffixes = {}  # the cached ones name the former id
-
-    @property
-    def end_was_put(self) -> bool:
-        """Whether its END was called and put."""
-        return self.state is DialogState.ENDED and self.waiting_end is not None
 
     @property
     def returning(self) -> bool:

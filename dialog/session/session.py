@@ -228,6 +228,7 @@ class Session(SessionLanes):
         home = self.lane_to(begin.home)
         home.check_room()
         dialog = self.propose(conversation, begin, manner)
+        self.ended_here.begun(conversation, manner.flags)
         self.dialogs[conversation] = dialog
         dialog.begun_at = home.next
         prefix = head(Kind.BEGIN, dialog.flags & ~RETURNING, Role.INITIATOR, begin.home.tag, home.writer)
@@ -240,7 +241,6 @@ class Session(SessionLanes):
         self.takeover.home = begin.home
         home, target = self.lane_to(begin.home), self.lane_to(begin.target)
         dialog = SessionDialog(conversation, begin, home, target, manner)
-        self.ended_here.begun(conversation, manner)
         self._lifetimes.begun(dialog)
         return dialog
 
@@ -318,6 +318,7 @@ class Session(SessionLanes):
         dialog.last = dialog.target.next - 1 if dialog.sent else dialog.last
         if not self._may_end(dialog):
             self._ending.append(dialog)
+            self.dialogs.setdefault(dialog.conversation, dialog)  # its peer may have ended it
             return []
         self._end(dialog)
         return self._hand(dialog.home)
@@ -381,9 +382,8 @@ class Session(SessionLanes):
         if dialog is not None:
             dialog.state = DialogState.ENDED
             dialog.open = False
-            if dialog.waiting_end is None:
+            if dialog.waiting_end is None:  # else it stays known until its END is put
                 self.ended_here.leave_open(dialog)
-            if not (dialog.pending and dialog.waiting_end is not None):
                 del self.dialogs[conversation]
 
     def close(self) -> list[Produce]:
@@ -507,7 +507,12 @@ class Session(SessionLanes):
         prefix = head(Kind.END_CALL, 0, Role.INITIATOR, home.address.tag, home.writer) + dialog.conversation
         home.put(Single(prefix, -1, dialog.key), end_call(dialog), dialog.waiting_end or None)
         dialog.state = DialogState.ENDED
-        self.dialogs.pop(dialog.conversation, None)
+        self.forget(dialog)
+
+    def forget(self, dialog: SessionDialog) -> None:
+        """Its END is on its way, ahead of all that follows: its id may be begun anew."""
+        if self.dialogs.get(dialog.conversation) is dialog:
+            del self.dialogs[dialog.conversation]
 
     def _go_on(self, dialog: SessionDialog, touched: dict[Address, Lane]) -> None:
         """Put the held items in the order of the calls, as far as the two paths of the dialog allow."""

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from konverse.dialog.state.partition import Partition
 from konverse.dialog.transaction.savepoints import Savepoints
-from konverse.schemas.errors import ENDED_TWICE, InvalidState, TimerRefused, TransactionTooLarge
+from konverse.schemas.errors import ENDED_TWICE, ConversationEnded, InvalidState, TimerRefused, TransactionTooLarge
 from konverse.schemas.identifiers import Address, Role
 from konverse.schemas.limits import BODY_BYTES_MAX, TRANSACTION_RECORDS_MAX
 from konverse.schemas.wire.bodies import check_size
@@ -57,6 +57,9 @@ class Dialogs(Protocol):
 
     def propose(self, conversation: bytes, begin: Begin, manner: BeginOptions) -> SessionDialog:
         """Make a dialog without writing anything."""
+
+    def forget(self, dialog: SessionDialog) -> None:
+        """Its END has arrived: its id may be begun anew."""
 
     def lane_to(self, address: Address) -> Lane:
         """The lane for new records to a destination."""
@@ -167,6 +170,10 @@ class StagedTransaction:
 
     def _check(self, dialog: SessionDialog, *, ends: bool = False) -> None:
         self._check_staging()
+        if any(one.conversation == dialog.conversation and one is not dialog for one in self.begun):
+            raise ConversationEnded(
+                f"conversation {UUID(bytes=dialog.conversation)} was begun anew in this transaction: use the new dialog"
+            )
         for step in self.steps:
             if step.dialog is dialog and (step.kind is Kind.END_CALL or (step.kind is Kind.FIN and not ends)):
                 raise InvalidState(
@@ -231,16 +238,18 @@ class Transactions:
                     step.dialog.check_open(ends=step.kind is Kind.END_CALL)
                 _refuse_redirected(step.dialog)
         transaction.over = True
-        for dialog in transaction.begun:
-            session.dialogs[dialog.conversation] = dialog
-            dialog.state = DialogState.OPEN
         for dialog in transaction.dialogs:
             dialog.pending += 1
             dialog.open = False
         for dialog, kind, _, body, _ in transaction.steps:
-            if kind is Kind.END_CALL:
+            if kind is Kind.BEGIN:
+                session.ended_here.begun(dialog.conversation, dialog.flags)
+                session.dialogs[dialog.conversation] = dialog
+                dialog.state = DialogState.OPEN
+            elif kind is Kind.END_CALL:
                 dialog.waiting_end = body or b""
                 session.ended_here.add(dialog)
+                session.dialogs.setdefault(dialog.conversation, dialog)  # its peer may have ended it
             elif kind is Kind.FIN:
                 dialog.finished = True
         if transaction.steps:
@@ -349,8 +358,9 @@ class Transactions:
             for dialog in transaction.dialogs:
                 dialog.pending -= 1
                 dialog.go_along()
-                if dialog.end_was_put and not dialog.pending:
-                    self._session.dialogs.pop(dialog.conversation, None)
+            for step in transaction.steps:
+                if step.kind is Kind.END_CALL:
+                    self._session.forget(step.dialog)
         return bool(arrived)
 
     def arrived(self, dialog: SessionDialog | None = None) -> Callable[[], bool]:

@@ -97,6 +97,10 @@ class NamedSides:
             known = [one for one in self.former.get(key, ()) if one != opener]
             self.former[key] = (*known, opener)[-NAMED_OPENER_ENTRIES_MAX:]
 
+    def knows(self, key: Key, opener: bytes) -> bool:
+        """Whether this session has begun the conversation that lives or lived last, or a former one, or was refused."""
+        return opener in self.openers.get(key, ()) or opener in self.former.get(key, ())
+
     def end(self, key: Key, how: How, now_ms: int) -> None:
         """Record that a side has ended. Nothing is remembered of a conversation whose id konverse made."""
         if key in self.living:

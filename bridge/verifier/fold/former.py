@@ -27,7 +27,7 @@ def on_former(state: SecondState, envelope: Envelope, record: LogRecord) -> str 
         if envelope.flags & NAMED:
             state.named.take_part(key, opened_by(envelope))
         return None
-    says_so = isinstance(envelope.suffix.detail, Opened) or for_home
+    says_so = isinstance(envelope.suffix.detail, Opened) or (for_home and envelope.suffix.origin is not None)
     if not says_so or opened_by(envelope) not in state.named.former.get(key, ()):
         return None
     state.tally["of a former life"] += 1

@@ -276,6 +276,10 @@ def _peer_end(state: SecondState, envelope: Envelope, record: LogRecord) -> None
     if not isinstance(detail, End):
         state.tally["malformed"] += 1
         return
+    is_answer = envelope.role is Role.TARGET and envelope.sequence < 0 and not envelope.flags & REFUSED
+    if side is not None and is_answer and not (side.ended and (side.generation or side.opener == detail.opener)):
+        state.tally["late answer to an END"] += 1
+        return
     if not envelope.flags & (REFUSED | FOLLOWED):
         state.named.peer_has_ended((int(role), envelope.conversation))
     if side is None:
@@ -303,9 +307,17 @@ def _peer_end(state: SecondState, envelope: Envelope, record: LogRecord) -> None
 
 
 def _no_peer(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
+    key = 1 - int(envelope.role), envelope.conversation
+    side = state.living.get(key)
     if not envelope.flags & FOLLOWED:
-        state.named.peer_has_ended((1 - int(envelope.role), envelope.conversation))
-    side = state.living.get((1 - int(envelope.role), envelope.conversation))
+        late = side is not None and not side.ended
+    else:
+        late = side is not None and key[0] == Role.TARGET and side.numbering == 0
+    if late:
+        state.tally["late NO_PEER"] += 1
+        return
+    if not envelope.flags & FOLLOWED:
+        state.named.peer_has_ended(key)
     if side is not None:
         state.tally["no peer heard"] += 1
         _peer_is_over(state, side, envelope, record, failed=True)

@@ -16,7 +16,7 @@ from konverse.schemas.wire.records import FOLLOWED, BounceReason, End, Envelope,
 from .answers import bounce, refuse_begin
 from .moves import follow
 from .state import Said, SecondState, Side
-from .writers import minted_ms, reads_at
+from .writers import minted_ms, opened_by, reads_at
 
 
 def hole_of(commit: Commit) -> Lost | None:
@@ -120,7 +120,9 @@ def told_of_loss(state: SecondState, envelope: Envelope) -> None:
     """Tell an initiator whose target does not live that its first message may have been lost."""
     home = reads_at(state, envelope)
     key = (int(Role.TARGET), envelope.conversation)
-    if home is None or key in state.living or key in state.named.over or not state.losses.count:
+    names, opener = state.named, opened_by(envelope)
+    known = opener in names.openers.get(key, ()) or opener in names.former.get(key, ())
+    if home is None or key in state.living or (key in names.over and known) or not state.losses.count:
         return
     state.tally["told of a loss"] += 1
     body = state.brief(lost_body(*state.losses.hole))

@@ -16,7 +16,7 @@ from konverse.schemas.system_messages import DIALOG_TIMER, END_DIALOG
 from konverse.schemas.wire.envelope import decode
 from konverse.schemas.wire.moved import Moved, MovedMessage, decode_moved
 from konverse.schemas.wire.operations import Relocate
-from konverse.schemas.wire.records import BounceReason, Closed, End, Envelope, Forwarded, Kind, Origin
+from konverse.schemas.wire.records import FOLLOWED, BounceReason, Closed, End, Envelope, Forwarded, Kind, Origin
 
 from .answers import answer_end, bounce, refuse_begin, stray
 from .ended import MOVED
@@ -295,7 +295,7 @@ def _nobody(state: SecondState, envelope: Envelope, record: Travelled) -> str:
         say_finished(state, envelope, ())
     elif kind is Kind.BEGIN:
         refuse_begin(state, envelope)
-    elif isinstance(detail, End) and to_target:
+    elif isinstance(detail, End) and to_target and not envelope.flags & FOLLOWED:
         answer_end(state, envelope, detail)
     elif isinstance(detail, End) and envelope.sequence >= 0:
         stray(state, envelope)

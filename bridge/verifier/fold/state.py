@@ -48,6 +48,7 @@ TALLIED: Final = (
     "confirmed", "redirected",
     "redirected first", "redirected by another", "redirected again", "redirected in vain", "bounce unknown",
     "bounce of another", "let go", "no peer", "no peer heard", "failure met no target",
+    "late answer to an END", "late NO_PEER",
     "lifetime over behind an end", "gone with its lifetime", "timer cancelled",
     "begun when over", "begun anew", "FIRST when over", "of a former life",
     "begun anew while it lives",

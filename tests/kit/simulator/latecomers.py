@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from konverse.bridge.verifier.fold.fold import SecondFold
 from konverse.dialog.session.dialogs import BeginOptions, SessionDialog
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from .plans import Plan
     from .sending import SessionProcess
     from .world import World
+
+_ANEW_MAX: Final = 2
+"""How often one conversation is begun anew."""
 
 
 def latecomers(process: SessionProcess) -> list[Callable[[], None]]:
@@ -62,7 +65,7 @@ def _begin_again(process: SessionProcess, plans: list[Plan]) -> None:
     # The verifier takes a second conversation of one session for the first one where both have moved to one partition.
     moves = world.swarm.moves + world.swarm.altering + world.swarm.regrouping > 0
     knows = moves and any(plan.dialog is dialog for plan in process.plans)
-    anew = not knows and dialog.conversation not in again and (not plan.over or world.choices.chance(300))
+    anew = not knows and again.get(dialog.conversation, 0) < _ANEW_MAX and (not plan.over or world.choices.chance(300))
     if not (plan.over or anew):
         return
     body, manner = b"late%d" % world.new_message(), BeginOptions(dialog.returning, named=True, anew=anew)

@@ -208,8 +208,13 @@ class SessionProcess:
         plan = world.choices.pick([plan for plan in plans if not plan.left] or plans)
         failed = world.lively and world.choices.chance(world.swarm.failing)
         plan.over = True
-        world.history.calls.end(plan.dialog.conversation, world.steps, Way.SESSION)
-        self.hand(self.session.end(plan.dialog, error_body(5, "enough") if failed else b""))
+        try:
+            hands = self.session.end(plan.dialog, error_body(5, "enough") if failed else b"")
+        except ConversationEnded:
+            world.sometimes.happened("end of a former dialog")
+        else:
+            world.history.calls.end(plan.dialog.conversation, world.steps, Way.SESSION)
+            self.hand(hands)
 
     def _hear_news(self) -> None:
         """Read the home's journal, as a follower does, for the peer's end."""

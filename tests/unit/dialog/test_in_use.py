@@ -22,7 +22,7 @@ from konverse.schemas.wire.records import ANEW, FIRST, NAMED, BounceReason, Kind
 from tests.kit.builders import Pair, Scribe, Side, begin_block, identifier, log_of
 from tests.kit.digests import digest
 from tests.kit.moving import World, move
-from tests.kit.transmission import arrived, expanded, transmitting
+from tests.kit.transmission import arrived, expanded, records, transmitting
 
 ORDER: Final = identifier("an order")
 BLOCK: Final = begin_block(group=ORDER)
@@ -393,6 +393,85 @@ def test_a_dialog_that_only_its_peer_has_ended_does_not_end_the_next_one() -> No
     with pytest.raises(ConversationEnded) as caught:
         session.end(former)
     assert caught.value.number == 8427
+
+
+@pytest.mark.parametrize("undo", ["rollback", "drop"])
+def test_a_begin_anew_that_did_not_happen_leaves_the_former_dialog_to_be_ended(undo: str) -> None:
+    session = transmitting()
+    former, _ = session.begin(ORDER, BLOCK, PLAIN)
+    session.drained()
+    session.ended_by_peer(ORDER)
+    transaction = StagedTransaction(session)
+    transaction.savepoint("before")
+    transaction.begin(ORDER, BLOCK, ASKED)
+    if undo == "drop":
+        transaction.drop()
+    else:
+        transaction.rollback("before")
+    assert [address for address, _ in session.end(former)] == [BLOCK.home]
+
+
+def test_one_transaction_ends_the_former_dialog_and_begins_it_anew() -> None:
+    session = transmitting()
+    former, _ = session.begin(ORDER, BLOCK, PLAIN)
+    session.drained()
+    session.ended_by_peer(ORDER)
+    transaction = StagedTransaction(session)
+    transaction.end(former)
+    anew = transaction.begin(ORDER, BLOCK, ASKED)
+    with pytest.raises(ConversationEnded, match="begun anew in this transaction"):
+        transaction.end(former)
+    transaction.send(anew, "order", b"0")
+    ((kind, said),) = records(session.commit(transaction))
+    assert kind is Kind.TRANSACTION
+    assert said is not None
+    assert [step.kind for step in said.steps] == [Kind.OPEN, Kind.END_CALL, Kind.BEGIN, Kind.MESSAGE]
+    assert session.dialogs[ORDER] is anew
+    assert session.begin(ORDER, BLOCK, PLAIN)[0] is anew
+
+
+def test_what_ends_behind_its_peer_is_not_begun_anew_ahead_of_its_end() -> None:
+    session, transmission = transmitting(), Side("transmission")
+    dialog, _ = session.begin(ORDER, BLOCK, ASKED)
+    session.drained()
+    session.ended_by_peer(ORDER)
+    transaction = StagedTransaction(session)
+    transaction.end(dialog)
+    expanded(transmission, session.commit(transaction))
+    session.drained()
+    with pytest.raises(InvalidState, match=r"is ending.*Flush"):
+        session.begin(ORDER, BLOCK, ASKED)
+    session.transmitted(transmission.state)
+    arrived(transmission)
+    session.transmitted(transmission.state)
+    assert session.begin(ORDER, BLOCK, ASKED)[0] is not dialog
+
+
+def test_nor_what_waits_with_its_end_when_its_peer_ends_it() -> None:
+    session = Session(identifier("session"))
+    dialog, _ = session.begin(ORDER, BLOCK, ASKED)
+    session.drained()
+    session.send(dialog, "order", b"not acknowledged")
+    session.end(dialog)
+    session.ended_by_peer(ORDER)
+    with pytest.raises(InvalidState, match=r"is ending.*Flush"):
+        session.begin(ORDER, BLOCK, ASKED)
+    session.drained()
+    assert session.begin(ORDER, BLOCK, ASKED)[0] is not dialog
+
+
+def test_of_two_former_dialogs_neither_ends_the_next_one() -> None:
+    session = Session(identifier("session"))
+    first, _ = session.begin(ORDER, BLOCK, PLAIN)
+    session.drained()
+    session.ended_by_peer(ORDER)
+    second, _ = session.begin(ORDER, BLOCK, PLAIN)
+    session.drained()
+    session.end(second)
+    anew, _ = session.begin(ORDER, BLOCK, ASKED)
+    with pytest.raises(ConversationEnded):
+        session.end(first)
+    assert session.dialogs[ORDER] is anew
 
 
 def test_a_dialog_that_only_its_peer_has_ended_is_ended_by_whoever_joins_it() -> None:

@@ -6,15 +6,18 @@ when it does not live. The ERROR of a failure is none, because the END of its se
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import pytest
 
 from konverse.dialog.state.transitions import State
 from konverse.schemas.identifiers import Role
+from konverse.schemas.wire.envelope import encode_envelope
 from konverse.schemas.wire.operations import Cleanup, Fail, Lost
-from konverse.schemas.wire.records import ANEW, FIRST, NAMED, BounceReason, Kind, Opened, Suffix
+from konverse.schemas.wire.records import ANEW, FIRST, FOLLOWED, NAMED, BounceReason, Kind, Opened, Suffix
 from tests.kit.builders import Pair, Scribe, Side, begin_block, identifier
+from tests.kit.moving import World, move
 
 ORDER: Final = identifier("an order")
 BLOCK: Final = begin_block(group=ORDER)
@@ -150,6 +153,82 @@ def test_a_target_waits_for_the_answer_to_its_end_when_its_initiator_was_cleaned
     assert pair.initiator(ORDER).committed is State.STARTED_OUTBOUND
 
 
+def failed_at_home_meanwhile(pair: Pair) -> None:
+    """END of the target and the failure of its initiator cross."""
+    pair.target.end(pair.receiver(ORDER))
+    fail(pair.home, Role.INITIATOR)
+    exchange(pair)
+
+
+def cleaned_up_after_its_end(pair: Pair) -> None:
+    pair.target.end(pair.receiver(ORDER))
+    pair.target.deliver(pair.home)
+    pair.target.commit(rare=[Cleanup(pair.receiver(ORDER).index)])
+
+
+@pytest.mark.parametrize("leaves", [failed_at_home_meanwhile, cleaned_up_after_its_end])
+def test_an_answer_to_the_former_end_does_not_end_the_new_conversation(
+    pair: Pair, other: Scribe, leaves: Callable[[Pair], None]
+) -> None:
+    """A target that has ended, and left before the END of its initiator came, answers that END once more."""
+    begin(pair, pair.client)
+    leaves(pair)
+    assert AT_TARGET in pair.target.state.named.over
+    pair.home.end(pair.initiator(ORDER))
+    begin(pair, other, NEW, sends=None)
+    exchange(pair)
+    assert pair.initiator(ORDER).committed is State.STARTED_OUTBOUND
+    end(pair, other)
+    assert pair.initiator(ORDER).committed is State.DISCONNECTED_OUTBOUND, "no other END was taken for the answer to it"
+    exchange(pair)
+    assert pair.home.state.live() == []
+
+
+def test_a_late_no_peer_is_no_error_of_the_new_target(pair: Pair, other: Scribe) -> None:
+    """The initiator has ended, and left when its target failed; so it answers the END of the target as well."""
+    begin(pair, pair.client)
+    end(pair, pair.client)
+    fail(pair.target, Role.TARGET)
+    exchange(pair)
+    assert pair.home.state.live() == []
+    pair.target.end(pair.receiver(ORDER))
+    pair.target.deliver(pair.home)
+    begin(pair, other, NEW)
+    assert kinds(pair, to_home=False) == [Kind.NO_PEER]
+    exchange(pair)
+    assert pair.receiver(ORDER).committed is State.CONVERSING
+    assert pair.receiver(ORDER).urgent == ()
+
+
+def test_a_late_no_peer_behind_a_message_is_no_error_of_a_target_that_has_sent_nothing(
+    pair: Pair, other: Scribe
+) -> None:
+    begin(pair, pair.client)
+    end(pair, pair.client)
+    pair.home.commit(rare=[Cleanup(pair.initiator(ORDER).index)])
+    pair.target.send(pair.receiver(ORDER), b"late")
+    pair.target.end(pair.receiver(ORDER))
+    pair.target.deliver(pair.home)
+    no_peers = [sent for sent in pair.home.outputs(pair.target.address) if sent.kind is Kind.NO_PEER]
+    assert [bool(sent.envelope.flags & FOLLOWED) for sent in no_peers] == [True, False]
+    fresh = Pair()
+    begin(fresh, other, NEW)
+    fresh.target.take(encode_envelope(no_peers[0].envelope._replace(counter=0)), no_peers[0].body)
+    assert fresh.receiver(ORDER).committed is State.CONVERSING
+    assert fresh.target.state.statistics.undeliverable == 1
+
+
+def test_an_error_that_an_end_follows_is_not_answered_where_its_target_had_moved_to() -> None:
+    world = World()
+    begin(world, world.client)
+    moved = move(world, world.target, world.receiver(ORDER), world.second)
+    world.second.commit(rare=[Cleanup(moved.index)])
+    fail(world.home, Role.INITIATOR)
+    world.home.deliver(world.target)
+    world.target.deliver(world.second)
+    assert [sent.kind for sent in world.second.outputs(world.home.address)] == []
+
+
 def test_a_target_that_is_known_to_be_over_tells_nobody_of_lost_data(pair: Pair, other: Scribe) -> None:
     """A session that joined the old conversation does not know of its end; the id is in use again at home."""
     begin(pair, pair.client)
@@ -165,6 +244,22 @@ def test_a_target_that_is_known_to_be_over_tells_nobody_of_lost_data(pair: Pair,
     assert kinds(pair, to_home=True) == [Kind.BOUNCE]
     exchange(pair)
     assert pair.initiator(ORDER).committed is State.STARTED_OUTBOUND
+
+
+def test_a_new_session_behind_lost_data_is_told_of_them(pair: Pair) -> None:
+    """Its first message may have been among them, and the former target knows nothing of that conversation."""
+    begin(pair, pair.client)
+    end(pair, pair.client)
+    exchange(pair)
+    pair.target.end(pair.receiver(ORDER))
+    exchange(pair)
+    anew = Scribe("anew")
+    begin(pair, anew, NEW, sends=None)
+    pair.target.commit(rare=[Lost(pair.target.state.ingest_to, pair.target.state.ingest_to + 3)])
+    suffix = Suffix("order", home=BLOCK.home, detail=Opened(anew.id))
+    pair.target.take(anew.message(BLOCK.target, ORDER, flags=NEW, suffix=suffix), b"second")
+    exchange(pair)
+    assert pair.initiator(ORDER).committed is State.ERROR
 
 
 # ------------------------------------------------------------------------------------------------- the opener's own END
