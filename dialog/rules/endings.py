@@ -136,7 +136,7 @@ def on_end(state: Partition, offset: int, _header: bytes, envelope: Envelope, re
 
 def _answers_another(state: Partition, endpoint: Endpoint | None, envelope: Envelope, detail: End) -> bool:
     """Whether an END answers the END of a former conversation with the id. Only a target's answer has no number."""
-    if endpoint is None or envelope.role is not Role.TARGET or envelope.sequence != NO_SEQUENCE:
+    if endpoint is None or (envelope.kind, envelope.role, envelope.sequence) != (Kind.END, Role.TARGET, NO_SEQUENCE):
         return False
     of_this_one = endpoint.opener == detail.opener or endpoint.index in state.moves.arrivals  # a move may change it
     awaited = endpoint.committed is State.DISCONNECTED_OUTBOUND and of_this_one

@@ -276,8 +276,7 @@ def _peer_end(state: SecondState, envelope: Envelope, record: LogRecord) -> None
     if not isinstance(detail, End):
         state.tally["malformed"] += 1
         return
-    is_answer = envelope.role is Role.TARGET and envelope.sequence < 0 and not envelope.flags & REFUSED
-    if side is not None and is_answer and not (side.ended and (side.generation or side.opener == detail.opener)):
+    if side is not None and _answers_another(side, envelope, detail):
         state.tally["late answer to an END"] += 1
         return
     if not envelope.flags & (REFUSED | FOLLOWED):
@@ -304,6 +303,14 @@ def _peer_end(state: SecondState, envelope: Envelope, record: LogRecord) -> None
         return
     if not envelope.flags & REFUSED or side.opener == detail.opener:
         _peer_is_over(state, side, envelope, record, failed=envelope.kind is Kind.ERROR)
+
+
+def _answers_another(side: Side, envelope: Envelope, detail: End) -> bool:
+    """Whether the END of a target is the answer to an END, and not to the END of this side."""
+    if envelope.kind is not Kind.END or envelope.role is not Role.TARGET or envelope.sequence >= 0:
+        return False
+    waits = side.ended and (side.generation or side.opener == detail.opener)
+    return not waits and not envelope.flags & REFUSED
 
 
 def _no_peer(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
