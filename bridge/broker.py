@@ -356,15 +356,15 @@ class Broker(RouterRegistry):
             if self._listener is not None:
                 exits.callback(self._listener.close)
 
-    def forked(self) -> None:
+    def after_fork(self) -> None:
         """Be closed in a forked child (`bridge.runtime.forks`)."""
         self._closed = True
         self._lock = threading.Lock()
-        self._pools.forked()
-        self._client.forked()
-        self._validator.forked()
-        self._substitutes.forked()
-        self._readers.forked()
+        self._pools.after_fork()
+        self._client.after_fork()
+        self._validator.after_fork()
+        self._substitutes.after_fork()
+        self._readers.after_fork()
 
     def __enter__(self) -> Self:
         return self
@@ -388,7 +388,7 @@ class Broker(RouterRegistry):
         )
         view = partial(ViewWriter, redis, queue) if redis else None
         driver = OwnerDriver(self._kafka, queue, rules, settings, view, self._ends)
-        return Reader(self._kafka, driver, options, self._ends.tell)
+        return Reader(self._kafka, driver, options, self._ends.notify_sender)
 
     def _itself(self) -> AbstractContextManager[Broker]:
         self._check_open()

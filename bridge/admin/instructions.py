@@ -111,7 +111,7 @@ class Instructions:
             told = dict.fromkeys((each.name, one.first) for (each, _, _), one in zip(places, awaited, strict=True))
             said = [Instruction(self._database, name, conversation.bytes, first, *command) for name, first in told]
             key = uuid4().bytes
-            offsets = self.tell(*said, key=key)
+            offsets = self.write(*said, key=key)
             wait_for(awaited, conversation, timeout_s)
             if command.action is Action.SKIP:
                 check_foremost(self._kafka, said[0], offsets[0], key)
@@ -165,7 +165,7 @@ class Instructions:
                     wanted = {(one.role, one.conversation) for one in part}
                     conversations = dict.fromkeys(one.conversation for one in part)
                     said = [Instruction(self._database, each.name, one, 0, action) for one in conversations]
-                    offsets = self.tell(*said)
+                    offsets = self.write(*said)
                     _wait_for_ends(following, wanted, meant, ahead.ingest_to, deadline)
                     self._done(said, offsets)
         return len(found)
@@ -190,11 +190,11 @@ class Instructions:
         if not said:
             return
         try:
-            self.tell(*said)
+            self.write(*said)
         except KonverseError as error:  # the result stands all the same
             log.warning("readers that begin within ten minutes may obey a finished instruction again: %s", error)
 
-    def tell(self, *instructions: Instruction, key: bytes | None = None) -> list[int]:
+    def write(self, *instructions: Instruction, key: bytes | None = None) -> list[int]:
         """Write instructions to their topic, and return their offsets. OutcomeUnknown when Kafka does not answer.
 
         `key` is that of the records. It tells the copies of an instruction, which the producer may have written, from

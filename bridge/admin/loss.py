@@ -114,7 +114,7 @@ class LossAcceptance:
             if one.conversation in forgotten
         ]
         if orders:
-            self._instructions.tell(*orders)
+            self._instructions.write(*orders)
 
     def queue(self, name: str, partition: int) -> Queue:
         """A queue with that partition. Raises QueueNotFound, BadInput, TopicMismatch."""

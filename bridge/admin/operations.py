@@ -134,7 +134,7 @@ class Operations:
             deadline = time.monotonic() + timeout
             for at in range(0, len(found), SWEEP_CONVERSATIONS):
                 part = found[at : at + SWEEP_CONVERSATIONS]
-                self._instructions.tell(*(group.instruction(self._database) for group in part))
+                self._instructions.write(*(group.instruction(self._database) for group in part))
                 wait_until_resumed(part, deadline)
         return [one for group in found for one in group.shown]
 

@@ -241,7 +241,7 @@ class Catalog:
             except EXPECTED_ERRORS as error:  # a lookup that needs the journal raises the error itself
                 log.debug("the catalog cannot be read: %s", error)
             else:
-                self._log.look()
+                self._log.check_settings()
 
     def refresh(self) -> None:
         """Read new records of the journal. Raises TopicMismatch when its topic was replaced or truncated."""

@@ -156,7 +156,7 @@ class Destinations:
             if lane.address in awaited or verified.get(lane.address) != _reached(session, lane, lane.next)
         ]
 
-    def look(self, addresses: Iterable[Address], timeout_s: float = ANSWER_S) -> bool:
+    def refresh(self, addresses: Iterable[Address], timeout_s: float = ANSWER_S) -> bool:
         """Ask Kafka whether the topics still belong to their queues, and wait for the answer.
 
         Returns False when some answers did not arrive in time, or the catalog could not be read. Updates `gone`.

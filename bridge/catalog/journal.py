@@ -96,7 +96,7 @@ class CatalogLog:
             f"whether {what} was written is unknown: {said}. Check whether it is there; if not, repeat it"
         )
 
-    def look(self) -> None:
+    def check_settings(self) -> None:
         """Check the topic's settings at most every WATCH_EVERY_S, and log what is wrong."""
         now = time.monotonic()
         if now < self._look_at:

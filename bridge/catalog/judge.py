@@ -124,7 +124,7 @@ class CatalogJudge:
         if demand.schema is None:
             return BodyFinding(fault_of(demand.validation, body))
         try:
-            return self._validator.look(demand.schema, body or b"")
+            return self._validator.validate(demand.schema, body or b"")
         except ValidatorUnavailable as error:  # the partition is claimed again, and its messages are validated again
             if self._unavailable.due():
                 log.error("messages wait, because the validator is unavailable: %s", error)  # noqa: TRY400  # text suffices

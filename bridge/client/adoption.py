@@ -96,7 +96,7 @@ class Adopter:
         """Tell the machine the present state of a partition."""
 
         def question(state: Partition) -> bool:
-            self._sender.hear(lambda _session: machine.hear(state))
+            self._sender.apply_news(lambda _session: machine.hear(state))
             return True
 
         self._sender.wait_for_id()  # before the question, which runs while the reader or the follower is locked

@@ -127,11 +127,11 @@ class Client:
             if transmission is not None:
                 exits.callback(transmission.settle)
 
-    def forked(self) -> None:
+    def after_fork(self) -> None:
         """Be closed in a forked child (`bridge.runtime.forks`)."""
         self._lock, self._opening = threading.Lock(), threading.Lock()
-        self.mailboxes.forked()
+        self.mailboxes.after_fork()
         if self.sender is not None:
-            self.sender.forked()
+            self.sender.after_fork()
         if self._transmission is not None:
-            self._transmission.forked()
+            self._transmission.after_fork()

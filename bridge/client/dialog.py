@@ -198,7 +198,7 @@ class Dialog:
         """
         error, description = check_error(error, description)
         if not error:
-            self._sender.fire_and_forget.look(self._staged)
+            self._sender.fire_and_forget.examine(self._staged)
         self._sender.end(self._staged, error_body(error, description) if error else b"")
 
     def __repr__(self) -> str:

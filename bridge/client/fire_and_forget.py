@@ -20,7 +20,7 @@ class FireAndForget:
         """A reader of this process receives from the queue with this data topic, now or until it was closed."""
         self._read.add(topic)
 
-    def look(self, dialog: SessionDialog, *, sends: bool = False) -> None:
+    def examine(self, dialog: SessionDialog, *, sends: bool = False) -> None:
         """Examine a dialog that is about to be ended without error; `sends`: the same transaction sends on it, too.
 
         In doubt there is no warning: replies may have come to a reader that was closed or has lost the partition.

@@ -117,7 +117,7 @@ class Homes:
         for home in closing:
             _close(home)
 
-    def forked(self) -> None:
+    def after_fork(self) -> None:
         """Be closed in a forked child (`bridge.runtime.forks`)."""
         self._lock = threading.Lock()
         self._closed = True

@@ -198,7 +198,7 @@ class Mailboxes:
         assert sender is not None
 
         def question(home: Partition) -> bool:
-            sender.hear(lambda session: session.home_says(home))
+            sender.apply_news(lambda session: session.home_says(home))
             return True
 
         sender.wait_for_id()  # before the question, which runs while the reader or the follower is locked
@@ -221,8 +221,8 @@ class Mailboxes:
             self._thread.join()
         self._homes.close()
 
-    def forked(self) -> None:
+    def after_fork(self) -> None:
         """Be closed in a forked child (`bridge.runtime.forks`)."""
         self._closed = True
         self._lock = threading.Lock()
-        self._homes.forked()
+        self._homes.after_fork()

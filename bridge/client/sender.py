@@ -174,7 +174,7 @@ class Sender:
             self._producer.check_open()
             self._producer.hand(call(self.session))
 
-    def hear(self, news: Callable[[Session], list[Produce]]) -> None:
+    def apply_news(self, news: Callable[[Session], list[Produce]]) -> None:
         """As `decide`, but without waiting, since the caller may hold locks. Call `wait_for_id` before.
 
         Raises KafkaUnavailable when the id has become old meanwhile.
@@ -297,7 +297,7 @@ class Sender:
         with self._producer.lock:
             addresses = addresses_of(dialog) if dialog is not None else self._destinations.unverified(self.session)
             reached = reached_of(self.session, addresses)
-        answered = self._destinations.look(addresses, timeout_s)
+        answered = self._destinations.refresh(addresses, timeout_s)
         self._producer.refresh()
         if not self._leaves:
             self._destinations.check(*addresses)
@@ -331,7 +331,7 @@ class Sender:
                         self._producer.hand(self.session.close())
                     self._producer.refresh()
                 self._wait_until(self._said_goodbye, "a goodbye", timeout_s, None)
-                answered = self._destinations.look(unverified)
+                answered = self._destinations.refresh(unverified)
                 self._destinations.check_untold(unverified)
         except OutcomeUnknown:
             raise self._given_up() from None
@@ -363,15 +363,15 @@ class Sender:
             waiting = sum(len(lane.origins) for lane in self.session.lanes.values())
             return given_up(waiting, self._in_vain(), self._producer.last_failure, self._token(None))
 
-    def leave(self, timeout_s: float) -> None:
-        """Called when the program ends without `close`: see the function `leave`."""
+    def at_exit(self, timeout_s: float) -> None:
+        """Called when the program ends without `close`: see `deliver_at_exit`."""
         if self._producer.closed or self.session.over is not None:
             return
-        leave(self, timeout_s, self._producer.last_failure)
+        deliver_at_exit(self, timeout_s, self._producer.last_failure)
 
-    def forked(self) -> None:
+    def after_fork(self) -> None:
         """Be closed in a forked child (`bridge.runtime.forks`)."""
-        self._producer.forked()
+        self._producer.after_fork()
 
     # ------------------------------------------------------------------------------------------------------ inside
 
@@ -482,7 +482,7 @@ def given_up(waiting: int, vain: list[Lane], failure: object, token: bytes) -> O
     )
 
 
-def leave(sender: Sender, timeout_s: float, failure: object) -> None:
+def deliver_at_exit(sender: Sender, timeout_s: float, failure: object) -> None:
     """Deliver the waiting records of a program that ends without `close`, or log how many are given up."""
     goodbye_s = GOODBYE_S
     try:

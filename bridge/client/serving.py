@@ -136,7 +136,7 @@ class SessionProducer:
         self._thread.join()
         discard(self._client)
 
-    def forked(self) -> None:
+    def after_fork(self) -> None:
         """Be closed in a forked child: the thread and the client belong to the parent."""
         self._closed, self.free = True, False
         self.lock = threading.RLock()
@@ -236,7 +236,7 @@ class SessionProducer:
             except KafkaException as error:
                 self._fail(self._words(error.args[0], self._some_topic()))
             with self.lock:  # the session ends dialogs whose lifetime is over
-                due = self._renewal.look()
+                due = self._renewal.check_clock()
             if due:
                 self.refresh()
             if self._renewal.age is Age.DOUBTFUL:
@@ -282,7 +282,7 @@ class SessionProducer:
         now = time.monotonic()
         if records != before and now - at >= WATCH_EVERY_S:
             self._looked_at = (now, records)
-            self._destinations.look([*self._session.lanes], POLL_S)
+            self._destinations.refresh([*self._session.lanes], POLL_S)
             self.refresh()
 
     def _settle(self) -> None:

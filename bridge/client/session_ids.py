@@ -64,7 +64,7 @@ class SessionRenewal:
         self.trouble: str | None = None
         """Why an answer could not be read; None when all could."""
 
-    def look(self) -> bool:
+    def check_clock(self) -> bool:
         """Check the clock; True when `age` has changed."""
         before = self.age
         if before is not Age.DOUBTFUL:

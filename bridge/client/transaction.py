@@ -117,7 +117,7 @@ class ClientTransaction:
         staged = _staged(dialog)
         if not error:
             sends = any(step.dialog is staged and step.kind is Kind.MESSAGE for step in self._transaction.steps)
-            self._sender.fire_and_forget.look(staged, sends=sends)
+            self._sender.fire_and_forget.examine(staged, sends=sends)
         self._transaction.end(staged, error_body(error, description) if error else b"")
 
     @checked

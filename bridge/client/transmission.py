@@ -149,12 +149,12 @@ class Transmission:
         for thread in self._threads:
             thread.join()
 
-    def forked(self) -> None:
+    def after_fork(self) -> None:
         """Be closed in a forked child (`bridge.runtime.forks`)."""
         self._closed = threading.Event()  # a thread of the parent may hold the lock of the old event
         self._closed.set()
         if self._reader is not None:
-            self._reader.forked()
+            self._reader.after_fork()
 
     def _transmit(self, reader: Reader) -> None:
         with reader:  # however the loop ends, the partitions must go to another owner

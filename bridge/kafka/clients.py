@@ -198,7 +198,7 @@ class Kafka:
         return self._producer({
             **self._common,
             "enable.idempotence": True,
-            "error_cb": self.health.heard,
+            "error_cb": self.health.note_error,
             "linger.ms": 0,
             "socket.nagle.disable": True,
             "message.timeout.ms": max(1, round((timeout_s or self.settings.append_timeout_s) * 1000)),
@@ -208,7 +208,7 @@ class Kafka:
         """For one record that may be duplicated: a producer without an idempotence id answers half a second sooner."""
         return self._producer({
             **self._common,
-            "error_cb": self.health.heard,
+            "error_cb": self.health.note_error,
             "linger.ms": 0,
             "message.timeout.ms": max(1, round(timeout_s * 1000)),
         })  # fmt: skip
@@ -222,7 +222,7 @@ class Kafka:
         return self._producer({
             **self._common,
             "enable.idempotence": True,
-            "error_cb": self.health.heard,
+            "error_cb": self.health.note_error,
             "linger.ms": linger_ms,
             "queue.buffering.max.messages": PRODUCER_RECORDS_MAX,
             "delivery.report.only.error": True,
@@ -298,12 +298,12 @@ class Health:
         self._trouble: tuple[str, float] | None = None
         self._fatal: KafkaError | None = None
 
-    def heard(self, error: KafkaError) -> None:
+    def note_error(self, error: KafkaError) -> None:
         """Librdkafka's error callback. Librdkafka goes on by itself after these errors."""
         if error.code() != KafkaError._ALL_BROKERS_DOWN or self._trouble is None:  # noqa: SLF001  # the least specific
             self._trouble = (error.str(), time.monotonic())
 
-    def died(self, error: KafkaError) -> None:
+    def note_death(self, error: KafkaError) -> None:
         """A producer has failed for good for this reason."""
         self._fatal = error
 
@@ -351,5 +351,5 @@ class ReportingProducer(Producer):
 
     def _told(self, error: KafkaException) -> KafkaException:
         if error.args[0].fatal():
-            self._health.died(error.args[0])
+            self._health.note_death(error.args[0])
         return error

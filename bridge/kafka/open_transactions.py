@@ -95,7 +95,7 @@ class OpenTransactions:
         """Partition -> last stable offset at the last look, where a transaction was open."""
         self._seldom = LogThrottle()
 
-    def look(self, partitions: Collection[int]) -> None:
+    def poll(self, partitions: Collection[int]) -> None:
         """Ask Kafka when a look is due, or take its answers. Call it often."""
         if not self._ends:
             now = time.monotonic()

@@ -55,7 +55,7 @@ class TopicWatch:
         """Seconds since the oldest question without an answer; 0 when none is open. Answers are noticed by `look`."""
         return time.monotonic() - self._unheard_since if self._unheard_since is not None else 0.0
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Raise TopicMismatch when a topic was created again, or was missing twice in a row. Call it often."""
         self._look_at_settings()
         if not self._asked:

@@ -201,7 +201,7 @@ class OwnerDriver:
             if self.attach is not None:  # a transaction that is still held shall not keep the reader alive
                 self.late.attach(owner.staging.context)
         if self._standby is not None:
-            self._standby.leave(number)
+            self._standby.follow_again(number)
         if self._view is not None:
             self._view.forget(number)
         return owner
@@ -215,11 +215,11 @@ class OwnerDriver:
 
     def _look_at_offsets(self, now: int) -> None:
         """Tell the owners what was deleted from the logs that a recovery would need."""
-        for number, (offset,) in self._beginnings.look(self.owners).items():
+        for number, (offset,) in self._beginnings.poll(self.owners).items():
             self._data_begins(number, offset)
         leading = {number: owner for number, owner in self.owners.items() if owner.phase is Phase.LEADING}
         newest = {number: at for number, owner in leading.items() if (at := owner.snapshots.newest) >= 0}
-        for number, held in self._snapshot_watch.look(newest):
+        for number, held in self._snapshot_watch.poll(newest):
             if number in leading:
                 self._do(leading[number], leading[number].step(held, now))
                 log_alarms(leading[number], self._journal, self._kafka.alarms)

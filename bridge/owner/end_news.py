@@ -55,7 +55,7 @@ class EndNews:
         if sender is not None:
             sender.on_home(state)
 
-    def tell(self, conversation: bytes) -> None:
+    def notify_sender(self, conversation: bytes) -> None:
         """Tell the sender that the peer of a dialog has ended it."""
         sender = self._sender()
         if sender is not None:

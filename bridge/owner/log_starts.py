@@ -38,7 +38,7 @@ class OffsetWatch:
         """An answer is awaited: `look` asks nothing new."""
         return bool(self._asked)
 
-    def look(self, partitions: Collection[int]) -> dict[int, tuple[int, ...]]:
+    def poll(self, partitions: Collection[int]) -> dict[int, tuple[int, ...]]:
         """Ask Kafka when a look is due. Returns the answers since the last call: partition and its offsets."""
         if self._asked:
             if not all(answer.done() for asked in self._asked for answer in asked.values()):
@@ -65,9 +65,9 @@ class SnapshotWatch:
         self._newest: dict[int, int] = {}
         """Partition -> its last snapshot's first offset when Kafka was asked. Later ones may lie behind the answer."""
 
-    def look(self, newest: Mapping[int, int]) -> list[tuple[int, SnapshotsHeld]]:
+    def poll(self, newest: Mapping[int, int]) -> list[tuple[int, SnapshotsHeld]]:
         """Ask when a look is due about partitions and their last snapshots. Returns the answers since the last call."""
         if not self._offsets.asks:
             self._newest = dict(newest)
-        answers = self._offsets.look(newest)
+        answers = self._offsets.poll(newest)
         return [(at, SnapshotsHeld(self._newest[at], start, end)) for at, (start, end) in answers.items()]

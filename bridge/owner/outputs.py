@@ -150,7 +150,7 @@ class Outputs:
     def _look_again(self) -> None:
         """Ask whether topics fit by now, or their queues were dropped. Waits for the answer, as this is rare."""
         self._look_again_at = time.monotonic() + WATCH_EVERY_S
-        self._destinations.look({address for _, address in self._withheld})
+        self._destinations.refresh({address for _, address in self._withheld})
         if any(
             destination_of(address) not in self._destinations.gone
             for _, address in self._withheld

@@ -80,7 +80,7 @@ class Standby:
         self._gone.append(follower)
         return follower if follower.phase is Phase.FOLLOWING else None
 
-    def leave(self, number: int) -> None:
+    def follow_again(self, number: int) -> None:
         """Follow a partition again that was taken over here and is lost."""
         self._taken.discard(number)
 

@@ -166,7 +166,7 @@ class Assignment:
         messages = self.consumer.consume(FETCH_RECORDS, 0)
         return [first, *messages] if owners.get(number) is owner else messages
 
-    def hear(self) -> bool:
+    def poll_when_due(self) -> bool:
         """Poll the consumer when that is due: only there can the group call back, and it expels a silent member."""
         return time.monotonic() >= self._hear_at and self.fetch(0.0, 1)
 
@@ -260,7 +260,7 @@ class Assignment:
         return self._closed or consumer is not self.consumer
 
     def _let_go(self, number: int) -> None:
-        self._orphans.leave(number)
+        self._orphans.drop(number)
         self._assigned.discard(number)
         self._paused.discard(number)
         self._claim_again_at.pop(number, None)
@@ -297,7 +297,7 @@ class Assignment:
         for number, owner, effect in self._driver.stopped():
             if self._driver.owners.get(number) is owner:
                 self._driver.drop(number)
-                self._orphans.leave(number)  # another reader has claimed it, or it will be silent again
+                self._orphans.drop(number)  # another reader has claimed it, or it will be silent again
             self._lost += owner.counters.claims  # an owner that never led had nothing to lose
             if isinstance(effect, Halted):
                 self.failure = PartitionHalted(effect.reason)
@@ -309,13 +309,13 @@ class Assignment:
             elif number in self._assigned and number not in self._driver.owners:
                 self._claim_again_at.setdefault(number, time.monotonic() + CLAIM_AGAIN_S)
         try:
-            self._watch.look()
+            self._watch.poll()
         except TopicMismatch as error:
             self.failure = error
         if self._driver.catalog_changes.dropped:
             self.failure = QueueNotFound(f"queue {self._driver.queue.name!r} was dropped while it was read")
         self._log_kafka_health()
-        self._transactions.look(self._driver.owners)
+        self._transactions.poll(self._driver.owners)
         while self._driver.misplaced:
             number = self._driver.misplaced.pop()
             current = self._driver.owners.get(number)
@@ -325,7 +325,7 @@ class Assignment:
         if due:
             self._claim_again(due)
         if self._options.partitions is None or self._options.substitute:
-            for number in self._orphans.look({*self._assigned, *self._driver.owners}):
+            for number in self._orphans.find({*self._assigned, *self._driver.owners}):
                 self._adopt(number)
 
     def _adopt(self, number: int) -> None:
@@ -385,7 +385,7 @@ class Assignment:
             if number in self._assigned:
                 self._claim_again_at[number] = time.monotonic() + CLAIM_AGAIN_S
             else:
-                self._orphans.leave(number)
+                self._orphans.drop(number)
         else:
             self._paused.discard(number)
 

@@ -23,7 +23,7 @@ class DrainCheck:
         self._queues = queues
         self._followings: dict[tuple[str, int], Follower] = {}
 
-    def look(self, queue: Queue, ours: Collection[int]) -> Mark | None:
+    def examine(self, queue: Queue, ours: Collection[int]) -> Mark | None:
         """Look at all partitions except `ours` of `queue`; None when something waits there, or Kafka does not answer.
 
         Suspended conversations do not count: they wait for an operator.

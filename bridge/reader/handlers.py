@@ -99,7 +99,7 @@ class HandlerRunner:
             for since, transaction in sorted(self._at_work.values(), key=itemgetter(0))
         ]
 
-    def leave(self) -> None:
+    def abandon(self) -> None:
         """Let each thread end after its present transaction."""
         self._left = True
 
@@ -175,7 +175,7 @@ class Worked(Protocol):
         """What the threads are doing now, in words."""
         ...
 
-    def leave(self) -> None:
+    def abandon(self) -> None:
         """The threads that still run are left behind."""
         ...
 
@@ -247,7 +247,7 @@ class Crew:
                     worked.name,
                     _shown(worked.at_work()),
                 )
-                worked.leave()
+                worked.abandon()
                 with self._changed:
                     self._present.difference_update(thread.ident for thread in left if thread.ident is not None)
                     self._changed.notify_all()

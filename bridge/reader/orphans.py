@@ -79,7 +79,7 @@ class Orphans:
         self._failed: dict[int, bytes] = {}
         """Partition -> id of this reader's last claim that failed."""
 
-    def look(self, ours: Collection[int]) -> list[int]:
+    def find(self, ours: Collection[int]) -> list[int]:
         """Partitions, except `ours`, whose owners are dead. Does not wait for Kafka."""
         ends = self.ends(ours)
         return self.silent(ends) if ends else []
@@ -125,7 +125,7 @@ class Orphans:
         if owner is not None:
             self._failed[number] = owner.claim_id
 
-    def leave(self, number: int) -> None:
+    def drop(self, number: int) -> None:
         """Stop reading a partition."""
         if number in self.numbers:
             self.numbers.discard(number)
@@ -157,7 +157,7 @@ class UnownedPartitions(Orphans):
         self._reader: LogReader | None = None
         self._before: dict[int, int] = {}
 
-    def look(self, ours: Collection[int]) -> list[int]:
+    def find(self, ours: Collection[int]) -> list[int]:
         """Partitions, except `ours`, without an owner."""
         ends = self.ends(ours)
         if ends is None:

@@ -392,7 +392,7 @@ class Reader:
                         break
                     self._driver.pump(0.01)
                     self._assignment.maintain()
-                self._assignment.hear()
+                self._assignment.poll_when_due()
             if time.monotonic() > say_at:
                 say_at = deadline + 1
                 log.warning("waiting for Kafka to acknowledge the finished transactions of queue %r", self.queue.name)
@@ -476,7 +476,7 @@ class Reader:
         if self._closed:
             raise BrokerClosed(f"the reader of queue {self.queue.name!r} was closed; make another with broker.reader")
 
-    def leave(self, timeout_s: float) -> None:
+    def at_exit(self, timeout_s: float) -> None:
         """The program ends: stop `run`, wait up to `timeout_s` for handlers at work, and close, as this is no crash."""
         if self._crew.busy:
             self.stop()
@@ -504,7 +504,7 @@ class Reader:
             if first:
                 self._crew.wait(CLOSE_S)
 
-    def forked(self) -> None:
+    def after_fork(self) -> None:
         """In a forked child: closed, see `bridge.runtime.forks`."""
         self._closed = True
         self._lock = threading.RLock()
@@ -574,7 +574,7 @@ class Reader:
             fetched = (
                 self._assignment.fetch(0.0)
                 if self._handing_out.scarce(self._plenty)
-                else keep_up and self._assignment.hear()
+                else keep_up and self._assignment.poll_when_due()
             )
             if fetched or keep_up:
                 return True

@@ -52,8 +52,8 @@ class Readers:
         """The answer of each reader of the queue; None from a reader that does not own the partition."""
         return [reader.ask(address.partition, question) for reader in self.of_topic(address.topic)]
 
-    def forked(self) -> None:
+    def after_fork(self) -> None:
         """Be closed in a forked child (`bridge.runtime.forks`)."""
         self._lock = threading.Lock()
         for reader in self._readers:
-            reader.forked()
+            reader.after_fork()

@@ -133,11 +133,11 @@ class Substitutes:
         if thread is not None and thread is not threading.current_thread():
             thread.join()
 
-    def forked(self) -> None:
+    def after_fork(self) -> None:
         """In a forked child: closed, see `bridge.runtime.forks`."""
         self._closing = threading.Event()
         self._closing.set()
         self._lock = threading.Lock()
         self._thread = None
         for reader in self._open.values():
-            reader.forked()
+            reader.after_fork()

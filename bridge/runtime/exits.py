@@ -22,7 +22,7 @@ EXIT_S: Final = 10.0
 class ExitTask(Protocol):
     """An object that may have unfinished work when the program ends."""
 
-    def leave(self, timeout_s: float) -> None:
+    def at_exit(self, timeout_s: float) -> None:
         """Finish the work within this time, or log what was not finished."""
 
 
@@ -39,6 +39,6 @@ def _leave_all() -> None:
     deadline = time.monotonic() + EXIT_S
     for thing in list(_OPEN):
         try:
-            thing.leave(max(0.0, deadline - time.monotonic()))
+            thing.at_exit(max(0.0, deadline - time.monotonic()))
         except Exception:
             log.exception("the program ends, and %r could not finish its pending work", thing)

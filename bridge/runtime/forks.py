@@ -14,7 +14,7 @@ from weakref import WeakSet
 class Forkable(Protocol):
     """An object that must not be used in a forked child."""
 
-    def forked(self) -> None:
+    def after_fork(self) -> None:
         """Close without I/O. Threads that do not exist in the child may have held the locks: replace these first."""
 
 
@@ -28,7 +28,7 @@ def close_after_fork(thing: Forkable) -> None:
 
 def _in_child() -> None:
     for thing in list(_KNOWN):
-        thing.forked()
+        thing.after_fork()
 
 
 os.register_at_fork(after_in_child=_in_child)

@@ -63,13 +63,13 @@ class Validator:
         self.deaths = 0
         """Number of validation processes that died."""
 
-    def look(self, known: EncodedRule, body: bytes) -> BodyFinding:
+    def validate(self, known: EncodedRule, body: bytes) -> BodyFinding:
         """Validate a body against a rule. Raises ValidatorUnavailable when this machine cannot do it."""
         with self._lock:
             answer = self._judge(known, body)
         return _finding(answer)
 
-    def look_at_each(self, known: EncodedRule, bodies: Sequence[bytes]) -> list[BodyFinding]:
+    def validate_each(self, known: EncodedRule, bodies: Sequence[bytes]) -> list[BodyFinding]:
         """Validate several bodies in fewer requests. A body that kills the process does not affect other results."""
         findings: list[BodyFinding] = []
         while len(findings) < len(bodies):
@@ -93,7 +93,7 @@ class Validator:
             self._closed = True
             self._end()
 
-    def forked(self) -> None:
+    def after_fork(self) -> None:
         """Let go of the process in a forked child: it belongs to the parent."""
         self._lock = threading.Lock()
         self._closed = True

@@ -116,7 +116,7 @@ class WorkerProcess:
         """Queues that are still being read, as words for a log line."""
         return [f"queue {reader.queue.name!r}" for reader in self._readers if not reader.closed]
 
-    def leave(self) -> None:
+    def abandon(self) -> None:
         """Do nothing: readers whose threads hang are closed with their broker."""
 
     def _reader_of(self, activation: Activation) -> Reader:
@@ -148,7 +148,7 @@ class WorkerProcess:
                 if not self._until_drained:
                     continue
                 before, ours = seen, reader.partitions
-                mark = draining.look(reader.queue, ours)
+                mark = draining.examine(reader.queue, ours)
                 seen = None if mark is None else (ours, mark)
                 if seen is not None and seen == before:
                     log.info("queue %r is drained", activation.queue)

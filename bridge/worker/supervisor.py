@@ -102,7 +102,7 @@ class Child:
         """Whether a process runs."""
         return self._process is not None and self._process.poll() is None
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Start the process if it is due, and note its end."""
         if self.code is not None:
             return
@@ -206,7 +206,7 @@ class Supervisor:
         """Watch the processes until all are drained, one fails for good, or a signal arrives. Its code, else 0."""
         while not self._signals:
             for child in self._children:
-                child.look()
+                child.poll()
             codes = [child.code for child in self._children]
             failed = max((code for code in codes if code is not None and code >= PERMANENT_FAILURE), default=0)
             if failed or None not in codes:

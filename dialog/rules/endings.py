@@ -42,6 +42,7 @@ def on_end_call(state: Partition, _offset: int, _header: bytes, envelope: Envelo
     """END CONVERSATION of a session, at its home; a body is the Error document of WITH ERROR."""
     endpoint = state.endpoint(envelope.role, envelope.conversation)
     if endpoint is not None and endpoint.committed is not State.DISCONNECTED_OUTBOUND:
+        # M92 holds for its own END_CALL alone: an heir, an owner and a transaction are other writers
         end_endpoint(state, endpoint, record[0] or None, ALL_SENT * (envelope.writer == endpoint.opener))
 
 
@@ -119,7 +120,7 @@ def on_end(state: Partition, offset: int, _header: bytes, envelope: Envelope, re
     if not isinstance(detail, End):
         state.statistics.malformed += 1
         return
-    if _answers_another(state, endpoint, envelope, detail):
+    if endpoint is not None and _answers_former_end(state, endpoint, envelope, detail):
         state.statistics.undeliverable += 1
         return
     if not envelope.flags & (REFUSED | FOLLOWED):  # about a BEGIN, not this conversation; or not the last word
@@ -134,11 +135,16 @@ def on_end(state: Partition, offset: int, _header: bytes, envelope: Envelope, re
     peer_ends(state, endpoint, (offset, message_type, *record), failed=failed)
 
 
-def _answers_another(state: Partition, endpoint: Endpoint | None, envelope: Envelope, detail: End) -> bool:
-    """Whether an END answers the END of a former conversation with the id. Only a target's answer has no number."""
-    if endpoint is None or (envelope.kind, envelope.role, envelope.sequence) != (Kind.END, Role.TARGET, NO_SEQUENCE):
+def _answers_former_end(state: Partition, endpoint: Endpoint, envelope: Envelope, detail: End) -> bool:
+    """Whether an END answers the END of a former conversation with the id of this one.
+
+    Only the answer of a target has no number. It names the opener of the END that it answers, and this side awaits an
+    answer only when it has ended.
+    """
+    if (envelope.kind, envelope.role, envelope.sequence) != (Kind.END, Role.TARGET, NO_SEQUENCE):
         return False
-    of_this_one = endpoint.opener == detail.opener or endpoint.index in state.moves.arrivals  # a move may change it
+    # a side that moved before its first message left has its owner as opener (`relocation.on_install`)
+    of_this_one = endpoint.opener == detail.opener or endpoint.index in state.moves.arrivals
     awaited = endpoint.committed is State.DISCONNECTED_OUTBOUND and of_this_one
     return not (awaited or envelope.flags & REFUSED)
 
@@ -146,16 +152,19 @@ def _answers_another(state: Partition, endpoint: Endpoint | None, envelope: Enve
 def on_no_peer(state: Partition, offset: int, _header: bytes, envelope: Envelope, record: Record) -> None:
     """NO_PEER: the peer does not live there; an Error, and the peer's end, for this side. It is never answered.
 
-    What answers the END of a former conversation with the id, or its messages, has no effect on this one.
+    An answer to the END of a former conversation with the id comes to a side that has not ended, or to none. An answer
+    to a message of a former one may come to a target that has sent no message.
     """
     role = other(envelope.role)
     endpoint = state.endpoint(role, envelope.conversation)
-    if envelope.flags & FOLLOWED:
-        meant = endpoint is not None and (role is Role.INITIATOR or endpoint.sent > 0)
+    if endpoint is None:
+        meant = False
+    elif envelope.flags & FOLLOWED:
+        meant = role is Role.INITIATOR or endpoint.sent > 0
     else:
-        meant = endpoint is None or endpoint.committed is State.DISCONNECTED_OUTBOUND
-        if meant:
-            state.named.hear((role, envelope.conversation))
+        meant = endpoint.committed is State.DISCONNECTED_OUTBOUND
+    if not envelope.flags & FOLLOWED and (meant or endpoint is None):
+        state.named.hear((role, envelope.conversation))
     if endpoint is None or not meant:
         state.statistics.undeliverable += 1
         return
@@ -216,7 +225,10 @@ def _end_of_unknown(state: Partition, role: Role, envelope: Envelope, detail: En
             state.named.hear((role, envelope.conversation))
     if envelope.kind is Kind.ERROR and envelope.flags & REFUSED:
         return  # its BEGIN named an ended id: `over` remembers it, and no one waits for an answer
-    if may_open(state, detail.opener) and not envelope.flags & ALL_SENT:
+    if envelope.flags & ALL_SENT:
+        if state.tombstones.get(envelope.conversation) == detail.opener:
+            del state.tombstones[envelope.conversation]
+    elif may_open(state, detail.opener):
         state.remember_tombstone(envelope.conversation, detail.opener)
     if not envelope.flags & FOLLOWED:
         answer_end(state, envelope, detail)

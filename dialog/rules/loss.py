@@ -96,7 +96,10 @@ def _fail(state: Partition, endpoint: Endpoint, lost: Lost, body: bytes) -> None
 
 
 def _fail_elsewhere(state: Partition, role: Role, conversation: bytes, lost: Lost, body: bytes) -> None:
-    """Fail an endpoint that moved away: it gets an Error as if by its peer, because records for it may be lost."""
+    """Fail an endpoint that moved away: it gets an Error as if by its peer, because records for it may be lost.
+
+    The END of its peer may be among them, so the flag FOLLOWED promises nothing here.
+    """
     detail = End(state.writer_id, state.address)
     envelope = Envelope(
         Kind.ERROR,

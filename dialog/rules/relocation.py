@@ -270,8 +270,9 @@ def _of_nobody(state: Partition, role: Role, envelope: Envelope, record: Record)
     elif kind is Kind.MESSAGE and role is Role.TARGET:
         bounce(state, envelope, record, BounceReason.NO_ENDPOINT)
         answer_cleaned(state, envelope.conversation)
-    elif isinstance(detail, End) and role is Role.TARGET and not envelope.flags & FOLLOWED:
-        answer_end(state, envelope, detail)
+    elif isinstance(detail, End) and role is Role.TARGET:
+        if not envelope.flags & FOLLOWED:
+            answer_end(state, envelope, detail)
     elif kind is Kind.MESSAGE or (isinstance(detail, End) and envelope.sequence != NO_SEQUENCE):
         answer_no_peer(state, envelope)
     else:

@@ -100,7 +100,7 @@ def answer_no_peer(state: Partition, envelope: Envelope) -> None:
     if to is None:
         state.statistics.undeliverable += 1
         return
-    _say_no_peer(state, to, (Role.INITIATOR, envelope.conversation), FOLLOWED * _goes_on(envelope))
+    _say_no_peer(state, to, (Role.INITIATOR, envelope.conversation), FOLLOWED * _end_follows(envelope))
 
 
 def answer_cleaned(state: Partition, conversation: bytes) -> bool:
@@ -124,7 +124,7 @@ def answer_lost(state: Partition, envelope: Envelope) -> None:
         _say_no_peer(state, home, key, FOLLOWED, body)
 
 
-def _goes_on(envelope: Envelope) -> bool:
+def _end_follows(envelope: Envelope) -> bool:
     """Whether the END of a record's sender is still to come."""
     return envelope.kind is Kind.MESSAGE or bool(envelope.flags & FOLLOWED)
 

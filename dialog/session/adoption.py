@@ -229,7 +229,7 @@ class Adoption:
         session = self._session
         manner = BeginOptions(case.returning, named=case.opener is not None)
         dialog = session.propose(case.conversation, case.begin, manner)
-        session.ended_here.begun(case.conversation, manner.flags)
+        session.former.begun(case.conversation, manner.flags)
         dialog.was_begun_by(case.opener or dialog.opener)
         dialog.sent, dialog.redirects = 1, Redirects()  # the target has FIRST; sequence numbers are not known
         dialog.redirects.opened = True
@@ -240,6 +240,7 @@ class Adoption:
             session.dialogs[case.conversation] = dialog
         else:
             dialog.state = DialogState.ENDED
+            session.former.leave_open(dialog)
         return Adopted(dialog, case.standing)
 
 

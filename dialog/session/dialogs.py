@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from enum import Enum
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
 from konverse.dialog.state.named import in_use
@@ -55,7 +55,6 @@ if TYPE_CHECKING:
     from konverse.dialog.state.partition import Partition
 
 _END_SUFFIX: Final = encode_suffix(Suffix(END_DIALOG))
-_Known = TypeVar("_Known")
 _ENDED_ENTRIES_MAX: Final = 1_000
 """Ended dialogs that `Lifetimes` keeps at most, besides as many as there are live ones."""
 
@@ -142,47 +141,75 @@ class BeginOptions(NamedTuple):
 PLAIN: Final = BeginOptions()
 
 
-class EndedHere:
-    """Conversations with caller-chosen ids that a session has ended, or that only their peers have ended."""
+class FormerDialogs:
+    """Dialogs with caller-chosen ids that a session or their peers have ended: what they forbid when an id comes again.
+
+    All dialogs that a session begins with one id have one opener. So no record of a former dialog may leave behind the
+    BEGIN of a new conversation: it would count for that.
+    """
 
     def __init__(self) -> None:
         self._over: dict[bytes, None] = {}
-        self._left_open: dict[bytes, tuple[SessionDialog, ...]] = {}
-        """Dialogs that their peer or their lifetime has ended, and that were not ended here, by conversation."""
+        """Conversations that the session has ended."""
+        self._ending: dict[bytes, list[SessionDialog]] = {}
+        """Dialogs whose END was called and has not left."""
+        self._left_open: dict[bytes, list[SessionDialog]] = {}
+        """Dialogs that their peer or their lifetime has ended, and the session has not."""
 
     def check(self, conversation: bytes, manner: BeginOptions) -> None:
-        """Raise ConversationOver for a conversation that the session has ended, unless `manner` says ANEW."""
+        """Raise what forbids to begin this conversation.
+
+        ConversationOver when the session has ended it, unless `manner` says ANEW; InvalidState for ANEW before the END
+        has left.
+        """
         if conversation in self._over and not manner.anew:
             raise ConversationOver(
                 f"conversation {UUID(bytes=conversation)} is over: this session has ended it. {ANOTHER_ID}"
             )
+        if conversation in self._ending and manner.anew:
+            raise InvalidState(
+                f"conversation {UUID(bytes=conversation)} is ending: its END waits until its messages have arrived. "
+                "Flush, and begin it anew when the other side has ended as well"
+            )
 
     def begun(self, conversation: bytes, flags: int) -> None:
-        """The id is in use again. With ANEW no former dialog may end the new conversation: both have one opener."""
+        """The id is in use again. With ANEW no former dialog can be ended any more: its END would come too late."""
         self._over.pop(conversation, None)
         if flags & ANEW:
             for former in self._left_open.pop(conversation, ()):
-                former.waiting_end = b""
+                former.waiting_end = b""  # as if END had been called
 
     def leave_open(self, dialog: SessionDialog) -> None:
-        """Remember that the peer has ended this dialog, and the session has not. The oldest entry goes as well."""
+        """Note that the peer has ended this dialog, and the session has not."""
         if dialog.flags & NAMED:
-            _keep(self._left_open, dialog.conversation, (*self._left_open.get(dialog.conversation, ()), dialog))
+            _add(self._left_open, dialog)
 
-    def add(self, dialog: SessionDialog) -> None:
-        """Remember that the session ends this dialog. The oldest entry goes when there are too many."""
+    def end(self, dialog: SessionDialog) -> None:
+        """END was called. It may wait for what the dialog has sent."""
         if dialog.flags & NAMED:
-            others = tuple(one for one in self._left_open.pop(dialog.conversation, ()) if one is not dialog)
-            if others:
-                self._left_open[dialog.conversation] = others
-            _keep(self._over, dialog.conversation, None)
+            _remove(self._left_open, dialog)
+            _add(self._ending, dialog)
+            if len(self._over) >= SESSION_OVER_ENTRIES_MAX:
+                del self._over[next(iter(self._over))]
+            self._over[dialog.conversation] = None
+
+    def gone(self, dialog: SessionDialog) -> None:
+        """Its END has left: no later record can overtake it."""
+        _remove(self._ending, dialog)
 
 
-def _keep(known: dict[bytes, _Known], conversation: bytes, value: _Known) -> None:
-    known.pop(conversation, None)
-    if len(known) >= SESSION_OVER_ENTRIES_MAX:
-        del known[next(iter(known))]
-    known[conversation] = value
+def _add(dialogs: dict[bytes, list[SessionDialog]], dialog: SessionDialog) -> None:
+    """Add a dialog to those of its id. When there are too many ids, the oldest one is dropped."""
+    known = dialogs.pop(dialog.conversation, [])
+    if len(dialogs) >= SESSION_OVER_ENTRIES_MAX:
+        del dialogs[next(iter(dialogs))]
+    dialogs[dialog.conversation] = [*known, dialog]
+
+
+def _remove(dialogs: dict[bytes, list[SessionDialog]], dialog: SessionDialog) -> None:
+    others = [one for one in dialogs.pop(dialog.conversation, ()) if one is not dialog]
+    if others:
+        dialogs[dialog.conversation] = others
 
 
 def opened(dialog: SessionDialog) -> Opened | None:
@@ -279,12 +306,7 @@ class SessionDialog:
         return head(Kind.MESSAGE, self.flags, Role.INITIATOR, address.tag, target.writer) + self.conversation
 
     def begun_again(self, manner: BeginOptions) -> SessionDialog:
-        """This dialog, for another begin with its id. InvalidState when that asks for a new one, and may not yet."""
-        if manner.anew and self.waiting_end is not None:
-            raise InvalidState(
-                f"conversation {UUID(bytes=self.conversation)} is ending: its END waits until its messages have "
-                "arrived. Flush, and begin it anew when the other side has ended as well"
-            )
+        """This dialog, for another begin with its id. InvalidState for ANEW when it was begun without."""
         if manner.anew and not self.flags & ANEW:
             raise InvalidState(in_use(self.conversation))
         return self

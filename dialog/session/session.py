@@ -43,7 +43,7 @@ from .dialogs import (
     PLAIN,
     BeginOptions,
     DialogState,
-    EndedHere,
+    FormerDialogs,
     Lifetimes,
     Redirects,
     SessionDialog,
@@ -205,7 +205,7 @@ class Session(SessionLanes):
         self._ending: deque[SessionDialog] = deque()
         self._redirecting: dict[bytes, SessionDialog] = {}
         """Dialogs with REDIRECTs that have not arrived, or with messages held behind them."""
-        self.ended_here = EndedHere()
+        self.former = FormerDialogs()
         self._lifetimes = Lifetimes()
         self.transactions = Transactions(self)
 
@@ -220,7 +220,7 @@ class Session(SessionLanes):
         has ended the conversation, InvalidState for ANEW while that dialog was begun without it or still ends (M271),
         QueueFull when the lane to the home is full.
         """
-        self.ended_here.check(conversation, manner)
+        self.former.check(conversation, manner)
         known = self.dialogs.get(conversation)
         if known is not None:
             return known.begun_again(manner), []
@@ -228,7 +228,7 @@ class Session(SessionLanes):
         home = self.lane_to(begin.home)
         home.check_room()
         dialog = self.propose(conversation, begin, manner)
-        self.ended_here.begun(conversation, manner.flags)
+        self.former.begun(conversation, manner.flags)
         self.dialogs[conversation] = dialog
         dialog.begun_at = home.next
         prefix = head(Kind.BEGIN, dialog.flags & ~RETURNING, Role.INITIATOR, begin.home.tag, home.writer)
@@ -310,7 +310,7 @@ class Session(SessionLanes):
         dialog.go_along()
         dialog.waiting_end = error_body
         dialog.open = False
-        self.ended_here.add(dialog)
+        self.former.end(dialog)
         if error_body and not dialog.pending:
             dialog.drop_held()
         if dialog.state is DialogState.OPEN:
@@ -318,7 +318,6 @@ class Session(SessionLanes):
         dialog.last = dialog.target.next - 1 if dialog.sent else dialog.last
         if not self._may_end(dialog):
             self._ending.append(dialog)
-            self.dialogs.setdefault(dialog.conversation, dialog)  # its peer may have ended it
             return []
         self._end(dialog)
         return self._hand(dialog.home)
@@ -378,13 +377,12 @@ class Session(SessionLanes):
 
     def ended_by_peer(self, conversation: bytes) -> None:
         """Home says that the peer has ended: refuse sends from here on. The application must still call END."""
-        dialog = self.dialogs.get(conversation)
+        dialog = self.dialogs.pop(conversation, None)
         if dialog is not None:
             dialog.state = DialogState.ENDED
             dialog.open = False
-            if dialog.waiting_end is None:  # else it stays known until its END is put
-                self.ended_here.leave_open(dialog)
-                del self.dialogs[conversation]
+            if dialog.waiting_end is None:
+                self.former.leave_open(dialog)
 
     def close(self) -> list[Produce]:
         """End the session cleanly: CLOSE_WRITER to every destination. Only when `may_close`."""
@@ -507,10 +505,7 @@ class Session(SessionLanes):
         prefix = head(Kind.END_CALL, 0, Role.INITIATOR, home.address.tag, home.writer) + dialog.conversation
         home.put(Single(prefix, -1, dialog.key), end_call(dialog), dialog.waiting_end or None)
         dialog.state = DialogState.ENDED
-        self.forget(dialog)
-
-    def forget(self, dialog: SessionDialog) -> None:
-        """Its END is on its way, ahead of all that follows: its id may be begun anew."""
+        self.former.gone(dialog)
         if self.dialogs.get(dialog.conversation) is dialog:
             del self.dialogs[dialog.conversation]
 

@@ -21,9 +21,9 @@ from konverse.schemas.limits import BODY_BYTES_MAX, TRANSACTION_RECORDS_MAX
 from konverse.schemas.wire.bodies import check_size
 from konverse.schemas.wire.client_transaction import TransactionDialog, TransactionRecord, TransactionStep, encode
 from konverse.schemas.wire.envelope import encode_suffix, head
-from konverse.schemas.wire.records import FOR_EVER, NAMED, NO_SEQUENCE, Begin, Kind, Suffix
+from konverse.schemas.wire.records import ANEW, FOR_EVER, NAMED, NO_SEQUENCE, Begin, Kind, Suffix
 
-from .dialogs import PLAIN, BeginOptions, DialogState, EndedHere, SessionDialog
+from .dialogs import PLAIN, BeginOptions, DialogState, FormerDialogs, SessionDialog
 from .lanes import Lane, Single, heard, refused
 
 _STEP_BYTES: Final = 40
@@ -53,13 +53,10 @@ class Dialogs(Protocol):
 
     dialogs: dict[bytes, SessionDialog]
     """Live dialogs by conversation."""
-    ended_here: EndedHere
+    former: FormerDialogs
 
     def propose(self, conversation: bytes, begin: Begin, manner: BeginOptions) -> SessionDialog:
         """Make a dialog without writing anything."""
-
-    def forget(self, dialog: SessionDialog) -> None:
-        """Its END has arrived: its id may be begun anew."""
 
     def lane_to(self, address: Address) -> Lane:
         """The lane for new records to a destination."""
@@ -104,7 +101,7 @@ class StagedTransaction:
     def begin(self, conversation: bytes, begin: Begin, manner: BeginOptions = PLAIN) -> SessionDialog:
         """BEGIN DIALOG; as `Session.begin`."""
         session = self._session
-        session.ended_here.check(conversation, manner)
+        session.former.check(conversation, manner)
         known = session.dialogs.get(conversation) or next(
             (dialog for dialog in self.begun if dialog.conversation == conversation), None
         )
@@ -170,7 +167,9 @@ class StagedTransaction:
 
     def _check(self, dialog: SessionDialog, *, ends: bool = False) -> None:
         self._check_staging()
-        if any(one.conversation == dialog.conversation and one is not dialog for one in self.begun):
+        if any(
+            one.conversation == dialog.conversation and one is not dialog and one.flags & ANEW for one in self.begun
+        ):
             raise ConversationEnded(
                 f"conversation {UUID(bytes=dialog.conversation)} was begun anew in this transaction: use the new dialog"
             )
@@ -243,13 +242,12 @@ class Transactions:
             dialog.open = False
         for dialog, kind, _, body, _ in transaction.steps:
             if kind is Kind.BEGIN:
-                session.ended_here.begun(dialog.conversation, dialog.flags)
+                session.former.begun(dialog.conversation, dialog.flags)
                 session.dialogs[dialog.conversation] = dialog
                 dialog.state = DialogState.OPEN
             elif kind is Kind.END_CALL:
                 dialog.waiting_end = body or b""
-                session.ended_here.add(dialog)
-                session.dialogs.setdefault(dialog.conversation, dialog)  # its peer may have ended it
+                session.former.end(dialog)
             elif kind is Kind.FIN:
                 dialog.finished = True
         if transaction.steps:
@@ -280,7 +278,7 @@ class Transactions:
         return True
 
     def _put(self, transaction: StagedTransaction) -> None:
-        lane = self.lane
+        lane, session = self.lane, self._session
         assert lane is not None
         dialogs = transaction.dialogs
         places = {dialog: place for place, dialog in enumerate(dialogs)}
@@ -302,6 +300,8 @@ class Transactions:
             steps.append(TransactionStep(places[dialog], kind, sequence, message_type, body, timeout_ms))
             if kind is Kind.END_CALL:
                 dialog.state = DialogState.ENDED
+                if session.dialogs.get(dialog.conversation) is dialog:
+                    del session.dialogs[dialog.conversation]
         spoken_of = [TransactionDialog.of(dialog.conversation, dialog.begin, dialog.flags) for dialog in dialogs]
         content = TransactionRecord(spoken_of, steps)
         transaction.opens = content if any(step.kind is Kind.OPEN for step in steps) else None
@@ -360,7 +360,7 @@ class Transactions:
                 dialog.go_along()
             for step in transaction.steps:
                 if step.kind is Kind.END_CALL:
-                    self._session.forget(step.dialog)
+                    self._session.former.gone(step.dialog)
         return bool(arrived)
 
     def arrived(self, dialog: SessionDialog | None = None) -> Callable[[], bool]:

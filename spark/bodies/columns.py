@@ -91,7 +91,7 @@ def _findings(known: EncodedRule, bodies: Sequence[bytes]) -> list[BodyFinding]:
     """What the validator finds in each body."""
     if not _VALIDATORS:
         _VALIDATORS.append(Validator())
-    return _VALIDATORS[0].look_at_each(known, bodies)
+    return _VALIDATORS[0].validate_each(known, bodies)
 
 
 def _read(parser: Parser, body: bytes, finding: BodyFinding) -> tuple[Any, str | None]:

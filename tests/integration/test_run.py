@@ -352,9 +352,9 @@ def test_queues_are_drained_when_no_handler_has_sent_anything_to_another_one(ser
     class Waits(DrainCheck):
         """Releases the other handler when this queue was found empty."""
 
-        def look(self, queue: Queue, ours: Collection[int]) -> Mark | None:
+        def examine(self, queue: Queue, ours: Collection[int]) -> Mark | None:
             try:
-                return super().look(queue, ours)
+                return super().examine(queue, ours)
             finally:
                 waiting.set()
 

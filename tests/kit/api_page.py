@@ -24,11 +24,11 @@ from konverse.schemas import errors, stack_errors
 
 INTERNAL: Final = {
     "App": {"answering"},
-    "Broker": {"answering", "catalog", "database", "forked", "settings"},
+    "Broker": {"answering", "catalog", "database", "after_fork", "settings"},
     "Operations": {"draining", "transmission_queue", "verification"},
     "Dialog": {"staged"},
-    "Pool": {"forked", "keeps", "on_farewell", "options"},
-    "Reader": {"forked", "options", "owners", "queue"},
+    "Pool": {"after_fork", "keeps", "on_farewell", "options"},
+    "Reader": {"after_fork", "options", "owners", "queue"},
     "ReaderOperations": {"counts", "sides"},
     "Transaction": {
         "await_block",

@@ -164,7 +164,7 @@ class PoolKeeper:
         try:
             used = is_used(dialog.staged)
             if used:  # `hear` does not wait for room: senders and `close` would wait for this lock
-                sender.hear(lambda session: recycle(session, dialog.staged, self.options.end_of_stream))
+                sender.apply_news(lambda session: recycle(session, dialog.staged, self.options.end_of_stream))
             else:  # its first message was refused, so its target does not know the conversation
                 sender.decide(partial(end_once, dialog=dialog.staged))
         except (QueueFull, KafkaUnavailable) as full:

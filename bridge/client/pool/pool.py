@@ -198,7 +198,7 @@ class Pool:
         else:
             worker.stop()
 
-    def leave(self) -> None:
+    def shut_down(self) -> None:
         """The broker is closed: close the pool if it is open, and stop looking after its conversations."""
         if not self._slots.shut:
             self.close()
@@ -214,10 +214,10 @@ class Pool:
             )
         self._worker.stop()
 
-    def forked(self) -> None:
+    def after_fork(self) -> None:
         """Be closed in a forked child (`bridge.runtime.forks`)."""
         self._worker.over = True
-        self._slots.forked()
+        self._slots.after_fork()
 
     def keeps(self, farewell: Farewell) -> bool:
         """Whether this pool will end that conversation itself, once its undelivered messages have come back (229)."""

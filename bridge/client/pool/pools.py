@@ -127,11 +127,11 @@ class Pools:
     def _open_pools(self) -> Iterator[Pool]:
         return (one for one in self._pools if not one.over)
 
-    def forked(self) -> None:
+    def after_fork(self) -> None:
         """Be closed in a forked child (`bridge.runtime.forks`)."""
         self._lock = threading.Lock()
         for pool in self._pools:
-            pool.forked()
+            pool.after_fork()
 
     # ------------------------------------------------------------------------------------------------------ inside
 
@@ -208,7 +208,7 @@ class Pools:
             for reader in self._answering.values():
                 exits.callback(reader.close)
             for pool in self._pools:
-                exits.callback(pool.leave)
+                exits.callback(pool.shut_down)
 
 
 def _same(one: PoolOptions, other: PoolOptions) -> bool:

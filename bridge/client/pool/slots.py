@@ -139,7 +139,7 @@ class Slots:
         self.shut = True
         self.sends.clear()
 
-    def forked(self) -> None:
+    def after_fork(self) -> None:
         """Be closed in a forked child (`bridge.runtime.forks`)."""
         self.shut_out()
         self.changed = threading.Condition(threading.RLock())

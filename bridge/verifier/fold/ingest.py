@@ -276,7 +276,7 @@ def _peer_end(state: SecondState, envelope: Envelope, record: LogRecord) -> None
     if not isinstance(detail, End):
         state.tally["malformed"] += 1
         return
-    if side is not None and _answers_another(side, envelope, detail):
+    if side is not None and _answers_former_end(side, envelope, detail):
         state.tally["late answer to an END"] += 1
         return
     if not envelope.flags & (REFUSED | FOLLOWED):
@@ -292,6 +292,8 @@ def _peer_end(state: SecondState, envelope: Envelope, record: LogRecord) -> None
                     state.named.peer_has_ended((int(role), envelope.conversation))
             if envelope.kind is Kind.ERROR and envelope.flags & REFUSED:
                 return
+            if envelope.flags & ALL_SENT and state.tombstones.get(envelope.conversation) == detail.opener:
+                del state.tombstones[envelope.conversation]
             if may_come(state, detail.opener) and not envelope.flags & ALL_SENT:
                 state.tombstones[envelope.conversation] = detail.opener
             if envelope.flags & FOLLOWED:
@@ -305,7 +307,7 @@ def _peer_end(state: SecondState, envelope: Envelope, record: LogRecord) -> None
         _peer_is_over(state, side, envelope, record, failed=envelope.kind is Kind.ERROR)
 
 
-def _answers_another(side: Side, envelope: Envelope, detail: End) -> bool:
+def _answers_former_end(side: Side, envelope: Envelope, detail: End) -> bool:
     """Whether the END of a target is the answer to an END, and not to the END of this side."""
     if envelope.kind is not Kind.END or envelope.role is not Role.TARGET or envelope.sequence >= 0:
         return False

@@ -295,8 +295,9 @@ def _nobody(state: SecondState, envelope: Envelope, record: Travelled) -> str:
         say_finished(state, envelope, ())
     elif kind is Kind.BEGIN:
         refuse_begin(state, envelope)
-    elif isinstance(detail, End) and to_target and not envelope.flags & FOLLOWED:
-        answer_end(state, envelope, detail)
+    elif isinstance(detail, End) and to_target:
+        if not envelope.flags & FOLLOWED:
+            answer_end(state, envelope, detail)
     elif isinstance(detail, End) and envelope.sequence >= 0:
         stray(state, envelope)
     return "control"

@@ -16,7 +16,7 @@ class Sender:
     def __init__(self, left: list[Sender]) -> None:
         self._left = left
 
-    def leave(self, timeout_s: float) -> None:
+    def at_exit(self, timeout_s: float) -> None:
         self._left.append(self)
         if len(self._left) == 1:
             raise RuntimeError("a thread was gone")

@@ -44,7 +44,7 @@ def told(caplog: pytest.LogCaptureFixture, one: SessionDialog, *readers: Any, re
         known.add(reader)
     looking = FireAndForget(known)
     looking.reads(read)
-    looking.look(one, **look)
+    looking.examine(one, **look)
     return len(caplog.messages)
 
 

@@ -87,7 +87,7 @@ class Owner:
 def test_what_a_dead_producer_answers_has_the_reason_that_it_gave_once() -> None:
     health = Health()
     assert health.cause(FATAL) is FATAL
-    health.died(REASON)
+    health.note_death(REASON)
     timed_out = KafkaError(KafkaError._TIMED_OUT)
     assert [health.cause(error) for error in (FATAL, PURGED, timed_out)] == [REASON, REASON, timed_out]
 
@@ -96,7 +96,7 @@ def test_what_a_dead_producer_answers_has_the_reason_that_it_gave_once() -> None
 def test_every_error_of_a_producer_that_may_write_nowhere_names_the_right(error: KafkaError) -> None:
     client = {"sasl.username": "shop", "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
     kafka = Kafka(Settings.load(kafka="kafka://localhost:1", redis=None, client={**client, "sasl.password": "x"}))
-    kafka.health.died(REASON)
+    kafka.health.note_death(REASON)
     remedy = "Grant WRITE on topic t to User:shop"
     assert remedy in str(kafka.not_taken("t", KafkaException(error)))
     assert remedy in kafka.words(error, Need.topic("WRITE", "t"))

@@ -63,7 +63,7 @@ def test_a_partition_that_its_owner_has_left_is_taken_when_its_journal_stands_st
 ) -> None:
     ends = iter([{0: 4, 1: 4, 2: 4}, {0: 5, 1: 4, 2: 4}, None, {0: 5, 1: 4, 2: 4}])
     monkeypatch.setattr(unowned, "ends", lambda _ours: next(ends))
-    assert [unowned.look(()) for _ in range(4)] == [[], [], [], [0]]
+    assert [unowned.find(()) for _ in range(4)] == [[], [], [], [0]]
 
 
 @pytest.mark.parametrize(("claim", "taken"), [("claim", [2]), ("an older claim", [])])
@@ -71,14 +71,14 @@ def test_a_partition_is_claimed_again_when_the_claim_that_stands_last_is_ours_an
     unowned: UnownedPartitions, claim: str, taken: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(unowned, "ends", lambda _ours: {2: 4})
-    assert [unowned.look(()) for _ in range(2)] == [[], []], "another process may be recovering"
+    assert [unowned.find(()) for _ in range(2)] == [[], []], "another process may be recovering"
     unowned.failed(2, cast("Owner", SimpleNamespace(claim_id=identifier(claim))))
-    assert unowned.look(()) == taken
+    assert unowned.find(()) == taken
 
 
 def test_a_partition_that_nobody_ever_had_is_taken(unowned: UnownedPartitions, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unowned, "ends", lambda _ours: {1: 0})
-    assert [unowned.look(()) for _ in range(2)] == [[], [1]]
+    assert [unowned.find(()) for _ in range(2)] == [[], [1]]
 
 
 def test_it_looks_more_often_than_who_waits_for_silence(unowned: UnownedPartitions) -> None:

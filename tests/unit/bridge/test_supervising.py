@@ -136,9 +136,9 @@ def test_a_process_that_a_signal_without_a_name_has_ended_is_started_again(
     program = f"import os; os.kill(os.getpid(), {signal.SIGRTMIN + 1})"
     monkeypatch.setattr(supervising, "command", lambda _job, _file: [sys.executable, "-c", program])
     child = Child(JOB)
-    child.look()
+    child.poll()
     until(lambda: not child.alive, "the process has died")
-    child.look()
+    child.poll()
     assert child.code is None
     assert f"by signal {signal.SIGRTMIN + 1};" in caplog.text
     assert _signal_name(signal.SIGKILL) == "SIGKILL"
@@ -156,9 +156,9 @@ def test_after_a_death_in_a_handler_the_pauses_begin_anew(
     child, found = Child(JOB), list[float]()
     for deaths in range(1, 4):
         child._start_at = 0.0
-        child.look()
+        child.poll()
         until(lambda: not child.alive, "it has died")
-        child.look()
+        child.poll()
         found.append(back_off_s(child._deaths))
         assert child._deaths in (1, deaths)
     assert found == pauses

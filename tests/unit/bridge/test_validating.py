@@ -266,8 +266,8 @@ def test_only_so_many_schemas_are_held_ready_and_the_one_in_use_is_kept() -> Non
 def test_the_process_answers_as_the_check_does(validator: Validator, rule: SchemaRule, good: bytes, bad: bytes) -> None:
     known = EncodedRule.of(rule)
     validator.check(known)
-    assert validator.look(known, good) == BodyFinding("")
-    assert validator.look(known, bad) == BodyFinding(check_of(rule)(bad))
+    assert validator.validate(known, good) == BodyFinding("")
+    assert validator.validate(known, bad) == BodyFinding(check_of(rule)(bad))
 
 
 @pytest.mark.parametrize(
@@ -283,10 +283,10 @@ def test_the_process_answers_as_the_check_does(validator: Validator, rule: Schem
 )
 def test_hostile_xml_is_refused_by_a_process_that_lives_on(validator: Validator, body: bytes) -> None:
     known, deaths = EncodedRule.of(SchemaRule(XML, (PLAIN,))), validator.deaths
-    fault, examined = validator.look(known, body)
+    fault, examined = validator.validate(known, body)
     assert fault
     assert examined
-    assert validator.look(known, b"<plain>3</plain>") == BodyFinding("")
+    assert validator.validate(known, b"<plain>3</plain>") == BodyFinding("")
     assert validator.deaths == deaths
 
 
@@ -296,7 +296,7 @@ def test_what_a_document_says_of_its_schemas_place_is_not_opened(validator: Vali
         place = f"http://127.0.0.1:{server.getsockname()[1]}/a.xsd"
         xsi = "xmlns:xsi='http://www.w3.org/2001/XMLSchema-instance'"
         body = f"<plain {xsi} xsi:noNamespaceSchemaLocation='{place}' xsi:schemaLocation='urn:a {place}'>3</plain>"
-        assert validator.look(EncodedRule.of(SchemaRule(XML, (PLAIN,))), body.encode()) == BodyFinding("")
+        assert validator.validate(EncodedRule.of(SchemaRule(XML, (PLAIN,))), body.encode()) == BodyFinding("")
         with pytest.raises(BlockingIOError):
             server.accept()
 
@@ -314,19 +314,19 @@ def test_what_a_document_says_of_its_schemas_place_is_not_opened(validator: Vali
 def test_a_body_that_takes_for_ever_gets_a_verdict_and_others_are_validated_after_it(
     validator: Validator, rule: SchemaRule, body: bytes
 ) -> None:
-    fault, examined = validator.look(EncodedRule.of(rule), body)
+    fault, examined = validator.validate(EncodedRule.of(rule), body)
     assert not examined
     assert "than is allowed" in fault
-    assert validator.look(EncodedRule.of(SchemaRule(XML, (PLAIN,))), b"<plain>3</plain>") == BodyFinding("")
+    assert validator.validate(EncodedRule.of(SchemaRule(XML, (PLAIN,))), b"<plain>3</plain>") == BodyFinding("")
 
 
 def test_a_body_that_kills_the_process_gets_a_verdict(validator: Validator) -> None:
     deaths = validator.deaths
-    fault, examined = validator.look(EncodedRule.of(SchemaRule(AVRO, (NESTED_AVRO,))), b"\x02" * 900_000)
+    fault, examined = validator.validate(EncodedRule.of(SchemaRule(AVRO, (NESTED_AVRO,))), b"\x02" * 900_000)
     assert not examined
     assert "has died" in fault
     assert validator.deaths == deaths + 2
-    assert validator.look(EncodedRule.of(SchemaRule(XML, (PLAIN,))), b"<plain>3</plain>") == BodyFinding("")
+    assert validator.validate(EncodedRule.of(SchemaRule(XML, (PLAIN,))), b"<plain>3</plain>") == BodyFinding("")
 
 
 def test_a_schema_that_takes_for_ever_is_refused(validator: Validator) -> None:
@@ -338,30 +338,30 @@ def test_a_schema_that_takes_for_ever_is_refused(validator: Validator) -> None:
 
 def test_a_process_that_was_killed_by_chance_is_followed_by_another(validator: Validator) -> None:
     known = EncodedRule.of(SchemaRule(XML, (PLAIN,)))
-    assert validator.look(known, b"<plain>3</plain>") == BodyFinding("")
+    assert validator.validate(known, b"<plain>3</plain>") == BodyFinding("")
     process: Any = validator._process
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
-    assert validator.look(known, b"<plain>3</plain>") == BodyFinding("")
+    assert validator.validate(known, b"<plain>3</plain>") == BodyFinding("")
     assert validator._process is not process
 
 
 def test_a_process_that_stands_still_is_replaced_and_nobody_is_blamed() -> None:
     known, validator = EncodedRule.of(SchemaRule(AVRO, ('"long"',))), Validator()
-    assert validator.look(known, b"\x06") == BodyFinding("")
+    assert validator.validate(known, b"\x06") == BodyFinding("")
     validator._connected().settimeout(0.2)
     process: Any = validator._process
     os.kill(process.pid, signal.SIGSTOP)
     with pytest.raises(ValidatorUnavailable, match="has not answered"):
-        validator.look(known, b"\x06")
+        validator.validate(known, b"\x06")
     assert process.returncode == -signal.SIGKILL
-    assert validator.look(known, b"\x06") == BodyFinding("")
+    assert validator.validate(known, b"\x06") == BodyFinding("")
     validator.close()
 
 
 def test_the_process_ends_with_the_one_that_has_started_it() -> None:
     validator = Validator()
-    assert validator.look(EncodedRule.of(SchemaRule(AVRO, ('"long"',))), b"\x06") == BodyFinding("")
+    assert validator.validate(EncodedRule.of(SchemaRule(AVRO, ('"long"',))), b"\x06") == BodyFinding("")
     process: Any = validator._process
     connection: Any = validator._connection
     connection.close()
@@ -373,13 +373,13 @@ def test_a_process_that_cannot_be_started_is_nobodys_fault(monkeypatch: pytest.M
     monkeypatch.setattr("sys.executable", program)
     validator = Validator()
     with pytest.raises(ValidatorUnavailable, match="be started"):
-        validator.look(EncodedRule.of(SchemaRule(AVRO, ('"long"',))), b"\x06")
+        validator.validate(EncodedRule.of(SchemaRule(AVRO, ('"long"',))), b"\x06")
     assert validator._process is None
     assert validator._connection is None
 
 
 def test_words_about_a_body_cannot_write_into_a_log(validator: Validator) -> None:
-    fault, _ = validator.look(
+    fault, _ = validator.validate(
         EncodedRule.of(SchemaRule(JSON, (ORDER_JSON,))), json.dumps("\n\x1b[31mERROR" + "x" * 9_999).encode()
     )
     assert fault.isprintable()
@@ -391,21 +391,21 @@ def test_after_close_nothing_is_started() -> None:
     validator.close()
     validator.close()
     with pytest.raises(ValidatorUnavailable, match="connect again"):
-        validator.look(EncodedRule.of(SchemaRule(AVRO, ('"long"',))), b"\x06")
+        validator.validate(EncodedRule.of(SchemaRule(AVRO, ('"long"',))), b"\x06")
 
 
 def test_a_forked_child_leaves_the_process_to_its_parent() -> None:
     validator, known = Validator(), EncodedRule.of(SchemaRule(AVRO, ('"long"',)))
-    assert validator.look(known, b"\x06") == BodyFinding("")
+    assert validator.validate(known, b"\x06") == BodyFinding("")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # about threads of other tests; the child does nothing
         child = os.fork()
     if child == 0:
-        validator.forked()
+        validator.after_fork()
         validator.close()
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert validator.look(known, b"\x06") == BodyFinding("")
+    assert validator.validate(known, b"\x06") == BodyFinding("")
     validator.close()
 
 
@@ -414,7 +414,7 @@ def test_threads_share_a_process(validator: Validator) -> None:
     findings: list[bool] = []
 
     def look() -> None:
-        findings.extend(validator.look(known, b"\x06" * (1 + number % 2)).fault == "" for number in range(100))
+        findings.extend(validator.validate(known, b"\x06" * (1 + number % 2)).fault == "" for number in range(100))
 
     threads = [threading.Thread(target=look) for _ in range(3)]
     for thread in threads:

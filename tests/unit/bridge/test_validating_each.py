@@ -27,10 +27,10 @@ def test_each_of_several_bodies_has_the_answer_that_it_has_alone(known_before: b
         for known, bodies in ((nested, [b"\x00", b"?", b"\x02" * 900_000, b"\x00"]), (array, [endless, b"\x00"] * 2)):
             if known_before:
                 validator.check(known)
-            found = validator.look_at_each(known, bodies)
-            assert found == [validator.look(known, body) for body in bodies]
+            found = validator.validate_each(known, bodies)
+            assert found == [validator.validate(known, body) for body in bodies]
             assert [examined for _, examined in found].count(False) == bodies.count(bodies[-2])
-        assert validator.look_at_each(nested, []) == []
+        assert validator.validate_each(nested, []) == []
 
 
 def test_more_bodies_than_one_question_may_have_are_asked_about_in_several(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,7 +48,7 @@ def test_more_bodies_than_one_question_may_have_are_asked_about_in_several(monke
             return answers(operation, rule, data, count)
 
         monkeypatch.setattr(validator, "_answers", noting)
-        found = validator.look_at_each(known, bodies)
+        found = validator.validate_each(known, bodies)
     assert [not fault for fault, _ in found] == [True, False, True, True, True, True]
     assert asked == [2, 1, 2, 1]
 
@@ -56,7 +56,7 @@ def test_more_bodies_than_one_question_may_have_are_asked_about_in_several(monke
 def test_a_schema_that_the_process_cannot_read_is_said_of_each_body_and_asked_for_once() -> None:
     known = EncodedRule.of(SchemaRule(JSON, ("{",)))
     with closing(Validator()) as validator:
-        found = validator.look_at_each(known, [b"{}"] * 5)
+        found = validator.validate_each(known, [b"{}"] * 5)
         assert [examined for _, examined in found] == [False] * 5
         assert all("is no JSON document" in fault for fault, _ in found)
         assert validator.deaths == 0

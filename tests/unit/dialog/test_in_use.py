@@ -460,6 +460,38 @@ def test_nor_what_waits_with_its_end_when_its_peer_ends_it() -> None:
     assert session.begin(ORDER, BLOCK, ASKED)[0] is not dialog
 
 
+def test_of_two_former_dialogs_the_one_that_still_ends_counts() -> None:
+    session, transmission = transmitting(), Side("transmission")
+    first, _ = session.begin(ORDER, BLOCK, PLAIN)
+    session.drained()
+    transaction = StagedTransaction(session)
+    transaction.send(first, "order", b"under way")
+    expanded(transmission, session.commit(transaction))
+    session.drained()
+    session.ended_by_peer(ORDER)
+    second, _ = session.begin(ORDER, BLOCK, PLAIN)
+    session.drained()
+    session.end(first)
+    session.end(second)
+    with pytest.raises(InvalidState, match=r"is ending.*Flush"):
+        session.begin(ORDER, BLOCK, ASKED)
+    session.transmitted(transmission.state)
+    arrived(transmission)
+    assert [address for address, _ in session.transmitted(transmission.state)] == [BLOCK.home]
+    session.begin(ORDER, BLOCK, ASKED)
+
+
+def test_a_dialog_that_its_peer_has_ended_may_be_joined_and_ended_in_one_transaction() -> None:
+    session = transmitting()
+    former, _ = session.begin(ORDER, BLOCK, PLAIN)
+    session.drained()
+    session.ended_by_peer(ORDER)
+    transaction = StagedTransaction(session)
+    transaction.begin(ORDER, BLOCK, PLAIN)
+    transaction.end(former)
+    session.commit(transaction)
+
+
 def test_of_two_former_dialogs_neither_ends_the_next_one() -> None:
     session = Session(identifier("session"))
     first, _ = session.begin(ORDER, BLOCK, PLAIN)

@@ -229,6 +229,20 @@ def test_an_error_that_an_end_follows_is_not_answered_where_its_target_had_moved
     assert [sent.kind for sent in world.second.outputs(world.home.address)] == []
 
 
+def test_nor_one_of_an_initiator_that_numbers_its_messages() -> None:
+    """An initiator that a handler began: its ERROR has a number, as the records of targets have."""
+    world = World()
+    begin(world, world.client)
+    moved = move(world, world.target, world.receiver(ORDER), world.second)
+    world.second.commit(rare=[Cleanup(moved.index)])
+    strays = world.second.state.statistics.strays
+    world.initiator(ORDER).sent = 7
+    fail(world.home, Role.INITIATOR)
+    world.home.deliver(world.target)
+    world.target.deliver(world.second)
+    assert world.second.state.statistics.strays == strays
+
+
 def test_a_target_that_is_known_to_be_over_tells_nobody_of_lost_data(pair: Pair, other: Scribe) -> None:
     """A session that joined the old conversation does not know of its end; the id is in use again at home."""
     begin(pair, pair.client)
@@ -271,6 +285,18 @@ def test_a_session_that_sent_nothing_and_has_ended_begins_anew_at_once(pair: Pai
     end(pair, pair.client)
     exchange(pair)
     assert pair.target.state.tombstones == {}
+    begin(pair, pair.client, NEW, sends=b"anew")
+    assert [entry[2] for entry in pair.receiver(ORDER).queue] == [b"anew"]
+
+
+def test_nor_does_a_tombstone_of_before_stay(pair: Pair) -> None:
+    """The failure of its home left one, which the END of the opener removes."""
+    begin(pair, pair.client, sends=None)
+    fail(pair.home, Role.INITIATOR)
+    exchange(pair)
+    assert pair.target.state.tombstones == {ORDER: pair.client.id}
+    end(pair, pair.client)
+    exchange(pair)
     begin(pair, pair.client, NEW, sends=b"anew")
     assert [entry[2] for entry in pair.receiver(ORDER).queue] == [b"anew"]
 

@@ -344,6 +344,6 @@ def test_a_session_remembers_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("first", "second"):
         dialog, _ = session.begin(identifier(name), BLOCK, BeginOptions(named=True))
         session.end(dialog)
-    session.ended_here.check(identifier("first"), BeginOptions(named=True))
+    session.former.check(identifier("first"), BeginOptions(named=True))
     with pytest.raises(ConversationOver):
-        session.ended_here.check(identifier("second"), BeginOptions(named=True))
+        session.former.check(identifier("second"), BeginOptions(named=True))
