@@ -62,7 +62,7 @@ def idle_reader(queue: IdleQueue, timeout: float | None) -> Reader:
     reader._assignment = SimpleNamespace(
         check=lambda: None,
         maintain=lambda: None,
-        hear=lambda: False,
+        poll_when_due=lambda: False,
         fetch=queue.fetch,
         rests=True,
         waiting=False,

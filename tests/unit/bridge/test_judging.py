@@ -133,7 +133,7 @@ class Findings:
         self.finding = finding
         self.seen: list[bytes] = []
 
-    def look(self, _known: EncodedRule, body: bytes) -> BodyFinding:
+    def validate(self, _known: EncodedRule, body: bytes) -> BodyFinding:
         self.seen.append(body)
         if self.finding is None:
             raise ValidatorUnavailable("lxml is missing")

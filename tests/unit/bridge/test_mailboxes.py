@@ -118,7 +118,7 @@ def test_news_of_what_was_redirected_comes_from_each_home_when_it_answers(kafka:
         return SimpleNamespace(begin=SimpleNamespace(home=home), held=[])
 
     sender: Any = SimpleNamespace(
-        redirecting=[dialog(SLOW), dialog(FAST)], wait_for_id=lambda: None, hear=hear, session=None
+        redirecting=[dialog(SLOW), dialog(FAST)], wait_for_id=lambda: None, apply_news=hear, session=None
     )
     mailboxes._sender = sender
     mailboxes._listen()

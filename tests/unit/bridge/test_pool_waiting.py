@@ -35,7 +35,7 @@ class Kafka:
         sender: Any = SimpleNamespace(
             session=self.session,
             send=lambda _staged, _type, _body: 0,
-            hear=lambda news: news(self.session),
+            apply_news=lambda news: news(self.session),
             decide=self._decide,
             end=lambda staged: self._decide(lambda session: session.end(staged)),
             set_timer=lambda *_: None,

@@ -48,7 +48,7 @@ class Destinations:
         self.verified: dict[Any, Any] = {}
 
     def check(self, *_: Any) -> None: ...
-    def look(self, *_: Any) -> bool:
+    def refresh(self, *_: Any) -> bool:
         return True
 
     def check_untold(self, *_: Any) -> None: ...

@@ -69,10 +69,10 @@ def share() -> Any:
     share.joining = JoinWait(group=True)
     share._driver, share._options = Owners(), SimpleNamespace(partitions=None)
     share._assigned, share._claim_again_at, share._lost, share.failure = {0}, {}, 0, None
-    share._watch, share._away = SimpleNamespace(look=lambda: None, silent_s=0.0), LogThrottle()
+    share._watch, share._away = SimpleNamespace(poll=lambda: None, silent_s=0.0), LogThrottle()
     share._closed, share._lock, share._paused = False, RLock(), set()
     share._orphans = Orphans(SimpleNamespace(settings=SimpleNamespace(silence_timeout_s=60)), share._driver.queue)  # type: ignore[arg-type]
-    share._transactions = SimpleNamespace(look=lambda partitions: None)
+    share._transactions = SimpleNamespace(poll=lambda partitions: None)
     share._topics, share.consumer = SimpleNamespace(same_queue=lambda _: None), Places()
     return share
 
