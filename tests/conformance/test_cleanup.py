@@ -17,7 +17,7 @@ from konverse.schemas.errors import DialogNotFound, InvalidState
 from konverse.schemas.identifiers import Role
 from konverse.schemas.system_messages import END_DIALOG, ERROR, read_error
 from konverse.schemas.wire.envelope import HEADER, decode
-from konverse.schemas.wire.records import FIRST
+from konverse.schemas.wire.records import FIRST, Kind
 from tests.kit.oracle import RawRecord, read_raw
 from tests.kit.servers import Servers
 from tests.kit.shop import (
@@ -163,7 +163,7 @@ def firsts(servers: Servers, broker: Broker, dialog: Dialog) -> list[RawRecord]:
     for record in read_raw(servers.bootstrap, queue_of(broker, "Orders").topic, 0):
         header = next((value for name, value in record.headers if name == HEADER), None)
         envelope = decode(header or b"")
-        if envelope.conversation == dialog.id.bytes and envelope.flags & FIRST:
+        if envelope.conversation == dialog.id.bytes and envelope.kind is Kind.MESSAGE and envelope.flags & FIRST:
             found.append(record)
     return found
 
