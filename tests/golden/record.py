@@ -54,7 +54,8 @@ PATHS: Final = frozenset({
     "taken back", "cleaned up and spoken to", "given up", "timer cancelled", "lifetime over behind an end",
     "gone with its lifetime", "begun when over", "FIRST when over", "forged",
     "begun anew", "FIN behind a move", "missed behind a loss", "redirected first, opened by another",
-    "late NO_PEER", "late answer to an END", "moved to a group elsewhere", "followed its group",
+    "late NO_PEER", "late answer to an END", "moved to a group elsewhere", "followed its group", "moved to a group",
+    "begun anew while it lives", "of a former life", "failure met no target", "cleaned up",
 })  # fmt: skip
 """Paths of `tests.kit.simulator.sometimes` that leave a trace in a log."""
 
