@@ -365,19 +365,22 @@ def test_a_session_begins_anew_what_it_has_begun_anew_only_when_it_has_ended_it(
         again(session, ASKED)
 
 
-def test_what_is_ended_in_a_transaction_is_begun_anew_only_when_that_has_arrived() -> None:
+@pytest.mark.parametrize("peer_ends", ["never", "before", "behind"])
+def test_what_is_ended_in_a_transaction_is_begun_anew_only_when_that_has_arrived(peer_ends: str) -> None:
     """The END goes another way than the new BEGIN, which would overtake it."""
     session, transmission = transmitting(), Side("transmission")
     dialog, _ = session.begin(ORDER, BLOCK, ASKED)
     session.drained()
+    if peer_ends == "before":
+        session.ended_by_peer(ORDER)
     transaction = StagedTransaction(session)
     transaction.end(dialog)
     expanded(transmission, session.commit(transaction))
     session.drained()
-    for _ in ("known to end", "and as ended by its peer"):
-        with pytest.raises(InvalidState, match=r"is ending.*Flush"):
-            session.begin(ORDER, BLOCK, ASKED)
+    if peer_ends == "behind":
         session.ended_by_peer(ORDER)
+    with pytest.raises(InvalidState, match=r"is ending.*Flush"):
+        session.begin(ORDER, BLOCK, ASKED)
     session.transmitted(transmission.state)
     arrived(transmission)
     session.transmitted(transmission.state)
@@ -430,24 +433,7 @@ def test_one_transaction_ends_the_former_dialog_and_begins_it_anew() -> None:
     assert session.begin(ORDER, BLOCK, PLAIN)[0] is anew
 
 
-def test_what_ends_behind_its_peer_is_not_begun_anew_ahead_of_its_end() -> None:
-    session, transmission = transmitting(), Side("transmission")
-    dialog, _ = session.begin(ORDER, BLOCK, ASKED)
-    session.drained()
-    session.ended_by_peer(ORDER)
-    transaction = StagedTransaction(session)
-    transaction.end(dialog)
-    expanded(transmission, session.commit(transaction))
-    session.drained()
-    with pytest.raises(InvalidState, match=r"is ending.*Flush"):
-        session.begin(ORDER, BLOCK, ASKED)
-    session.transmitted(transmission.state)
-    arrived(transmission)
-    session.transmitted(transmission.state)
-    assert session.begin(ORDER, BLOCK, ASKED)[0] is not dialog
-
-
-def test_nor_what_waits_with_its_end_when_its_peer_ends_it() -> None:
+def test_an_end_that_waits_when_the_peer_ends_is_not_overtaken_either() -> None:
     session = Session(identifier("session"))
     dialog, _ = session.begin(ORDER, BLOCK, ASKED)
     session.drained()
