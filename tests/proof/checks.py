@@ -151,6 +151,7 @@ CHECKS: Final = {
         "make proof CHECK=properties",
         _program(
             *_PYTEST,
+            *("--numprocesses", "2"),
             "tests/properties",
             "tests/unit",
             "tests/spark",
