@@ -21,6 +21,7 @@ _ROLE_AT: Final = 2
 """Index of the role in a header (`konverse.schemas.wire.envelope.head`)."""
 _SPOKEN: Final = frozenset(kind << 1 for kind in (Kind.MESSAGE, Kind.FIN))
 """First header byte of the records that an endpoint sends to its peer before its end."""
+_END: Final = Kind.END << 1
 _ENDS: Final = frozenset(kind << 1 for kind in (Kind.END, Kind.ERROR))
 """First header byte of the records by which an endpoint ends."""
 _NOTHING_SAID: Final = encode_suffix(Suffix())
@@ -105,14 +106,18 @@ class Stream:
     def take_back(self, role: Role, conversation: bytes, *, ends: bool = True) -> None:
         """Turn the records of this side that may not have arrived into VOID; their counters stay in use.
 
-        Without `ends` its END or Error stays.
+        Without `ends` its END or Error stays. The answer to an END always stays: it is about a former conversation with
+        the id, whose initiator waits for it.
         """
         void = self.head(Kind.VOID, role) + conversation
         spoken = _SPOKEN | _ENDS if ends else _SPOKEN
+
+        def is_said(run: Run) -> bool:
+            said = run.prefix[0] in spoken and run.prefix[_ROLE_AT] == role << 1 and run.prefix.endswith(conversation)
+            return said and (run.prefix[0] != _END or role is not Role.TARGET or run.sequence != NO_SEQUENCE)
+
         self.runs = deque(
-            Run(void, run.key, NO_SEQUENCE, _NOTHING_SAID, [None] * len(run.bodies))
-            if run.prefix[0] in spoken and run.prefix[_ROLE_AT] == role << 1 and run.prefix.endswith(conversation)
-            else run
+            Run(void, run.key, NO_SEQUENCE, _NOTHING_SAID, [None] * len(run.bodies)) if is_said(run) else run
             for run in self.runs
         )
 

@@ -50,7 +50,8 @@ def _take_back(state: SecondState, side: Side, kinds: Collection[Kind]) -> None:
     to, said = side.peer_at, state.outputs.get(side.peer_at, [])
     for counter in range(state.acknowledged.get(to, 0), len(said)):
         one = said[counter]
-        if one.kind in kinds and (one.role, one.conversation) == side.key:
+        is_answer = one.kind is Kind.END and one.role == Role.TARGET and one.sequence < 0  # to an initiator of before
+        if one.kind in kinds and (one.role, one.conversation) == side.key and not is_answer:
             state.tally["taken back"] += 1
             state.cleanups.taken_back[to, counter] = one
             order = one.order if one.order == NOT_YET else state.order

@@ -289,6 +289,18 @@ def test_a_session_that_sent_nothing_and_has_ended_begins_anew_at_once(pair: Pai
     assert [entry[2] for entry in pair.receiver(ORDER).queue] == [b"anew"]
 
 
+def test_a_cleanup_does_not_take_back_the_answer_to_the_end_of_a_former_conversation(pair: Pair) -> None:
+    """The session begins anew before its home has that answer, so home refuses, and its target lives alone."""
+    begin(pair, pair.client, sends=None)
+    end(pair, pair.client)
+    pair.home.deliver(pair.target)
+    begin(pair, pair.client, NEW, sends=b"too early")
+    pair.target.commit(rare=[Cleanup(pair.receiver(ORDER).index)])
+    assert kinds(pair, to_home=True) == [Kind.END]
+    pair.target.deliver(pair.home)
+    assert pair.home.state.live() == []
+
+
 def test_nor_does_a_tombstone_of_before_stay(pair: Pair) -> None:
     """The failure of its home left one, which the END of the opener removes."""
     begin(pair, pair.client, sends=None)
