@@ -162,8 +162,8 @@ class Kafka:
         """Kafka's answer to a question, which is asked again until `connect_timeout_s` has passed.
 
         The client loses questions: it drops them when it replaces its first connection by one to the same broker under
-        the broker's id, and it can wait for a controller that only fresh metadata would name. And a broker may not
-        serve a partition yet that was created just now.
+        the broker's id, and it can wait for a controller that only fresh metadata would name. A broker refuses
+        questions about a partition that was created just now and has no leader yet.
 
         `ask` takes the time-out of one request in seconds; it must be harmless to ask twice. `asked` is the question if
         it has been asked once already. Raises KafkaException when Kafka refuses it, or does not answer in time.

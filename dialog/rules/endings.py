@@ -152,8 +152,8 @@ def _answers_former_end(state: Partition, endpoint: Endpoint, envelope: Envelope
 def on_no_peer(state: Partition, offset: int, _header: bytes, envelope: Envelope, record: Record) -> None:
     """NO_PEER: the peer does not live there; an Error, and the peer's end, for this side. It is never answered.
 
-    An answer to the END of a former conversation with the id comes to a side that has not ended, or to none. An answer
-    to a message of a former one may come to a target that has sent no message.
+    Two kinds of NO_PEER are about a former conversation with the id and have no effect: the answer to an END, for a
+    side that has not ended, and the answer to a message, for a target that has sent no message.
     """
     role = other(envelope.role)
     endpoint = state.endpoint(role, envelope.conversation)
@@ -210,7 +210,8 @@ def _put_error(state: Partition, endpoint: Endpoint, entry: Entry) -> None:
 def _end_of_unknown(state: Partition, role: Role, envelope: Envelope, detail: End) -> None:
     """END or ERROR for a side that does not live here. A target's is answered by END, and its FIRST will be refused.
 
-    An ERROR that END follows is not answered: there is one answer for a conversation, and it is the last word here.
+    An ERROR with FOLLOWED is not answered, because its sender's END will be: each conversation gets one answer, and
+    that is the last word of the target.
     """
     if role is not Role.TARGET:
         if envelope.sequence == NO_SEQUENCE:  # such an answer: nobody waits for ours

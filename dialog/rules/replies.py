@@ -114,8 +114,9 @@ def answer_cleaned(state: Partition, conversation: bytes) -> bool:
 def answer_lost(state: Partition, envelope: Envelope) -> None:
     """Tell the home of an unknown conversation that data was lost here: its FIRST may have been part of it.
 
-    The home ignores this if it has heard of the conversation's end before. Nothing is said to a session of a
-    conversation that is known to be over: its END has told home, where another one may have the id by now.
+    The home ignores this if it has received the end of the conversation before. A message of a conversation that is
+    known to be over gets no such answer: the END of its target has told home, where another conversation may have the
+    id by now.
     """
     home, key = home_of(envelope, state), (Role.TARGET, envelope.conversation)
     over = key in state.named.over and state.named.knows(key, opener_of(envelope))

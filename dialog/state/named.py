@@ -98,7 +98,7 @@ class NamedSides:
             self.former[key] = (*known, opener)[-NAMED_OPENER_ENTRIES_MAX:]
 
     def knows(self, key: Key, opener: bytes) -> bool:
-        """Whether this session has begun the conversation that lives or lived last, or a former one, or was refused."""
+        """Whether this session is an opener of the present conversation or of a former one, or was refused."""
         return opener in self.openers.get(key, ()) or opener in self.former.get(key, ())
 
     def end(self, key: Key, how: How, now_ms: int) -> None:

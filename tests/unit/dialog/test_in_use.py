@@ -492,7 +492,7 @@ def test_of_two_former_dialogs_neither_ends_the_next_one() -> None:
     assert session.dialogs[ORDER] is anew
 
 
-def test_a_dialog_that_only_its_peer_has_ended_is_ended_by_whoever_joins_it() -> None:
+def test_a_dialog_that_only_its_peer_has_ended_can_be_joined_and_ended() -> None:
     session = Session(identifier("session"))
     former, _ = session.begin(ORDER, BLOCK, PLAIN)
     session.drained()

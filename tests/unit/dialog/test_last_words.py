@@ -229,7 +229,7 @@ def test_an_error_that_an_end_follows_is_not_answered_where_its_target_had_moved
     assert [sent.kind for sent in world.second.outputs(world.home.address)] == []
 
 
-def test_nor_one_of_an_initiator_that_numbers_its_messages() -> None:
+def test_a_numbered_error_that_an_end_follows_is_not_answered_either() -> None:
     """An initiator that a handler began: its ERROR has a number, as the records of targets have."""
     world = World()
     begin(world, world.client)
@@ -243,7 +243,7 @@ def test_nor_one_of_an_initiator_that_numbers_its_messages() -> None:
     assert world.second.state.statistics.strays == strays
 
 
-def test_a_target_that_is_known_to_be_over_tells_nobody_of_lost_data(pair: Pair, other: Scribe) -> None:
+def test_a_target_that_is_known_to_be_over_sends_no_error_of_lost_data(pair: Pair, other: Scribe) -> None:
     """A session that joined the old conversation does not know of its end; the id is in use again at home."""
     begin(pair, pair.client)
     begin(pair, other)
@@ -260,7 +260,7 @@ def test_a_target_that_is_known_to_be_over_tells_nobody_of_lost_data(pair: Pair,
     assert pair.initiator(ORDER).committed is State.STARTED_OUTBOUND
 
 
-def test_a_new_session_behind_lost_data_is_told_of_them(pair: Pair) -> None:
+def test_a_session_that_begins_anew_behind_lost_data_gets_their_error(pair: Pair) -> None:
     """Its first message may have been among them, and the former target knows nothing of that conversation."""
     begin(pair, pair.client)
     end(pair, pair.client)
@@ -301,7 +301,7 @@ def test_a_cleanup_does_not_take_back_the_answer_to_the_end_of_a_former_conversa
     assert pair.home.state.live() == []
 
 
-def test_nor_does_a_tombstone_of_before_stay(pair: Pair) -> None:
+def test_the_end_of_its_opener_removes_an_older_tombstone(pair: Pair) -> None:
     """The failure of its home left one, which the END of the opener removes."""
     begin(pair, pair.client, sends=None)
     fail(pair.home, Role.INITIATOR)
@@ -313,7 +313,7 @@ def test_nor_does_a_tombstone_of_before_stay(pair: Pair) -> None:
     assert [entry[2] for entry in pair.receiver(ORDER).queue] == [b"anew"]
 
 
-def test_a_first_message_behind_the_end_of_somebody_else_comes_back(pair: Pair, other: Scribe) -> None:
+def test_a_first_message_behind_the_end_of_another_session_comes_back(pair: Pair, other: Scribe) -> None:
     begin(pair, pair.client, sends=None)
     begin(pair, other, sends=None)
     end(pair, other)

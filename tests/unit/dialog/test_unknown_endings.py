@@ -23,7 +23,7 @@ def pair() -> Pair:
 
 
 def ended_before_it_came(pair: Pair, name: str = "a conversation") -> bytes:
-    """BEGIN and an end by somebody else at home; END reaches the target, and FIRST is still on its way."""
+    """A handler ends the conversation at its home; END reaches the target while FIRST is still on its way."""
     conversation = pair.begin(name, messages=0)
     pair.home.end(pair.initiator(conversation))
     pair.home.deliver(pair.target)
